@@ -1,0 +1,155 @@
+"""The taxonomy of failures a caller can meet: one class per kind, its code, status and culprit.
+
+Owns: which kinds exist and what each means. Must never enter: rendering (a format's job),
+logging, I/O, third-party packages.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Source(StrEnum):
+    """Who is at fault."""
+
+    DOWNSTREAM = "downstream"
+    GATEWAY = "gateway"
+    UPSTREAM = "upstream"
+
+
+class GatewayError(Exception):
+    """A failure of one exchange.
+
+    ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the
+    culprit, ``error_type`` the ``error_type`` label of ``requests_total``. ``message`` reaches the caller:
+    it holds no path, no address of a worker and no secret; ``cause`` is for logs. ``retry_after`` is in
+    seconds.
+    """
+
+    code = "internal"
+    status = 500
+    source = Source.GATEWAY
+    error_type = "internal"
+    retry_after: int | None = None
+
+    def __init__(self, message: str, *, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.cause = cause
+
+
+class InvalidRequest(GatewayError):
+    """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault."""
+
+    code = "invalid_request"
+    status = 400
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+
+    def __init__(self, message: str, *, param: str | None = None, cause: BaseException | None = None) -> None:
+        super().__init__(message, cause=cause)
+        self.param = param
+
+
+class ContextLength(InvalidRequest):
+    """The prompt cannot fit into any worker's context."""
+
+    code = "context_length"
+
+
+class RequestTooLarge(GatewayError):
+    """The body is over the configured limit."""
+
+    code = "request_too_large"
+    status = 413
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+
+
+class UnknownModel(GatewayError):
+    """No worker of this format serves the named model."""
+
+    code = "unknown_model"
+    status = 404
+    source = Source.DOWNSTREAM
+    error_type = "not_found"
+
+
+class NoWorker(GatewayError):
+    """No usable worker at the moment; worth another try."""
+
+    code = "no_worker"
+    status = 503
+    error_type = "unavailable"
+    retry_after = 1
+
+
+class Overloaded(GatewayError):
+    """The gateway's own limits are reached; worth another try. Its status can be configured."""
+
+    code = "overloaded"
+    status = 503
+    error_type = "overload"
+    retry_after = 1
+
+    def __init__(self, message: str, *, status: int = 503, cause: BaseException | None = None) -> None:
+        super().__init__(message, cause=cause)
+        self.status = status
+
+
+class Draining(GatewayError):
+    """The gateway is shutting down and takes no new requests."""
+
+    code = "draining"
+    status = 503
+    error_type = "unavailable"
+    retry_after = 1
+
+
+class ConnectFailed(GatewayError):
+    """A worker could not be reached. Nothing was sent to it, so another worker may be tried."""
+
+    code = "connect_failed"
+    status = 502
+    source = Source.UPSTREAM
+    error_type = "unavailable"
+
+
+class UpstreamTimeout(GatewayError):
+    """A configured limit on a worker's silence was reached."""
+
+    code = "upstream_timeout"
+    status = 504
+    source = Source.UPSTREAM
+    error_type = "response_timeout"
+
+
+class UpstreamIncomplete(GatewayError):
+    """The worker's reply ended before it was whole."""
+
+    code = "upstream_incomplete"
+    status = 502
+    source = Source.UPSTREAM
+
+
+class NotReceived(UpstreamIncomplete):
+    """A reused connection died and its peer never acknowledged a byte of the request."""
+
+    code = "not_received"
+
+
+class UpstreamMalformed(GatewayError):
+    """The worker's reply is not what its engine ever sends."""
+
+    code = "upstream_malformed"
+    status = 502
+    source = Source.UPSTREAM
+
+
+class Cancelled(GatewayError):
+    """The client left. Never rendered: 499 exists in logs and metrics only."""
+
+    code = "cancelled"
+    status = 499
+    source = Source.DOWNSTREAM
+    error_type = "cancelled"

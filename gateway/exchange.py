@@ -1,0 +1,174 @@
+"""One exchange: its states, its transition table, its stamps and its outcome.
+
+Owns: what may follow what, and the record that metrics and logs are fed from. Must never enter: I/O, a
+clock of its own (times are passed in, in seconds of one monotonic clock), a dialect, third-party packages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from gateway.errors import Cancelled, GatewayError
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    DISPATCHED = "dispatched"
+    STREAMING = "streaming"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Event(StrEnum):
+    DISPATCH = "dispatch"
+    RETRY = "retry"
+    DATA = "data"
+    FINISH = "finish"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+_ENDS = {Event.FAIL: State.FAILED, Event.CANCEL: State.CANCELLED}
+_ABSORBS = {Event.CANCEL: None}
+
+#: state -> event -> next state; None keeps the state; an absent event is illegal.
+TRANSITIONS: Mapping[State, Mapping[Event, State | None]] = MappingProxyType(
+    {
+        State.PENDING: {Event.DISPATCH: State.DISPATCHED, **_ENDS},
+        State.DISPATCHED: {Event.RETRY: State.PENDING, Event.DATA: State.STREAMING, **_ENDS},
+        State.STREAMING: {Event.DATA: None, Event.FINISH: State.COMPLETED, **_ENDS},
+        State.COMPLETED: _ABSORBS,
+        State.FAILED: _ABSORBS,
+        State.CANCELLED: _ABSORBS,
+    }
+)
+
+ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+
+class IllegalTransition(Exception):
+    """An event that the state does not accept; the state was left as it was."""
+
+
+class Gaps:
+    """Inter-token gaps of one exchange, counted into fixed buckets so that a long stream costs no memory.
+
+    ``bounds`` are upper bounds in seconds, ascending; a gap over the last one counts in the overflow slot.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts: list[int] | None = None
+        self.total = 0.0
+
+    def add(self, seconds: float, tokens: int) -> None:
+        """Observe ``seconds / tokens`` once for each of ``tokens`` tokens."""
+        if self.counts is None:
+            self.counts = [0] * (len(self.bounds) + 1)
+        self.counts[bisect_left(self.bounds, seconds / tokens)] += tokens
+        self.total += seconds
+
+
+class Exchange:
+    """One request and its whole response. Created by the handler, owned by one task.
+
+    Times are seconds of the event loop's clock. ``status`` is what the client saw (499 when it left first),
+    or None before commit. The plain attributes are filled as their phase is reached.
+    """
+
+    __slots__ = (
+        "accepted_at",
+        "attempts",
+        "cached_tokens",
+        "committed",
+        "dispatched_at",
+        "ended_at",
+        "endpoint",
+        "error",
+        "finish_reasons",
+        "first_token_at",
+        "format",
+        "gaps",
+        "last_token_at",
+        "model",
+        "public_id",
+        "prompt_tokens",
+        "request_bytes",
+        "reply_bytes",
+        "reply_error",
+        "state",
+        "status",
+        "stream",
+        "tokens",
+        "worker",
+    )
+
+    def __init__(self, format_name: str, endpoint: str, accepted_at: float, gap_bounds: tuple[float, ...]) -> None:
+        self.format = format_name
+        self.endpoint = endpoint
+        self.accepted_at = accepted_at
+        self.state = State.PENDING
+        self.gaps = Gaps(gap_bounds)
+        self.stream = False
+        self.committed = False
+        self.attempts = 0
+        self.tokens = 0
+        self.request_bytes = 0
+        self.reply_bytes = 0
+        self.finish_reasons: tuple[str, ...] = ()
+        self.public_id: str | None = None
+        self.model: str | None = None
+        self.worker: str | None = None
+        self.status: int | None = None
+        self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.dispatched_at: float | None = None
+        self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
+        self.ended_at: float | None = None
+        self.error: GatewayError | None = None
+        self.reply_error: str | None = None
+
+    def on(self, event: Event) -> None:
+        """Apply ``event``. Raises IllegalTransition, and changes nothing, where the table has no entry."""
+        try:
+            following = TRANSITIONS[self.state][event]
+        except KeyError:
+            raise IllegalTransition(f"{event} in state {self.state}") from None
+        if following is not None:
+            self.state = following
+
+    def saw_tokens(self, tokens: int, now: float) -> None:
+        """``tokens`` generated tokens are known by ``now``; a count that did not grow changes nothing."""
+        fresh = tokens - self.tokens
+        if fresh <= 0:
+            return
+        if self.last_token_at is None:
+            self.first_token_at = now
+        elif self.stream:
+            self.gaps.add(now - self.last_token_at, fresh)
+        self.last_token_at = now
+        self.tokens = tokens
+
+    def end(self, event: Event, now: float, error: GatewayError | None = None) -> None:
+        """Enter a terminal state at ``now``. ``error`` is what ended it; Cancelled when the client left."""
+        self.on(event)
+        self.ended_at = now
+        self.error = error
+        if isinstance(error, Cancelled):
+            self.status = error.status
+        elif error is not None and not self.committed:
+            self.status = error.status
+
+    @property
+    def error_type(self) -> str:
+        """The ``error_type`` label: "" for a reply that is a success from the caller's point of view."""
+        if self.error is not None:
+            return self.error.error_type
+        return self.reply_error or ""

@@ -1,0 +1,267 @@
+"""What a format is: the protocols a plugin implements and the plain records that cross its border.
+
+Owns: the contract between the one handler and every dialect. Must never enter: a dialect, I/O, a clock,
+a third-party package.
+
+The contract in prose. A format is a stateless object, found through the entry-point group
+``gateway.formats``. For one request the handler calls, in this order: ``parse`` (any bytes in; a request
+object of the format's own type, or InvalidRequest), ``project`` (what routing may know), ``upstream`` (the
+HTTP request for the chosen worker), ``reader`` (once the worker's status line and headers are known), the
+reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``abort`` gives the requests that stop
+one exchange at the engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are
+synchronous, do no I/O and keep nothing between requests. ``probes``, ``identify`` and ``load_of`` tell what
+stands behind a URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from gateway.errors import GatewayError
+
+R = TypeVar("R")
+
+#: Header lines as they stood on the wire, in order, names in lower case.
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+def header(headers: Headers, name: bytes) -> bytes | None:
+    """The first value of ``name`` (given in lower case), or None."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids of one exchange, one entry per id the engine files it under (more than one: a batch with a list).
+
+    ``public`` is what the client sees, ``dispatch`` what the engine sees, entry for entry. They are equal
+    when the client's ids were safe to use.
+    """
+
+    public: tuple[str, ...]
+    dispatch: tuple[str, ...]
+
+    @property
+    def private(self) -> bool:
+        return self.public is not self.dispatch and self.public != self.dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """All that routing, ids and metrics may know of a request.
+
+    ``ids`` are the ids the client named, () if none; ``ids_usable`` is False when the engine could not be
+    given them as they are. ``prompt_tokens`` counts prompt ids (None where only text or embeddings are
+    known). ``max_tokens`` is what the client asked for, None if it left that open. ``model`` is None where
+    the dialect has no such field or it is empty. ``samples`` is the number of replies asked for
+    (prompts x n).
+    """
+
+    stream: bool
+    ids: tuple[str, ...] = ()
+    ids_usable: bool = True
+    model: str | None = None
+    prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    samples: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a format learned about a worker from its probes.
+
+    ``capability`` equals the format's own when the worker can serve it; ``usable`` is False, with the
+    reason a user needs, when it speaks the dialect but cannot serve (switched off, still starting, wrong
+    key). ``context_length`` is in tokens. ``stream_mode`` is the dialect's word for how it streams.
+    """
+
+    engine: str
+    capability: str
+    usable: bool
+    reason: str = ""
+    version: str | None = None
+    models: tuple[str, ...] = ()
+    context_length: int | None = None
+    stream_mode: str | None = None
+    weight_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRequest:
+    """One question to a worker. ``target`` is an absolute path, a URL's own prefix is put in front."""
+
+    method: str
+    target: str
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReply:
+    """The answer to a ProbeRequest: an HTTP status and the whole body."""
+
+    status: int
+    body: bytes
+
+
+class WorkerView(Protocol):
+    """What a format may know of the worker it writes to."""
+
+    @property
+    def prefix(self) -> bytes:
+        """Path prefix of its URL, b"" or starting with a slash and not ending in one."""
+        ...
+
+    @property
+    def authorization(self) -> bytes | None:
+        """Value for ``Authorization`` that replaces the client's own, or None."""
+        ...
+
+    @property
+    def info(self) -> WorkerInfo | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """An HTTP request for a worker. ``headers`` hold neither Host nor Content-Length nor hop-by-hop lines."""
+
+    method: bytes
+    target: bytes
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """Status and headers of a worker's final (not 1xx) response; names in lower case."""
+
+    status: int
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """A whole error response in the dialect, ready to send; ``headers`` hold content-type and extras."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(slots=True)
+class ReplyFacts:
+    """What a reader has seen so far.
+
+    ``tokens`` counts generated tokens over all samples and only grows. ``finish_reasons`` has one word per
+    finished sample (``stop``, ``length``, ``abort`` ...). ``terminal``: the engine said all of the exchange
+    is over. ``error_status`` is the HTTP-like code of an error the engine put *inside* a 200 (an error
+    event, an abort with a status), else None.
+    """
+
+    tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reasons: list[str] = field(default_factory=list)
+    terminal: bool = False
+    error_status: int | None = None
+
+
+class Reader(Protocol):
+    """Inspects, and if need be rewrites, the body of one upstream reply. Sans-IO, synchronous, no clock."""
+
+    facts: ReplyFacts
+    #: True: bytes are passed on as they come, so the status may leave before the first of them.
+    streaming: bool
+    #: True: the bytes given out are exactly the bytes taken in, so a Content-Length stays true.
+    identity: bool
+
+    def feed(self, data: bytes) -> bytes:
+        """Upstream bytes in, downstream bytes out (b"" = nothing yet). Raises UpstreamMalformed."""
+        ...
+
+    def finish(self) -> bytes:
+        """The upstream body ended as its framing said. Returns what is still held.
+
+        Raises UpstreamIncomplete when the engine had not said it was finished, UpstreamMalformed when the
+        whole is not what the engine sends.
+        """
+        ...
+
+    def fail(self, error: GatewayError) -> bytes:
+        """In-band end for a failure after commit; b"" where the dialect has none, so the reply must be cut."""
+        ...
+
+
+class Format(Protocol[R]):
+    """One engine dialect. See the module's docstring for the order of the calls."""
+
+    @property
+    def name(self) -> str:
+        """Registry key, metric label and the value that selects it in settings; ``[a-z][a-z0-9_-]*``."""
+        ...
+
+    @property
+    def capability(self) -> str:
+        """What a worker must offer; compared with WorkerInfo.capability."""
+        ...
+
+    @property
+    def probes(self) -> Sequence[ProbeRequest]:
+        """Questions that tell whether a URL speaks this dialect; cheap for an engine, safe on any server."""
+        ...
+
+    @property
+    def health(self) -> ProbeRequest:
+        """The cheapest question whose 200 means: takes requests now."""
+        ...
+
+    def parse(self, body: bytes, headers: Headers) -> R:
+        """Peek at a request. Raises InvalidRequest, and nothing else, on any bytes."""
+        ...
+
+    def project(self, request: R) -> Projection:
+        """Total and cheap."""
+        ...
+
+    def upstream(self, request: R, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        """The request for the worker: the client's bytes, but for the id where it had to be set."""
+        ...
+
+    def abort(self, worker: WorkerView, request: R, ids: Ids) -> Sequence[UpstreamRequest]:
+        """Requests that stop exactly this exchange; () where only closing the connection does."""
+        ...
+
+    def reader(self, request: R, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        """The relay reader for a reply with this head, whatever its status and content type."""
+        ...
+
+    def render(self, error: GatewayError) -> ErrorReply:
+        """Total: every GatewayError as the dialect's own error reply, JSON with ``application/json``."""
+        ...
+
+    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+        """Read the answers to ``probes`` (by target; a missing one did not answer). None: not this dialect."""
+        ...
+
+    def aborted_ids(self, body: bytes) -> AbortTarget:
+        """What a client's own abort call names. Raises InvalidRequest."""
+        ...
+
+    def openapi(self) -> Mapping[str, Any]:
+        """OpenAPI operation object for the generate endpoint: summary, request and reply schemas, examples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTarget:
+    """What an abort call is about: everything, or these public ids."""
+
+    everything: bool = False
+    ids: tuple[str, ...] = ()
+
+
+AnyFormat = Format[Any]

@@ -1,0 +1,82 @@
+"""Finding server-sent events in bytes.
+
+Owns: where an event ends and what its data is. Must never enter: a dialect, JSON, I/O, third-party packages.
+Source of the rules: the WHATWG event-stream format; both engines use ``data: ...`` and ``\\n\\n`` only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.errors import UpstreamMalformed
+
+#: An event larger than this is taken as nonsense rather than held any longer, in bytes.
+DEFAULT_EVENT_LIMIT = 64 * 1024 * 1024
+
+_BLANK_LINE = re.compile(rb"\n\n|\r\r|\n\r\n|\n\r")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class EventScanner:
+    """Cuts a byte stream into whole events; each keeps its closing blank line, so joining them gives the input.
+
+    Holds at most one unfinished event, up to ``limit`` bytes.
+    """
+
+    __slots__ = ("_limit", "_pending", "_searched")
+
+    def __init__(self, limit: int = DEFAULT_EVENT_LIMIT) -> None:
+        self._limit = limit
+        self._pending = bytearray()
+        self._searched = 0
+
+    @property
+    def pending(self) -> bytes:
+        """Bytes of the unfinished event."""
+        return bytes(self._pending)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Whole events completed by ``data``, in order. Raises UpstreamMalformed over the limit."""
+        if not self._pending and data.endswith(b"\n\n") and b"\r" not in data:
+            # The common read: nothing left over before or after.
+            first = data.find(b"\n\n") + 2
+            if first == len(data):
+                return [data]
+        self._pending += data
+        return self._cut()
+
+    def _cut(self) -> list[bytes]:
+        events: list[bytes] = []
+        pending = self._pending
+        start = 0
+        for match in _BLANK_LINE.finditer(pending, self._searched):
+            end = match.end()
+            if match.group() == b"\n\r":
+                # Either "\n\r" closes the event or its "\n" is still to come; only the next byte tells.
+                if end == len(pending):
+                    break
+            events.append(bytes(pending[start:end]))
+            start = end
+        if start:
+            del pending[:start]
+        # A blank line may be split over reads: its last two bytes must be looked at again.
+        self._searched = max(0, len(pending) - 3)
+        if len(pending) > self._limit:
+            raise UpstreamMalformed("the worker sent an event over the size limit")
+        return events
+
+
+def payload(event: bytes) -> bytes | None:
+    """The event's data, lines joined by ``\\n``; None for an event that carries none (a comment, say)."""
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2:
+        return event[6:-2]
+    lines = [_data_of(line) for line in _LINE_END.split(event) if line.startswith(b"data")]
+    data = [line for line in lines if line is not None]
+    return b"\n".join(data) if data else None
+
+
+def _data_of(line: bytes) -> bytes | None:
+    name, colon, value = line.partition(b":")
+    if name != b"data":
+        return None
+    return value[1:] if value.startswith(b" ") else value
