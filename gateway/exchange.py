@@ -109,7 +109,9 @@ class Exchange:
         "worker",
     )
 
-    def __init__(self, format_name: str, endpoint: str, accepted_at: float, gap_bounds: tuple[float, ...]) -> None:
+    def __init__(
+        self, format_name: str, endpoint: str, accepted_at: float, gap_bounds: tuple[float, ...]
+    ) -> None:
         self.format = format_name
         self.endpoint = endpoint
         self.accepted_at = accepted_at

@@ -9,8 +9,8 @@ object of the format's own type, or InvalidRequest), ``project`` (what routing m
 HTTP request for the chosen worker), ``reader`` (once the worker's status line and headers are known), the
 reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``abort`` gives the requests that stop
 one exchange at the engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are
-synchronous, do no I/O and keep nothing between requests. ``probes``, ``identify`` and ``load_of`` tell what
-stands behind a URL.
+synchronous, do no I/O and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind
+a URL, ``health`` whether it takes requests now.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def header(headers: Headers, name: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The ids of one exchange, one entry per id the engine files it under (more than one: a batch with a list).
+    """The ids of one exchange, one entry per id it is filed under (several: a batch with a list of ids).
 
     ``public`` is what the client sees, ``dispatch`` what the engine sees, entry for entry. They are equal
     when the client's ids were safe to use.
@@ -48,7 +48,7 @@ class Ids:
 
     @property
     def private(self) -> bool:
-        return self.public is not self.dispatch and self.public != self.dispatch
+        return self.public != self.dispatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Reader(Protocol):
         ...
 
     def fail(self, error: GatewayError) -> bytes:
-        """In-band end for a failure after commit; b"" where the dialect has none, so the reply must be cut."""
+        """In-band end for a failure after commit; b"" where there is none, so the reply must be cut."""
         ...
 
 
@@ -244,7 +244,7 @@ class Format(Protocol[R]):
         ...
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-        """Read the answers to ``probes`` (by target; a missing one did not answer). None: not this dialect."""
+        """Read the answers to ``probes``, by target; one that is missing gave none. None: another dialect."""
         ...
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
@@ -252,7 +252,7 @@ class Format(Protocol[R]):
         ...
 
     def openapi(self) -> Mapping[str, Any]:
-        """OpenAPI operation object for the generate endpoint: summary, request and reply schemas, examples."""
+        """OpenAPI operation object of the generate endpoint: summary, schemas of request and reply, examples."""
         ...
 
 

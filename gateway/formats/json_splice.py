@@ -11,7 +11,7 @@ import json
 import re
 
 _SPACE = b" \t\n\r"
-# Strings whole (possessive, so a long one costs no backtracking), brackets and the two separators that matter.
+# Strings whole (possessive, so a long one costs no backtracking), brackets, commas.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],]', re.DOTALL)
 
 

@@ -18,7 +18,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventScanner:
-    """Cuts a byte stream into whole events; each keeps its closing blank line, so joining them gives the input.
+    """Cuts a byte stream into whole events, closing blank lines included: joined, they are the input.
 
     Holds at most one unfinished event, up to ``limit`` bytes.
     """

@@ -1,0 +1,97 @@
+"""Which exchanges are in flight, by the ids that clients and engines know them under.
+
+Owns: choosing a dispatch id that can touch no other exchange, and finding exchanges by public id. Must never
+enter: I/O, a clock of its own, a dialect.
+
+An engine may match ids by prefix when it aborts, so of two ids in flight none may be a prefix of the other.
+The ids in use are kept sorted; as none is a prefix of another, only a new id's two neighbours can clash.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+from uuid import uuid4
+
+from gateway.formats.base import Ids
+
+T = TypeVar("T")
+
+
+class InFlight(Generic[T]):
+    """Ids of running exchanges. ``T`` is whatever the owner wants to find by public id."""
+
+    def __init__(self) -> None:
+        self._used: list[str] = []
+        self._by_public: dict[str, list[T]] = {}
+
+    def __len__(self) -> int:
+        """Number of dispatch ids in use, lingering ones included."""
+        return len(self._used)
+
+    def claim(self, named: tuple[str, ...], usable: bool = True) -> Ids:
+        """Ids for a new exchange whose client named ``named`` (() = none), taken until ``release``.
+
+        The client's own are used when ``usable`` and safe, else private ones of 32 hex digits.
+        """
+        if named and usable and self._take_all(named):
+            return Ids(named, named)
+        private = self._make(max(1, len(named)))
+        return Ids(named or private, private)
+
+    def release(self, ids: Ids) -> None:
+        """Give the dispatch ids back. Every claim is released exactly once."""
+        for dispatch in ids.dispatch:
+            del self._used[self._place(dispatch)]
+
+    def enter(self, ids: Ids, item: T) -> None:
+        """Make ``item`` findable under its public ids."""
+        for public in ids.public:
+            self._by_public.setdefault(public, []).append(item)
+
+    def leave(self, ids: Ids, item: T) -> None:
+        """Undo ``enter``."""
+        for public in ids.public:
+            items = self._by_public[public]
+            items.remove(item)
+            if not items:
+                del self._by_public[public]
+
+    def find(self, public: str) -> tuple[T, ...]:
+        """All running exchanges that a client knows as ``public``."""
+        return tuple(self._by_public.get(public, ()))
+
+    def all(self) -> Iterator[T]:
+        """Every running exchange, once for each of its ids."""
+        for items in tuple(self._by_public.values()):
+            yield from tuple(items)
+
+    def _place(self, dispatch: str) -> int:
+        return bisect_left(self._used, dispatch)
+
+    def _take_all(self, names: tuple[str, ...]) -> bool:
+        for taken, name in enumerate(names):
+            if not self._take(name):
+                self.release(Ids((), names[:taken]))
+                return False
+        return True
+
+    def _take(self, name: str) -> bool:
+        used, place = self._used, self._place(name)
+        if not name:
+            return False
+        if place < len(used) and used[place].startswith(name):
+            return False
+        if place and name.startswith(used[place - 1]):
+            return False
+        used.insert(place, name)
+        return True
+
+    def _make(self, count: int) -> tuple[str, ...]:
+        while True:
+            base = uuid4().hex
+            made = (base,) if count == 1 else tuple(f"{base}{index:08x}" for index in range(count))
+            # A client's own id may be a prefix of what we drew, however unlikely; then draw again.
+            if self._take_all(made):
+                return made
