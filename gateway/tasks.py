@@ -29,10 +29,10 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    async def wait(self, timeout: float | None) -> None:
-        """Wait up to ``timeout`` seconds for all that run now."""
+    async def wait(self, seconds: float | None) -> None:
+        """Wait up to ``seconds`` for all that run now."""
         if self._running:
-            await asyncio.wait(self._running, timeout=timeout)
+            await asyncio.wait(self._running, timeout=seconds)
 
     async def stop(self) -> None:
         """Cancel all and wait until each has ended."""

@@ -252,7 +252,7 @@ class Format(Protocol[R]):
         ...
 
     def openapi(self) -> Mapping[str, Any]:
-        """OpenAPI operation object of the generate endpoint: summary, schemas of request and reply, examples."""
+        """OpenAPI operation of the generate endpoint: summary, schemas of request and reply, examples."""
         ...
 
 
