@@ -1,0 +1,124 @@
+"""Which endpoint speaks which format.
+
+Owns: the default list of endpoints, the abort paths of each dialect, and the check of any list before it
+serves. Must never enter: handling a request, reading settings. The one module outside the format folders
+that may know formats by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from gateway.formats.base import AnyFormat
+
+DEFAULT_FORMAT = "sglang"
+DEFAULT_SGLANG_PATH = "/generate"
+DEFAULT_VLLM_PATH = "/inference/v1/generate"
+
+#: Format name -> paths where the clients of that dialect send their aborts.
+abort_paths: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sglang": ("/abort_request",),
+        "vllm": ("/inference/v1/abort_requests", "/abort_requests"),
+    }
+)
+
+# Only what a request line spells one way: a percent sign, say, would never match the decoded path.
+_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
+_METHOD = re.compile(r"[A-Z]+")
+_TEMPLATE = re.compile(r"\{[^{}:]*(:path)?[^{}]*\}")
+
+
+class CatalogError(ValueError):
+    """The list of endpoints cannot be served; the message says which entry and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One generate route: an exact path, the methods it answers, the format it speaks."""
+
+    path: str
+    methods: tuple[str, ...]
+    format: AnyFormat
+
+
+def default_catalog(
+    formats: Mapping[str, AnyFormat],
+    *,
+    generate_format: str = DEFAULT_FORMAT,
+    sglang_path: str = DEFAULT_SGLANG_PATH,
+    vllm_path: str = DEFAULT_VLLM_PATH,
+    reserved: Collection[str] = (),
+) -> tuple[Endpoint, ...]:
+    """The endpoints served unless a host brings its own list.
+
+    ``sglang_path`` (``/generate``) speaks the format called ``generate_format``, ``vllm_path`` always vllm.
+    ``reserved`` are the gateway's own paths. Raises CatalogError.
+    """
+    endpoints = (
+        Endpoint(sglang_path, ("POST", "PUT"), _format(formats, generate_format)),
+        Endpoint(vllm_path, ("POST",), _format(formats, "vllm")),
+    )
+    validate_catalog(endpoints, reserved)
+    return endpoints
+
+
+def validate_catalog(endpoints: Iterable[Endpoint], reserved: Collection[str] = ()) -> None:
+    """Refuse a list of endpoints that cannot be served. Raises CatalogError.
+
+    ``reserved`` may hold templates (``/workers/{worker_id}``, ``{rest:path}``), as FastAPI spells them.
+    """
+    seen: dict[str, Endpoint] = {}
+    for endpoint in endpoints:
+        _check_path(endpoint.path)
+        _check_methods(endpoint)
+        if (other := seen.get(endpoint.path)) is not None:
+            raise CatalogError(
+                f"generate path {endpoint.path!r} is given to two endpoints,"
+                f" {other.format.name} and {endpoint.format.name}"
+            )
+        for own in reserved:
+            if _template_pattern(own).fullmatch(endpoint.path):
+                raise CatalogError(
+                    f"generate path {endpoint.path!r} ({endpoint.format.name}) clashes with {own!r},"
+                    " a path of the gateway itself"
+                )
+        seen[endpoint.path] = endpoint
+    if not seen:
+        raise CatalogError("the catalog has no endpoint")
+
+
+def _format(formats: Mapping[str, AnyFormat], name: str) -> AnyFormat:
+    try:
+        return formats[name]
+    except KeyError:
+        installed = ", ".join(sorted(formats)) or "none"
+        raise CatalogError(f"unknown format {name!r}; installed formats: {installed}") from None
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/"):
+        raise CatalogError(f"generate path must start with a slash: {path!r}")
+    if any(segment.startswith((":", "*")) for segment in path.split("/")):
+        raise CatalogError(f"a segment of a generate path must not start with ':' or '*': {path!r}")
+    if not _PATH.fullmatch(path):
+        raise CatalogError(f"generate path holds a character that a plain path cannot: {path!r}")
+
+
+def _check_methods(endpoint: Endpoint) -> None:
+    methods = endpoint.methods
+    # A lone string would pass as a sequence of its letters.
+    if isinstance(methods, str) or not methods or not all(map(_METHOD.fullmatch, methods)):
+        raise CatalogError(f"generate path {endpoint.path!r} needs methods in upper case: {methods!r}")
+
+
+def _template_pattern(path: str) -> re.Pattern[str]:
+    parts: list[str] = []
+    done = 0
+    for match in _TEMPLATE.finditer(path):
+        parts += (re.escape(path[done : match.start()]), ".*" if match.group(1) else "[^/]+")
+        done = match.end()
+    return re.compile("".join((*parts, re.escape(path[done:]))))

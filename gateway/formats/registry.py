@@ -1,0 +1,146 @@
+"""Finding the installed formats and refusing, at start-up, one that does not keep the contract.
+
+Owns: the entry-point group and the check of a plugin against ``gateway.formats.base.Format``. Must never
+enter: the name of any dialect, which endpoint a format serves, I/O beyond importing the plugins.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
+from types import MappingProxyType
+from typing import Any
+
+from gateway.formats.base import AnyFormat, Format, ProbeRequest
+
+#: Entry points of this group name one format instance each; the gateway's own are found the same way.
+GROUP = "gateway.formats"
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_MEMBERS = {name: member for name, member in vars(Format).items() if not name.startswith("_")}
+_METHODS = {name: member for name, member in _MEMBERS.items() if inspect.isfunction(member)}
+# What importing a module of somebody else's, or reading its properties, may raise.
+_PLUGIN_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+class FormatError(Exception):
+    """A plugin cannot be used; the message names it and the member at fault."""
+
+
+def load_formats(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Mapping[str, AnyFormat]:
+    """Every installed format by its name, in the order of names.
+
+    ``entry_points`` replaces the installed ones of ``GROUP``. Raises FormatError for a plugin that cannot be
+    imported, breaks the contract, or has the name of another.
+    """
+    if entry_points is None:
+        entry_points = metadata.entry_points(group=GROUP)
+    found: dict[str, tuple[str, AnyFormat]] = {}
+    for entry_point in entry_points:
+        plugin = f"{entry_point.name} = {entry_point.value}"
+        loaded = check_format(_import(entry_point, plugin), plugin)
+        if loaded.name in found:
+            raise FormatError(
+                f"format {loaded.name!r} is installed twice: {found[loaded.name][0]} and {plugin}"
+            )
+        found[loaded.name] = (plugin, loaded)
+    return MappingProxyType({name: found[name][1] for name in sorted(found)})
+
+
+def check_format(candidate: Any, plugin: str) -> AnyFormat:
+    """``candidate``, once it is known to keep the contract. Raises FormatError, which names ``plugin``."""
+    if isinstance(candidate, type):
+        raise FormatError(f"format plugin {plugin}: is a class; the entry point must name an instance")
+    members = {name: _member(candidate, name, plugin) for name in _MEMBERS}
+    for name, check in _ATTRIBUTE_CHECKS.items():
+        if (fault := check(members[name])) is not None:
+            raise FormatError(f"format plugin {plugin}: {name} {fault}")
+    for name, declared in _METHODS.items():
+        if (fault := _signature_fault(members[name], declared)) is not None:
+            raise FormatError(f"format plugin {plugin}: {name} {fault}")
+    checked: AnyFormat = candidate
+    return checked
+
+
+def _import(entry_point: metadata.EntryPoint, plugin: str) -> Any:
+    try:
+        return entry_point.load()
+    except _PLUGIN_FAILURES as error:
+        raise FormatError(
+            f"format plugin {plugin}: cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _member(candidate: Any, name: str, plugin: str) -> Any:
+    if not hasattr(type(candidate), name) and not hasattr(candidate, name):
+        raise FormatError(f"format plugin {plugin}: {name} is missing")
+    try:
+        return getattr(candidate, name)
+    except _PLUGIN_FAILURES as error:
+        raise FormatError(
+            f"format plugin {plugin}: {name} cannot be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _signature_fault(method: Any, declared: Callable[..., Any]) -> str | None:
+    if not callable(method):
+        return "is not a method"
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        return "is async; a format decides and does no I/O"
+    wanted = list(inspect.signature(declared).parameters)[1:]
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return "has no signature that can be read"
+    given = [parameter.name for parameter in parameters]
+    if given != wanted:
+        return f"takes ({', '.join(given)}) instead of ({', '.join(wanted)})"
+    if any(parameter.kind is not parameter.POSITIONAL_OR_KEYWORD for parameter in parameters):
+        return "has a parameter that cannot be given both by position and by name"
+    return None
+
+
+def _name_fault(value: Any) -> str | None:
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return None
+    return f"{value!r} is not of the form {_NAME.pattern}"
+
+
+def _capability_fault(value: Any) -> str | None:
+    return None if isinstance(value, str) and value else f"{value!r} is not a word"
+
+
+def _probe_fault(value: Any) -> str | None:
+    if not isinstance(value, ProbeRequest):
+        return f"{value!r} is not a ProbeRequest"
+    if not value.target.startswith("/"):
+        return f"has the target {value.target!r}, which does not start with a slash"
+    return None
+
+
+def _probes_fault(value: Any) -> str | None:
+    if not isinstance(value, Sequence) or not value:
+        return "is not a sequence of one ProbeRequest or more"
+    return next((fault for probe in value if (fault := _probe_fault(probe)) is not None), None)
+
+
+_ATTRIBUTE_CHECKS: Mapping[str, Callable[[Any], str | None]] = {
+    "name": _name_fault,
+    "capability": _capability_fault,
+    "probes": _probes_fault,
+    "health": _probe_fault,
+}
