@@ -1,0 +1,57 @@
+# All that developers and CI run. A fresh machine needs python3 (3.11 or newer), make and git, nothing else:
+# every target creates or refreshes .venv first, and does nothing there while locks and pyproject.toml stand still.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The version check, run by the interpreter in question.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format test-engines lock clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+install: $(STAMP) ## create .venv from the hash-pinned lock, the package in it editable
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+	  echo "error: Python 3.11 or newer is needed, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
+	  echo "       name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(BIN)/python -c '$(NEW_ENOUGH)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000
+	@$(BIN)/tito-gateway demo $(ARGS)
+
+test: $(STAMP) ## the test suite; ARGS="-k words" narrows it
+	@$(BIN)/pytest $(ARGS)
+
+check: $(STAMP) ## lint, formatting, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m scripts.import_rules
+
+format: $(STAMP) ## rewrite files to the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Exit 3 of the installer means that an engine is not to be had here (it has said so loudly): its tests skip.
+test-engines: $(STAMP) ## the gateway in front of real SGLang and vLLM, on the CPU
+	@$(BIN)/python -m scripts.engines install || test $$? -eq 3
+	@$(BIN)/pytest tests/engines $(ARGS)
+
+lock: ## resolve the three locks anew from pyproject.toml
+	scripts/lock $(PYTHON)
+
+clean: ## remove what the targets made in this folder
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
