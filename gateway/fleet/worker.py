@@ -6,6 +6,7 @@ a dialect, HTTP.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -14,10 +15,10 @@ from gateway.formats.base import WorkerInfo
 
 
 class WorkerState(StrEnum):
-    JOINING = "joining"  # never answered its probes so far
+    JOINING = "joining"  # has not answered its probes yet
     READY = "ready"
-    UNUSABLE = "unusable"  # answers, but cannot serve; the info's reason says why
-    DEAD = "dead"  # was ready, then refused connections, broke replies or failed its probes
+    UNUSABLE = "unusable"  # answers, but cannot serve; ``Worker.reason`` says why
+    DEAD = "dead"  # was ready, then refused connections or failed its probes
 
 
 class BadWorkerUrl(ValueError):
@@ -41,6 +42,8 @@ class Address:
         try:
             parts = urlsplit(url)
             port = parts.port
+            authority = parts.netloc.encode("ascii")
+            prefix = parts.path.rstrip("/").encode("ascii")
         except ValueError as error:
             raise BadWorkerUrl(f"{url!r} is not a URL: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -49,33 +52,54 @@ class Address:
             raise BadWorkerUrl("a worker's URL must not hold credentials; use a worker API key")
         if parts.query or parts.fragment:
             raise BadWorkerUrl(f"{url!r} must not have a query or a fragment")
+        if any(character.isspace() or not character.isprintable() for character in url):
+            raise BadWorkerUrl(f"{url!r} must not hold spaces or control characters")
         tls = parts.scheme == "https"
-        return cls(
-            url=url,
-            host=parts.hostname,
-            port=port or (443 if tls else 80),
-            tls=tls,
-            prefix=parts.path.rstrip("/").encode(),
-            authority=parts.netloc.encode("idna" if not parts.netloc.isascii() else "ascii"),
-        )
+        return cls(url, parts.hostname, port or (443 if tls else 80), tls, prefix, authority)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A worker as one format sees it (gateway.formats.base.WorkerView)."""
+
+    prefix: bytes
+    authorization: bytes | None
+    info: WorkerInfo | None
 
 
 class Worker:
-    """One worker. ``in_flight`` counts leases held by this gateway and is exact."""
+    """One worker. ``in_flight`` counts leases held by this gateway and is exact.
 
-    __slots__ = ("address", "authorization", "capability", "in_flight", "info", "reason", "state")
+    ``infos`` has one entry per format that recognised it, by the format's name. ``only`` is the format its
+    owner said it speaks, None: whatever its probes tell.
+    """
+
+    __slots__ = (
+        "address",
+        "authorization",
+        "in_flight",
+        "infos",
+        "last_reply_at",
+        "only",
+        "reason",
+        "state",
+        "strikes",
+    )
 
     def __init__(
-        self, address: Address, *, capability: str | None = None, authorization: bytes | None = None
+        self, address: Address, *, only: str | None = None, authorization: bytes | None = None
     ) -> None:
         self.address = address
-        #: What it must turn out to offer, if its owner said so; None: whatever its probes tell.
-        self.capability = capability
+        self.only = only
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
-        self.info: WorkerInfo | None = None
+        self.infos: Mapping[str, WorkerInfo] = {}
         self.in_flight = 0
+        #: Failed probes in a row.
+        self.strikes = 0
+        #: Event-loop time of its last whole reply; a sign of life that spares a probe.
+        self.last_reply_at = float("-inf")
 
     def __repr__(self) -> str:
         return f"<Worker {self.url} {self.state} in_flight={self.in_flight}>"
@@ -85,6 +109,13 @@ class Worker:
         """Exactly as it was given."""
         return self.address.url
 
-    @property
-    def prefix(self) -> bytes:
-        return self.address.prefix
+    def view(self, format_name: str) -> View:
+        """What the format called ``format_name`` may know of it."""
+        return View(self.address.prefix, self.authorization, self.infos.get(format_name))
+
+    def offers(self, capability: str) -> WorkerInfo | None:
+        """Its info for ``capability`` if it can serve that, else None."""
+        for info in self.infos.values():
+            if info.usable and info.capability == capability:
+                return info
+        return None

@@ -1,0 +1,147 @@
+"""All workers, and which of them can serve a request now.
+
+Owns: membership, each worker's state, its connections, and leases. Must never enter: a dialect, probing
+(``health`` reports what it finds), the choice among equals (a policy's).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.errors import InvalidRequest, NoWorker, UnknownModel
+from gateway.fleet.worker import Worker, WorkerState
+from gateway.formats.base import WorkerInfo
+from gateway.routing.policy import Policy
+from gateway.transport.pool import Pool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The usable workers of one capability, and by model which of them serve it."""
+
+    workers: tuple[Worker, ...] = ()
+    by_model: Mapping[str, tuple[Worker, ...]] = field(default_factory=dict)
+    #: True: they do not all serve the same models, so a request has to name one.
+    mixed: bool = False
+
+
+class Fleet:
+    """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers."""
+
+    def __init__(self, policy: Policy, *, connect_timeout: float, tls: ssl.SSLContext | None = None) -> None:
+        self._policy = policy
+        self._connect_timeout = connect_timeout
+        self._tls = tls
+        self._workers: dict[str, Worker] = {}
+        self._pools: dict[str, Pool] = {}
+        self._rosters: dict[str, Roster] = {}
+
+    def __repr__(self) -> str:
+        ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
+        return f"<Fleet {ready} of {len(self._workers)} ready>"
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """All members, in the order they joined."""
+        return tuple(self._workers.values())
+
+    def add(self, worker: Worker) -> None:
+        """Take ``worker`` in; one with the same URL is replaced."""
+        self.remove(worker.url)
+        address = worker.address
+        tls = (self._tls or ssl.create_default_context()) if address.tls else None
+        self._workers[worker.url] = worker
+        self._pools[worker.url] = Pool(address.host, address.port, tls, self._connect_timeout)
+        self._rosters.clear()
+
+    def remove(self, url: str) -> None:
+        """Let a member go; exchanges that run on it go on. Unknown URLs are ignored."""
+        if self._workers.pop(url, None) is not None:
+            self._pools.pop(url).close()
+            self._rosters.clear()
+
+    def pool(self, worker: Worker) -> Pool:
+        return self._pools[worker.url]
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def set_state(self, worker: Worker, state: WorkerState, reason: str = "") -> None:
+        """Record a transition; it takes effect for the next request."""
+        if state is not worker.state:
+            log.info("worker %s: %s -> %s %s", worker.url, worker.state, state, reason)
+        worker.state = state
+        worker.reason = reason
+        self._rosters.clear()
+
+    def usable(self, capability: str) -> Sequence[Worker]:
+        """The workers that can serve ``capability`` now."""
+        return self._roster(capability).workers
+
+    def models(self) -> Mapping[str, WorkerInfo]:
+        """Each model that some ready worker serves, with the info of one that does."""
+        found: dict[str, WorkerInfo] = {}
+        for worker in self._workers.values():
+            if worker.state is WorkerState.READY:
+                for info in worker.infos.values():
+                    for model in info.models if info.usable else ():
+                        found.setdefault(model, info)
+        return found
+
+    def lease(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Worker:
+        """Pick a worker and hold it until ``release``.
+
+        Raises NoWorker, UnknownModel (the fleet serves several models, but not this one) and InvalidRequest
+        (it serves several and none was named).
+        """
+        roster = self._roster(capability)
+        candidates: Sequence[Worker] = roster.workers
+        if roster.mixed:
+            candidates = self._of_model(roster, model)
+        if excluding:
+            candidates = [worker for worker in candidates if worker not in excluding]
+        if not candidates:
+            raise NoWorker("no worker is available at the moment; please try again")
+        worker = self._policy.pick(candidates) if len(candidates) > 1 else candidates[0]
+        worker.in_flight += 1
+        return worker
+
+    def release(self, worker: Worker) -> None:
+        worker.in_flight -= 1
+
+    @staticmethod
+    def _of_model(roster: Roster, model: str | None) -> Sequence[Worker]:
+        if model is None:
+            raise InvalidRequest("several models are served here; name one in `model`", param="model")
+        try:
+            return roster.by_model[model]
+        except KeyError:
+            raise UnknownModel(f"no worker serves the model {model[:256]!r}") from None
+
+    def _roster(self, capability: str) -> Roster:
+        roster = self._rosters.get(capability)
+        if roster is None:
+            roster = self._rosters[capability] = _build(capability, self._workers.values())
+        return roster
+
+
+def _build(capability: str, workers: Iterable[Worker]) -> Roster:
+    usable: list[Worker] = []
+    by_model: dict[str, list[Worker]] = {}
+    model_sets: set[tuple[str, ...]] = set()
+    for worker in workers:
+        info = worker.offers(capability) if worker.state is WorkerState.READY else None
+        if info is None:
+            continue
+        usable.append(worker)
+        model_sets.add(info.models[:1])  # the base model; adapters come and go
+        for model in info.models:
+            by_model.setdefault(model, []).append(worker)
+    return Roster(tuple(usable), {model: tuple(of) for model, of in by_model.items()}, len(model_sets) > 1)

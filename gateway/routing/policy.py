@@ -1,0 +1,68 @@
+"""How one worker is picked among those that could serve a request.
+
+Owns: the choice, and nothing else. Must never enter: I/O, a clock, a dialect, a worker's state (the fleet has
+sorted out who is usable), third-party packages.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+
+class Loaded(Protocol):
+    """What a policy may look at."""
+
+    @property
+    def in_flight(self) -> int: ...
+
+
+W = TypeVar("W", bound=Loaded)
+
+
+class Policy(Protocol):
+    def pick(self, workers: Sequence[W]) -> W:
+        """One of ``workers``, which is never empty."""
+        ...
+
+
+class LeastInFlight:
+    """The worker with the fewest leases; ties at random, so that equal workers share a burst evenly."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self._choice = choice
+
+    def pick(self, workers: Sequence[W]) -> W:
+        fewest = min(worker.in_flight for worker in workers)
+        ties = [worker for worker in workers if worker.in_flight == fewest]
+        return ties[0] if len(ties) == 1 else ties[int(self._choice.random() * len(ties))]
+
+
+class RoundRobin:
+    """Each worker in turn."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self._next = choice.randrange(1 << 16)
+
+    def pick(self, workers: Sequence[W]) -> W:
+        self._next += 1
+        return workers[self._next % len(workers)]
+
+
+class Random:
+    """Any worker, all alike."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self._choice = choice
+
+    def pick(self, workers: Sequence[W]) -> W:
+        return workers[int(self._choice.random() * len(workers))]
+
+
+#: Name in settings -> how to make one.
+POLICIES: Mapping[str, Callable[[random.Random], Policy]] = {
+    "least_in_flight": LeastInFlight,
+    "round_robin": RoundRobin,
+    "random": Random,
+}

@@ -1,0 +1,96 @@
+"""The connections to one worker: kept alive while they are fresh, opened when there is none.
+
+Owns: reuse and connecting. Must never enter: a dialect, choice of a worker, a bound on how many (the number
+of exchanges bounds them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from gateway.errors import ConnectFailed
+from gateway.transport.http1 import Connection
+
+#: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
+MAX_IDLE_SECONDS = 3.5
+
+
+class Pool:
+    """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, connect_timeout: float) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._connect_timeout = connect_timeout
+        self._idle: list[Connection] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Pool {self._host}:{self._port} idle={len(self._idle)}>"
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    def take(self) -> Connection | None:
+        """A fresh idle connection, or None."""
+        oldest = asyncio.get_running_loop().time() - MAX_IDLE_SECONDS
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed and connection.idle_since > oldest:
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self) -> Connection:
+        """Open a new connection. Raises ConnectFailed: nothing was sent."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(
+                    Connection,
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                    server_hostname=self._host if self._tls else None,
+                )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ConnectFailed("the worker could not be reached", cause=error) from error
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep ``connection`` for later if it can carry another request; close it otherwise."""
+        if not connection.recycle():
+            return
+        if self._closed:
+            return connection.close()
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(MAX_IDLE_SECONDS, self._drop_stale)
+
+    def close(self) -> None:
+        """Close all idle connections; those in use close when they are given back."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        while self._idle:
+            self._idle.pop().close()
+
+    def _drop_stale(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - MAX_IDLE_SECONDS
+        stale = [c for c in self._idle if c.closed or c.idle_since <= oldest]
+        self._idle = [c for c in self._idle if not c.closed and c.idle_since > oldest]
+        for connection in stale:
+            connection.close()
+        # The list is in order of return, so its first entry is the next to grow stale.
+        self._sweep = None
+        if self._idle:
+            delay = self._idle[0].idle_since - oldest
+            self._sweep = loop.call_later(max(delay, 0.05), self._drop_stale)
