@@ -1,0 +1,1 @@
+"""Chores of the project; none of them is part of the product."""

@@ -1,0 +1,68 @@
+"""Empty stand-ins for packages that SGLang imports on a CPU and never calls there.
+
+Python imports a module of this name by itself at start-up when its folder is on PYTHONPATH. ``torchvision``
+serves images and ``sgl_kernel`` GPUs; neither has a build that would fit. Any name imported from a stand-in
+exists and does nothing. Whoever asks *whether* the package is there is told the truth: it is not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+ABSENT = frozenset({"torchvision", "sgl_kernel"})
+
+
+class Nothing:
+    """Can be called, subclassed and asked for attributes, all to no effect."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def __call__(self, *args: object, **kwargs: object) -> Nothing:
+        return self
+
+    def __getattr__(self, name: str) -> Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+
+class StandIn(ModuleType):
+    __version__ = "0"
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        # Names in capitals are classes, which others use in annotations, base lists and isinstance.
+        return type(name, (Nothing,), {}) if name[0].isupper() else Nothing()
+
+
+class Finder(MetaPathFinder, Loader):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self, is_package=True) if is_absent(fullname) else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to run."""
+
+
+def is_absent(name: str) -> bool:
+    return name.partition(".")[0] in ABSENT
+
+
+def truthful(find_spec: Callable[..., ModuleSpec | None]) -> Callable[..., ModuleSpec | None]:
+    def wrapper(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if is_absent(name) else find_spec(name, package)
+
+    return wrapper
+
+
+importlib.util.find_spec = truthful(importlib.util.find_spec)
+sys.meta_path.append(Finder())
