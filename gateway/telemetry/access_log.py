@@ -1,0 +1,167 @@
+"""One line for each request of a generate endpoint.
+
+Owns: which facts a line holds and how it is spelled. Must never enter: prompts, replies, headers, keys;
+anything that is not already in the exchange.
+
+What a client or a worker named is cut to ``_LONGEST`` characters and written as ASCII with escapes, so that
+no id can end a line, move a terminal's cursor or fill a disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from gateway.exchange import Exchange
+from gateway.telemetry.lines import LineWriter
+
+_LONGEST = 256
+_MOST_REASONS = 16
+_STANDARD_OUTPUT = 1
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds."""
+
+    time: datetime
+    request_id: str | None
+    format: str
+    endpoint: str
+    request_type: str
+    model: str | None
+    worker: str | None
+    status: int | None
+    outcome: str
+    error_type: str
+    error: str | None
+    finish_reasons: Mapping[str, int]
+    attempts: int
+    isl: int | None
+    osl: int
+    cached: int | None
+    ttft_ms: float | None
+    itl_ms: float | None
+    elapsed_ms: float
+    request_bytes: int
+    reply_bytes: int
+
+
+class AccessLog:
+    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``."""
+
+    def __init__(
+        self, *, enabled: bool = True, shape: Literal["json", "text"] = "json", fd: int = _STANDARD_OUTPUT
+    ) -> None:
+        encode = _as_json if shape == "json" else _as_text
+        self._writer = LineWriter(fd, encode) if enabled else None
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost so far."""
+        return self._writer.dropped if self._writer is not None else 0
+
+    def record(self, exchange: Exchange) -> None:
+        """Write down ``exchange``, which has ended. Never blocks, never raises for want of a reader."""
+        if self._writer is not None:
+            self._writer.put(line_of(exchange, datetime.now(UTC)))
+
+    def close(self) -> None:
+        """Write what is held, for at most a second."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def line_of(exchange: Exchange, now: datetime) -> Line:
+    """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
+    accepted_at, ended_at = exchange.accepted_at, exchange.ended_at
+    assert ended_at is not None, "an exchange that ended has a time of its end"
+    first_at, last_at = exchange.first_token_at, exchange.last_token_at
+    ttft = itl = None
+    if exchange.stream and first_at is not None and last_at is not None:
+        ttft = _milliseconds(first_at - accepted_at)
+        counts = exchange.gaps.counts
+        itl = _milliseconds(exchange.gaps.total / sum(counts)) if counts else None
+    error = exchange.error
+    return Line(
+        now,
+        exchange.public_id,
+        exchange.format,
+        exchange.endpoint,
+        "stream" if exchange.stream else "unary",
+        exchange.model,
+        exchange.worker,
+        exchange.status,
+        exchange.state.value,
+        exchange.error_type,
+        error.code if error is not None else None,
+        _counted(exchange.finish_reasons),
+        exchange.attempts,
+        exchange.prompt_tokens,
+        exchange.tokens,
+        exchange.cached_tokens,
+        ttft,
+        itl,
+        _milliseconds(ended_at - accepted_at),
+        exchange.request_bytes,
+        exchange.reply_bytes,
+    )
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _counted(reasons: tuple[str, ...]) -> Mapping[str, int]:
+    if len(reasons) < 2:
+        return dict.fromkeys(reasons, 1)
+    return dict(Counter(reasons).most_common(_MOST_REASONS))
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _as_json(line: Line) -> bytes:
+    line = _shortened(line)
+    try:
+        encoded = _encoder.encode(line)
+    except UnicodeEncodeError:
+        encoded = b"\xff"  # a lone surrogate, which JSON can carry as an escape only
+    if encoded.isascii():
+        return encoded
+    return json.dumps(_fields(line), separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _as_text(line: Line) -> bytes:
+    """``name=value`` pairs, without those that say nothing."""
+    fields = _fields(_shortened(line))
+    reasons = fields.pop("finish_reasons")
+    assert isinstance(reasons, Mapping)
+    fields["finish_reasons"] = ",".join(f"{reason}:{count}" for reason, count in reasons.items())
+    return " ".join(
+        f"{name}={_word(value)}" for name, value in fields.items() if value not in (None, "")
+    ).encode()
+
+
+def _shortened(line: Line) -> Line:
+    if line.request_id is not None and len(line.request_id) > _LONGEST:
+        line = msgspec.structs.replace(line, request_id=line.request_id[:_LONGEST] + "...")
+    if any(len(reason) > _LONGEST for reason in line.finish_reasons):
+        reasons = {reason[:_LONGEST]: count for reason, count in line.finish_reasons.items()}
+        line = msgspec.structs.replace(line, finish_reasons=reasons)
+    return line
+
+
+def _fields(line: Line) -> dict[str, object]:
+    fields = msgspec.structs.asdict(line)
+    return {**fields, "time": line.time.isoformat().replace("+00:00", "Z")}
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    plain = text.isascii() and text.isprintable() and not any(character in text for character in ' "=\\')
+    return text if plain else json.dumps(text)

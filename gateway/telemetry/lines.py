@@ -1,0 +1,92 @@
+"""Writing lines to a file descriptor without ever making the event loop wait.
+
+Owns: the buffer between the loop and a pipe that may be blocked, and the thread that empties it. Must never
+enter: what a line says.
+
+Lines are handed over in batches every ``_PAUSE`` seconds, as waking a thread costs more than a line does. The
+descriptor is written to directly: a buffered stream's lock, held by a blocked thread, would break the
+interpreter's shutdown.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+#: Lines held while the reader of the pipe does not keep up; the next ones are dropped and counted.
+CAPACITY = 65_536
+
+_PAUSE = 0.1
+_BATCH = 1024
+
+
+class LineWriter(Generic[T]):
+    """A bounded buffer and the thread that writes it. ``encode`` runs in the thread and ends no line.
+
+    Never raises and never blocks; a descriptor that cannot be written to any more drops everything.
+    """
+
+    def __init__(self, fd: int, encode: Callable[[T], bytes], capacity: int = CAPACITY) -> None:
+        self._fd = fd
+        self._encode = encode
+        self._capacity = capacity
+        self._items: deque[T] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._broken = False
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name=f"lines to {fd}", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost so far, for want of room or because the descriptor broke."""
+        return self._dropped
+
+    def put(self, item: T, *, soon: bool = False) -> None:
+        """Hand one line over; ``soon`` wakes the writer instead of waiting for the next batch."""
+        if self._broken or len(self._items) >= self._capacity:
+            self._dropped += 1
+            return
+        self._items.append(item)
+        if soon:
+            self._wake.set()
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Write what is held, for at most ``seconds``, and end the thread."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake.wait(_PAUSE)
+            self._wake.clear()
+            self._drain()
+        self._drain()
+
+    def _drain(self) -> None:
+        while self._items and not self._broken:
+            count = min(len(self._items), _BATCH)
+            lines = [self._encode(self._items.popleft()) for _ in range(count)]
+            try:
+                self._write(b"\n".join(lines) + b"\n")
+            except OSError:
+                self._broken = True
+                self._dropped += count + len(self._items)
+                self._items.clear()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._fd, view) :]
+            except BlockingIOError:
+                # Somebody else made the descriptor non-blocking; this thread may wait.
+                select.select([], [self._fd], [])

@@ -1,0 +1,78 @@
+"""Where the lines of ``logging`` go.
+
+Owns: the one handler of the process and how a log line looks. Must never enter: what is logged, the access
+log. The standard library's queue listener is not used, as it can neither drop lines nor end while the pipe is
+blocked.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from gateway.telemetry.lines import LineWriter
+
+_STANDARD_ERROR = 2
+_CAPACITY = 10_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# These tell about each request or probe what is told elsewhere, or not at all.
+_TALKERS = ("httpx", "httpcore", "asyncio")
+
+
+class _LineHandler(logging.Handler):
+    def __init__(self, writer: LineWriter[str]) -> None:
+        super().__init__()
+        self._writer = writer
+        self.setFormatter(_Formatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Formatted here and not in the thread: the arguments may change, or hold a request.
+        self._writer.put(self.format(record), soon=True)
+
+
+class _Formatter(logging.Formatter):
+    """``<UTC time> LEVEL logger: message``; control characters escaped, but for a traceback's line ends."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        message = _CONTROL.sub(lambda match: ascii(match.group())[1:-1], record.getMessage())
+        line = f"{time.replace('+00:00', 'Z')} {record.levelname} {record.name}: {message}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class Logs:
+    """Sends all logging of the process to ``fd`` while it is open; closing puts things back as they were."""
+
+    def __init__(self, level: str, fd: int = _STANDARD_ERROR) -> None:
+        """``level`` is the lower-case name of a level of ``logging``."""
+        self._writer: LineWriter[str] = LineWriter(fd, _encode, _CAPACITY)
+        self._handler = _LineHandler(self._writer)
+        root = logging.getLogger()
+        self._before = (root.level, root.handlers[:])
+        root.handlers[:] = [self._handler]
+        root.setLevel(level.upper())
+        for name in _TALKERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is held, for at most a second."""
+        root = logging.getLogger()
+        if self._handler in root.handlers:
+            root.setLevel(self._before[0])
+            root.handlers[:] = self._before[1]
+        self._writer.close()
+
+
+def _encode(line: str) -> bytes:
+    return line.encode(errors="backslashreplace")

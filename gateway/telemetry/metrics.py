@@ -1,0 +1,120 @@
+"""What is counted about exchanges.
+
+Owns: feeding the tallies from a finished exchange, and the registry they are scraped from. Must never enter:
+the words of a metric (``families``), a decision, I/O.
+
+Called on the event loop only. Nothing here is labelled with what a client chose: models are those of the
+fleet (``Exchange.model`` is None otherwise), workers those of the fleet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from gateway.exchange import Exchange, State
+from gateway.fleet.worker import Worker
+from gateway.telemetry.buckets import Buckets
+from gateway.telemetry.families import Exposition
+from gateway.telemetry.tally import UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
+
+_LOOP_INTERVAL = 0.1
+
+
+class Metrics:
+    """The metrics of one gateway and the registry that shows them.
+
+    ``workers`` and ``dropped_lines`` are asked at each scrape: the fleet, and access log lines lost so far.
+    ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        buckets: Buckets,
+        *,
+        workers: Callable[[], Iterable[Worker]] = tuple,
+        dropped_lines: Callable[[], int] = int,
+    ) -> None:
+        self.gap_bounds = buckets.itl
+        self.registry = CollectorRegistry()
+        self._buckets = buckets
+        self._tallies = Tallies()
+        self.registry.register(Exposition(prefix, self._tallies, workers, dropped_lines))
+        ProcessCollector(registry=self.registry)
+
+    def started(self, exchange: Exchange) -> None:
+        """``exchange`` was accepted. Once each; its labels may still be unknown."""
+        self._tallies.running[exchange] = False
+
+    def ended(self, exchange: Exchange) -> None:
+        """``exchange`` is over and all its facts are in. Once each, after ``started``."""
+        tallies = self._tallies
+        model, stream = exchange.model or UNKNOWN_MODEL, exchange.stream
+        if not tallies.running.pop(exchange):
+            tallies.begun[model, stream] += 1
+        error_type = exchange.error_type
+        tallies.requests[model, stream, error_type] += 1
+        if error_type:
+            error = exchange.error
+            tallies.failures[error_type, error.code if error else None] += 1
+        if exchange.worker is not None:
+            tallies.served[exchange.worker, exchange.format, exchange.state] += 1
+        _count_traffic(self._format(exchange.format), exchange)
+        _observe(self._model(model), exchange)
+
+    def _format(self, name: str) -> FormatTally:
+        tally = self._tallies.formats.get(name)
+        if tally is None:
+            tally = self._tallies.formats[name] = FormatTally()
+        return tally
+
+    def _model(self, name: str) -> ModelTally:
+        tally = self._tallies.models.get(name)
+        if tally is None:
+            tally = self._tallies.models[name] = ModelTally(self._buckets)
+        return tally
+
+    async def watch_loop(self) -> None:
+        """Measure, until cancelled, how late the event loop is with a timer."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LOOP_INTERVAL
+            await asyncio.sleep(_LOOP_INTERVAL)
+            self._tallies.loop_delay.observe(max(0.0, loop.time() - due))
+
+    def render(self) -> tuple[bytes, str]:
+        """The scrape's body and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+
+def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
+    tally.request_bytes += exchange.request_bytes
+    tally.reply_bytes += exchange.reply_bytes
+    if exchange.attempts > 1:
+        tally.retries += exchange.attempts - 1
+
+
+def _observe(tally: ModelTally, exchange: Exchange) -> None:
+    ended_at = exchange.ended_at
+    assert ended_at is not None, "an exchange that ended has a time of its end"
+    tally.duration.observe(ended_at - exchange.accepted_at)
+    tokens = exchange.tokens
+    if not tokens and (exchange.state is not State.COMPLETED or exchange.error_type):
+        return
+    if exchange.prompt_tokens is not None:
+        tally.isl.observe(exchange.prompt_tokens)
+    if exchange.cached_tokens is not None:
+        tally.cached.observe(exchange.cached_tokens)
+    if not tokens:
+        return
+    tally.osl.observe(tokens)
+    tally.output_tokens += tokens
+    # A unary reply comes as a whole: when its first token was there nobody saw.
+    if exchange.stream and exchange.first_token_at is not None:
+        tally.ttft.observe(exchange.first_token_at - exchange.accepted_at)
+        if exchange.gaps.counts is not None:
+            tally.itl.merge(exchange.gaps.counts, exchange.gaps.total)

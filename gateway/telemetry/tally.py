@@ -1,0 +1,99 @@
+"""Counting at next to no cost.
+
+Owns: what has been counted so far, in plain lists and dictionaries. Must never enter: names and labels of
+metrics, the exposition. A tenth of what an observation through a client library's locked values costs: the
+event loop, the only one to count, needs no lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from gateway.exchange import Exchange, State
+from gateway.telemetry.buckets import Bounds, Buckets
+
+UNKNOWN_MODEL = "unknown_model"
+
+_LOOP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Histogram:
+    """Observations by bucket. The last of ``counts`` holds what lies over all ``bounds``."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def merge(self, counts: Sequence[int], total: float) -> None:
+        """Add what somebody else counted into the same bounds."""
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, counts, strict=True)]
+        self.total += total
+
+    def cumulative(self) -> Iterator[tuple[str, int]]:
+        """(upper bound as text, observations up to it), ``+Inf`` last."""
+        return zip((*map(str, self.bounds), "+Inf"), accumulate(self.counts), strict=True)
+
+
+class ModelTally:
+    """The histograms of one model, in seconds or tokens."""
+
+    __slots__ = ("cached", "duration", "isl", "itl", "osl", "output_tokens", "ttft")
+
+    def __init__(self, buckets: Buckets) -> None:
+        self.duration = Histogram(buckets.request_duration)
+        self.isl = Histogram(buckets.input_sequence)
+        self.cached = Histogram(buckets.input_sequence)
+        self.osl = Histogram(buckets.output_sequence)
+        self.ttft = Histogram(buckets.ttft)
+        self.itl = Histogram(buckets.itl)
+        self.output_tokens = 0
+
+
+class FormatTally:
+    """What passed through the gateway in one format."""
+
+    __slots__ = ("reply_bytes", "request_bytes", "retries")
+
+    def __init__(self) -> None:
+        self.request_bytes = 0
+        self.reply_bytes = 0
+        self.retries = 0
+
+
+class Tallies:
+    """All that one gateway has counted."""
+
+    def __init__(self) -> None:
+        #: (model, stream, error type) of ended exchanges
+        self.requests: Counter[tuple[str, bool, str]] = Counter()
+        #: (model, stream) of started exchanges
+        self.begun: Counter[tuple[str, bool]] = Counter()
+        #: (error type, code) of ended exchanges; code None: the failure is the worker's own reply
+        self.failures: Counter[tuple[str, str | None]] = Counter()
+        #: (worker URL, format, end state) of exchanges that reached a worker
+        self.served: Counter[tuple[str, str, State]] = Counter()
+        self.models: dict[str, ModelTally] = {}
+        self.formats: dict[str, FormatTally] = {}
+        self.loop_delay = Histogram(_LOOP_BOUNDS)
+        #: running exchanges -> already in ``begun``?
+        self.running: dict[Exchange, bool] = {}
+
+    def count_begun(self) -> None:
+        """Bring ``begun`` up to date with running exchanges, each once and only when its labels are final.
+
+        A label that changed later would make a counter fall, which a scraper takes for a restart.
+        """
+        for exchange, counted in self.running.items():
+            if not counted and exchange.dispatched_at is not None:
+                self.running[exchange] = True
+                self.begun[exchange.model or UNKNOWN_MODEL, exchange.stream] += 1
