@@ -10,6 +10,7 @@ no id can end a line, move a terminal's cursor or fill a disk.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from gateway.telemetry.lines import LineWriter
 _LONGEST = 256
 _MOST_REASONS = 16
 _STANDARD_OUTPUT = 1
+#: Visible ASCII but for the quote, the equals sign and the backslash: stands without quotes.
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -163,5 +166,4 @@ def _fields(line: Line) -> dict[str, object]:
 
 def _word(value: object) -> str:
     text = str(value)
-    plain = text.isascii() and text.isprintable() and not any(character in text for character in ' "=\\')
-    return text if plain else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

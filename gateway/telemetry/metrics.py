@@ -1,6 +1,6 @@
 """What is counted about exchanges.
 
-Owns: feeding the tallies from a finished exchange, and the registry they are scraped from. Must never enter:
+Owns: feeding the tallies from a finished exchange, and the answer to a scrape. Must never enter:
 the words of a metric (``families``), a decision, I/O.
 
 Called on the event loop only. Nothing here is labelled with what a client chose: models are those of the
@@ -18,15 +18,16 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from gateway.exchange import Exchange, State
 from gateway.fleet.worker import Worker
 from gateway.telemetry.buckets import Buckets
-from gateway.telemetry.families import Exposition
+from gateway.telemetry.exposition import Exposition
 from gateway.telemetry.tally import UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
 
 _LOOP_INTERVAL = 0.1
 
 
 class Metrics:
-    """The metrics of one gateway and the registry that shows them.
+    """The metrics of one gateway.
 
+    ``registry`` is shown along with them: it holds those of the process, and a host may add its own.
     ``workers`` and ``dropped_lines`` are asked at each scrape: the fleet, and access log lines lost so far.
     ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
     """
@@ -43,7 +44,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._buckets = buckets
         self._tallies = Tallies()
-        self.registry.register(Exposition(prefix, self._tallies, workers, dropped_lines))
+        self._exposition = Exposition(prefix, self._tallies, workers, dropped_lines)
         ProcessCollector(registry=self.registry)
 
     def started(self, exchange: Exchange) -> None:
@@ -88,7 +89,9 @@ class Metrics:
 
     def render(self) -> tuple[bytes, str]:
         """The scrape's body and its content type."""
-        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+        # A model's name is a worker's word and may hold what UTF-8 cannot.
+        own = self._exposition.text().encode(errors="backslashreplace")
+        return own + generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
 
 def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
