@@ -153,3 +153,30 @@ class Cancelled(GatewayError):
     status = 499
     source = Source.DOWNSTREAM
     error_type = "cancelled"
+
+
+class Aborted(GatewayError):
+    """An abort call ended the exchange, and only closing its connection could."""
+
+    code = "aborted"
+    status = 499
+    source = Source.DOWNSTREAM
+    error_type = "cancelled"
+
+
+_ERROR_TYPES = {
+    404: "not_found",
+    429: "overload",
+    499: "cancelled",
+    501: "not_implemented",
+    503: "unavailable",
+    504: "response_timeout",
+    529: "overload",
+}
+
+
+def error_type_of(status: int) -> str:
+    """The ``error_type`` label for an engine's own status, in a status line or inside a 200; "" below 400."""
+    if status < 400:
+        return ""
+    return _ERROR_TYPES.get(status, "validation" if status < 500 else "internal")

@@ -33,12 +33,11 @@ class Roster:
 class Fleet:
     """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers."""
 
-    def __init__(self, policy: Policy, *, connect_timeout: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, policy: Policy, connect_timeout: float, tls: ssl.SSLContext | None = None) -> None:
         self._policy = policy
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._workers: dict[str, Worker] = {}
-        self._pools: dict[str, Pool] = {}
         self._rosters: dict[str, Roster] = {}
 
     def __repr__(self) -> str:
@@ -55,23 +54,21 @@ class Fleet:
         self.remove(worker.url)
         address = worker.address
         tls = (self._tls or ssl.create_default_context()) if address.tls else None
+        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
         self._workers[worker.url] = worker
-        self._pools[worker.url] = Pool(address.host, address.port, tls, self._connect_timeout)
         self._rosters.clear()
 
     def remove(self, url: str) -> None:
         """Let a member go; exchanges that run on it go on. Unknown URLs are ignored."""
-        if self._workers.pop(url, None) is not None:
-            self._pools.pop(url).close()
+        worker = self._workers.pop(url, None)
+        if worker is not None:
+            worker.pool.close()
             self._rosters.clear()
-
-    def pool(self, worker: Worker) -> Pool:
-        return self._pools[worker.url]
 
     def close(self) -> None:
         """Close all idle connections."""
-        for pool in self._pools.values():
-            pool.close()
+        for worker in self._workers.values():
+            worker.pool.close()
 
     def set_state(self, worker: Worker, state: WorkerState, reason: str = "") -> None:
         """Record a transition; it takes effect for the next request."""
@@ -102,9 +99,7 @@ class Fleet:
         (it serves several and none was named).
         """
         roster = self._roster(capability)
-        candidates: Sequence[Worker] = roster.workers
-        if roster.mixed:
-            candidates = self._of_model(roster, model)
+        candidates = self._of_model(roster, model)
         if excluding:
             candidates = [worker for worker in candidates if worker not in excluding]
         if not candidates:
@@ -118,12 +113,14 @@ class Fleet:
 
     @staticmethod
     def _of_model(roster: Roster, model: str | None) -> Sequence[Worker]:
+        if model is not None and model in roster.by_model:
+            return roster.by_model[model]
+        if not roster.mixed:
+            # One base model: an unknown name may be an adapter loaded a moment ago; the engine knows.
+            return roster.workers
         if model is None:
             raise InvalidRequest("several models are served here; name one in `model`", param="model")
-        try:
-            return roster.by_model[model]
-        except KeyError:
-            raise UnknownModel(f"no worker serves the model {model[:256]!r}") from None
+        raise UnknownModel(f"no worker serves the model {model[:256]!r}")
 
     def _roster(self, capability: str) -> Roster:
         roster = self._rosters.get(capability)

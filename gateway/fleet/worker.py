@@ -1,7 +1,7 @@
 """One engine server as the gateway knows it.
 
-Owns: a worker's address, what its probes told, whether it may be used, and its load. Must never enter:
-a dialect, HTTP.
+Owns: a worker's address, what its probes told, whether it may be used, its load and its connections. Must
+never enter: a dialect, HTTP.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from gateway.formats.base import WorkerInfo
+from gateway.transport.pool import Pool
 
 
 class WorkerState(StrEnum):
@@ -81,6 +82,7 @@ class Worker:
         "infos",
         "last_reply_at",
         "only",
+        "pool",
         "reason",
         "state",
         "strikes",
@@ -90,6 +92,7 @@ class Worker:
         self, address: Address, *, only: str | None = None, authorization: bytes | None = None
     ) -> None:
         self.address = address
+        self.pool: Pool  # set by the fleet that takes the worker in
         self.only = only
         self.authorization = authorization
         self.state = WorkerState.JOINING

@@ -1,0 +1,146 @@
+"""Stopping exchanges at the engine: those whose client left, and those a client's abort call names.
+
+Owns: sending a format's abort requests and reporting what became of them. Must never enter: a dialect, the
+reason why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import GatewayError, UpstreamIncomplete
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AbortTarget, AnyFormat, Ids, UpstreamRequest
+from gateway.inflight import InFlight
+from gateway.tasks import Tasks
+from gateway.transport.http1 import Connection
+from gateway.upstream import head_of
+
+log = logging.getLogger(__name__)
+
+#: A worker that has not answered an abort by then is taken not to have heard it, in seconds.
+ABORT_TIMEOUT = 5.0
+#: An engine may go on for this long under an id it was told to stop (it polls for a client's leaving every
+#: 4 s), so the id is not given to another exchange before.
+LINGER = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
+
+    ``worker`` is the one that has it, None as long as none was leased.
+    """
+
+    format: AnyFormat
+    request: Any
+    ids: Ids
+    close: Callable[[], None]
+    worker: Worker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerResult:
+    """What one worker made of an abort: how many exchanges it was about, and why it failed, if it did."""
+
+    worker: str
+    aborted: int
+    error: str | None = None
+
+
+class Aborter:
+    """Sends aborts. One per app."""
+
+    def __init__(self, running: InFlight[Running]) -> None:
+        self._running = running
+        self._tasks = Tasks()
+
+    def left(self, running: Running, worker: Worker) -> None:
+        """The exchange ended unclean: tell its engine, then free its ids once the engine must be done."""
+        self._tasks.spawn(self._stop_and_free(running, worker), "abort")
+
+    async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
+        """Abort what ``target`` names among the exchanges of ``format``; each at its own worker.
+
+        One result per worker concerned, in 5 s at most; an id nobody runs under is no failure.
+        """
+        found = self._running.all() if target.everything else self._named(target.ids)
+        by_worker: dict[Worker, list[Running]] = {}
+        for running in dict.fromkeys(found):
+            if running.format is not format:
+                continue
+            if running.worker is None:
+                running.close()  # no engine has it yet
+            else:
+                by_worker.setdefault(running.worker, []).append(running)
+        return await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
+
+    async def close(self, seconds: float) -> None:
+        """Give the aborts under way ``seconds`` to be heard, then stop."""
+        await self._tasks.wait(seconds)
+        await self._tasks.stop()
+
+    def _named(self, ids: Sequence[str]) -> Sequence[Running]:
+        return [running for public in ids for running in self._running.find(public)]
+
+    async def _abort_on(self, worker: Worker, group: Sequence[Running]) -> WorkerResult:
+        stops = (self._stop(running, worker) for running in group)
+        errors = [error for error in await asyncio.gather(*stops) if error is not None]
+        return WorkerResult(worker.url, len(group) - len(errors), errors[0] if errors else None)
+
+    async def _stop(self, running: Running, worker: Worker) -> str | None:
+        requests = _requests(running, worker)
+        if not requests:
+            running.close()
+            return None
+        return await _send_all(worker, requests)
+
+    async def _stop_and_free(self, running: Running, worker: Worker) -> None:
+        try:
+            if (error := await _send_all(worker, _requests(running, worker))) is not None:
+                log.info("abort at %s not confirmed: %s", worker.url, error)
+        finally:
+            loop = asyncio.get_running_loop()
+            loop.call_later(LINGER, self._running.release, running.ids)
+
+
+def _requests(running: Running, worker: Worker) -> Sequence[UpstreamRequest]:
+    view = worker.view(running.format.name)
+    return running.format.abort(view, running.request, running.ids)
+
+
+async def _send_all(worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
+    results = await asyncio.gather(*(send_quietly(worker, request) for request in requests))
+    return next((error for error in results if error is not None), None)
+
+
+async def send_quietly(worker: Worker, request: UpstreamRequest) -> str | None:
+    """Send a control request on the data plane's connections; None if it was accepted, else why not."""
+    try:
+        async with asyncio.timeout(ABORT_TIMEOUT):
+            idle = worker.pool.take()
+            if idle is not None:
+                try:
+                    return await _ask(worker, idle, request)
+                except UpstreamIncomplete:
+                    pass  # it had grown stale; an abort may safely be said twice
+            return await _ask(worker, await worker.pool.connect(), request)
+    except GatewayError as error:
+        return error.message
+    except TimeoutError:
+        return f"no answer within {ABORT_TIMEOUT:g} s"
+
+
+async def _ask(worker: Worker, connection: Connection, request: UpstreamRequest) -> str | None:
+    try:
+        connection.send(head_of(request, worker.address), request.body)
+        head = await connection.head()
+        while await connection.read():
+            pass
+    finally:
+        worker.pool.give_back(connection)
+    return None if head.status < 300 else f"answered {head.status}"

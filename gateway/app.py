@@ -1,0 +1,142 @@
+"""The composition root: every part is made here and given what it needs.
+
+Owns: which part is wired to which, and the switch that sends generate routes to their handler before FastAPI
+sees them. Must never enter: behaviour of a part.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from fastapi import FastAPI
+
+from gateway import catalog as catalogs
+from gateway.aborts import Aborter, Running
+from gateway.catalog import Endpoint
+from gateway.control.app import control_app, reserved_paths
+from gateway.downstream import Receive, Scope, Send, lifespan, method_not_allowed, send_error
+from gateway.fleet.health import Health, probe_client
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Address, Worker
+from gateway.formats.base import AnyFormat
+from gateway.formats.registry import load_formats
+from gateway.handler import GenerateHandler
+from gateway.inflight import InFlight
+from gateway.lifecycle import Lifecycle
+from gateway.routing.policy import POLICIES
+from gateway.run import Services
+from gateway.settings import Settings
+from gateway.tasks import Tasks
+from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.metrics import Metrics
+
+#: Seconds that aborts still under way get at the end of the process.
+ABORT_GRACE = 1.0
+
+
+class Background:
+    """What runs beside the exchanges: probes, the loop's lag, aborts under way, the access log."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._tasks = Tasks()
+
+    async def start(self) -> None:
+        """Begin to watch every worker; returns at once, whatever the workers do."""
+        services = self._services
+        for worker in services.fleet.workers:
+            services.health.watch(worker)
+        self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+
+    async def stop(self) -> None:
+        """End all of it; aborts under way get a moment to be heard."""
+        services = self._services
+        await services.aborter.close(ABORT_GRACE)
+        await services.health.stop()
+        await self._tasks.stop()
+        services.fleet.close()
+        services.access_log.close()
+
+
+class Gateway:
+    """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
+        control: FastAPI,
+        services: Services,
+        background: Background,
+    ) -> None:
+        self._endpoints = endpoints
+        self._control = control
+        self._background = background
+        self.lifecycle = services.lifecycle
+        self.fleet = services.fleet
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            found = self._endpoints.get(scope["path"])
+            if found is None:
+                return await self._control(scope, receive, send)
+            endpoint, handler = found
+            if scope["method"] in endpoint.methods:
+                return await handler(scope, receive, send)
+            return await send_error(send, method_not_allowed(endpoint.methods))
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send, self._background)
+        raise RuntimeError(f"unsupported scope {scope['type']!r}")
+
+
+def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None) -> Gateway:
+    """A gateway for ``settings``; may be called any number of times in a process.
+
+    ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
+    """
+    formats = load_formats()
+    reserved = reserved_paths(settings)
+    if catalog is None:
+        catalog = catalogs.default_catalog(
+            formats,
+            generate_format=settings.generate_format,
+            sglang_path=settings.sglang_generate_path,
+            vllm_path=settings.vllm_generate_path,
+            reserved=reserved,
+        )
+    else:
+        catalogs.validate_catalog(catalog, reserved)
+    services = _services(settings, [endpoint.format for endpoint in catalog])
+    control = control_app(settings, catalog, services)
+    handlers = {
+        endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
+        for endpoint in catalog
+    }
+    return Gateway(handlers, control, services, Background(services))
+
+
+def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
+    fleet = Fleet(POLICIES[settings.router_mode](random.Random()), settings.connect_timeout_secs)
+    key = settings.worker_api_key
+    authorization = None if key is None else b"Bearer " + key.get_secret_value().encode()
+    for entry in settings.workers:
+        fleet.add(Worker(Address.parse(entry.url), only=entry.format, authorization=authorization))
+    in_flight: InFlight[Running] = InFlight()
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
+    interval = settings.sse_keep_alive_interval_ms
+    return Services(
+        fleet=fleet,
+        health=Health(fleet, formats, probe_client(), settings.probe_interval_secs),
+        in_flight=in_flight,
+        aborter=Aborter(in_flight),
+        lifecycle=Lifecycle(),
+        metrics=Metrics(
+            settings.metrics_prefix,
+            settings.buckets,
+            workers=lambda: fleet.workers,
+            dropped_lines=lambda: access_log.dropped,
+        ),
+        access_log=access_log,
+        body_limit=settings.body_limit,
+        keep_alive=None if interval is None else interval / 1000,
+    )

@@ -1,0 +1,117 @@
+"""The client's side of an exchange in ASGI terms: its body, its leaving, and the reply's messages.
+
+Owns: ASGI. Must never enter: a dialect, workers, metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Protocol
+
+from gateway.errors import Cancelled, RequestTooLarge
+from gateway.formats.base import ErrorReply, Headers, header
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+#: Seconds after which a client is watched for leaving. Most replies are whole before, and cost no watch.
+WATCH_AFTER = 0.05
+
+
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+    """The whole request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
+    announced = header(headers, b"content-length")
+    if announced is not None and len(announced) > 5 and int(announced) > limit:
+        raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        return _within(message.get("body", b""), limit)
+    parts: list[bytes] = []
+    size = 0
+    while message["type"] == "http.request":
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await receive()
+    raise Cancelled("the client left before its request was whole")
+
+
+def _within(body: bytes, limit: int) -> bytes:
+    if len(body) > limit:
+        raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
+    return body
+
+
+class Watch:
+    """Tells once, through ``left``, that the client is gone. The request body must have been read."""
+
+    def __init__(self, receive: Receive, left: Callable[[], None]) -> None:
+        self._receive = receive
+        self._left = left
+        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(WATCH_AFTER, self._start)
+
+    def stop(self) -> None:
+        """End the watch; the client's leaving no longer matters."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left()
+
+
+def start(status: int, headers: Headers) -> Message:
+    """The message that commits a reply."""
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+def more(body: bytes) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": True}
+
+
+def last(body: bytes = b"") -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": False}
+
+
+async def send_error(send: Send, reply: ErrorReply, extra: Headers = ()) -> None:
+    """A whole error reply."""
+    length = (b"content-length", b"%d" % len(reply.body))
+    await send(start(reply.status, [*reply.headers, *extra, length]))
+    await send(last(reply.body))
+
+
+def method_not_allowed(methods: Sequence[str]) -> ErrorReply:
+    """A 405 that names the methods there are."""
+    lines = ((b"content-type", b"application/json"), (b"allow", ", ".join(methods).encode()))
+    return ErrorReply(405, lines, b'{"error":{"message":"Method Not Allowed"}}')
+
+
+class Starts(Protocol):
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+async def lifespan(receive: Receive, send: Send, background: Starts) -> None:
+    """The lifespan protocol around ``background``."""
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await background.start()
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await background.stop()
+            return await send({"type": "lifespan.shutdown.complete"})

@@ -1,0 +1,176 @@
+"""The one handler of every generate endpoint: the phases of an exchange, in order.
+
+Owns: the order of things, and what a client is told when they fail. Must never enter: a dialect, HTTP
+framing, the choice of a worker. The headings of docs/life-of-a-request.md are its phases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from gateway import downstream
+from gateway.aborts import Running
+from gateway.downstream import Receive, Scope, Send
+from gateway.errors import (
+    Cancelled,
+    ConnectFailed,
+    Draining,
+    GatewayError,
+    NotReceived,
+    NoWorker,
+    error_type_of,
+)
+from gateway.exchange import Event
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat, Headers, Ids, Reader, ReplyHead
+from gateway.formats.headers import to_client
+from gateway.run import Run, Services, public_id_line
+from gateway.transport.http1 import Connection
+from gateway.upstream import head_of
+
+log = logging.getLogger(__name__)
+
+HeaderLines = list[tuple[bytes, bytes]]
+
+
+class GenerateHandler:
+    """ASGI application of one generate endpoint."""
+
+    def __init__(self, path: str, format: AnyFormat, services: Services) -> None:
+        self._path = path
+        self._format: AnyFormat = format
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task: asyncio.Task[Any] | None = asyncio.current_task()
+        assert task is not None
+        run = Run(self._format, self._path, task, self._services)
+        # Stays the error when somebody who gave no reason cancels this task: the server, as it stops.
+        error: GatewayError | None = Draining("the gateway is shutting down")
+        try:
+            await self._serve(run, scope["headers"], receive, send)
+            error = None
+        except GatewayError as failure:
+            error = failure
+        except asyncio.CancelledError:
+            reason = self._services.lifecycle.reason(task)
+            if reason is None:
+                raise
+            task.uncancel()
+            error = reason
+        except Exception as bug:  # noqa: BLE001 - the one edge: no traceback may reach a client
+            log.exception("a fault of the gateway ended an exchange")
+            error = GatewayError("internal error of the gateway", cause=bug)
+        finally:
+            run.close(error)
+        if error is not None and not isinstance(error, Cancelled):
+            await self._tell(run, error, send)
+
+    async def _serve(self, run: Run, headers: Headers, receive: Receive, send: Send) -> None:
+        # 1 accept
+        run.enter()
+        body = await downstream.read_body(receive, headers, self._services.body_limit)
+        run.exchange.request_bytes = len(body)
+        run.watch(receive)
+        # 2 parse
+        request = self._format.parse(body, headers)
+        # 3 project
+        projection = self._format.project(request)
+        running = run.claim(self._format, request, projection)
+        # 4 lease, 5 open
+        connection, head = await self._dispatch(run, running, projection.model)
+        # 6 commit, 7 feed, 8 finish; 9, release, is Run.close
+        await self._relay(run, running.ids, connection, head, send)
+
+    async def _dispatch(self, run: Run, running: Running, model: str | None) -> tuple[Connection, ReplyHead]:
+        """Lease a worker and send it the request; the next one if that provably did not take it."""
+        tried: list[Worker] = []
+        failure: GatewayError | None = None
+        while True:
+            try:
+                worker = run.lease(running, model, tried)
+            except NoWorker as nobody:
+                raise failure or nobody from None
+            try:
+                return await self._open(run, running, worker)
+            except (ConnectFailed, NotReceived) as error:
+                failure = error
+            run.unlease(worker, failure)
+            tried.append(worker)
+
+    async def _open(self, run: Run, running: Running, worker: Worker) -> tuple[Connection, ReplyHead]:
+        view = worker.view(self._format.name)
+        request = self._format.upstream(running.request, view, running.ids)
+        connection = worker.pool.take() or await worker.pool.connect()
+        run.sending(connection)
+        connection.send(head_of(request, worker.address), request.body)
+        head = await connection.head()
+        run.reader = self._format.reader(running.request, view, running.ids, head)
+        return connection, head
+
+    async def _relay(self, run: Run, ids: Ids, connection: Connection, head: ReplyHead, send: Send) -> None:
+        reader, exchange = run.reader, run.exchange
+        assert reader is not None
+        facts, feed = reader.facts, reader.feed
+        exchange.on(Event.DATA)
+        exchange.status = head.status
+        exchange.reply_error = error_type_of(head.status)
+        headers = _reply_headers(head, ids)
+        if reader.streaming:
+            await self._commit(run, head, headers, send)
+        while data := await self._read(connection, reader, send):
+            out = feed(data)
+            if facts.tokens != exchange.tokens:
+                run.saw(facts.tokens)
+            if out:
+                if not exchange.committed:
+                    await self._commit(run, head, headers + _true_length(head, reader), send)
+                exchange.reply_bytes += len(out)
+                await send(downstream.more(out))
+        out = reader.finish()
+        run.saw(facts.tokens)
+        if not exchange.committed:
+            await self._commit(run, head, [*headers, (b"content-length", b"%d" % len(out))], send)
+        exchange.reply_bytes += len(out)
+        await send(downstream.last(out))
+
+    async def _commit(self, run: Run, head: ReplyHead, headers: Headers, send: Send) -> None:
+        run.exchange.committed = True
+        await send(downstream.start(head.status, headers))
+
+    async def _read(self, connection: Connection, reader: Reader, send: Send) -> bytes:
+        """The next bytes of the reply; meanwhile, if asked for, a comment in each silence of a stream."""
+        interval = self._services.keep_alive
+        if interval is None or not reader.streaming:
+            return await connection.read()
+        while True:
+            try:
+                async with asyncio.timeout(interval):
+                    return await connection.read()
+            except TimeoutError:
+                await send(downstream.more(b":\n\n"))
+
+    async def _tell(self, run: Run, error: GatewayError, send: Send) -> None:
+        """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""
+        if run.exchange.committed:
+            out = run.reader.fail(error) if run.reader is not None else b""
+            if out:
+                await send(downstream.last(out))
+            return
+        extra: HeaderLines = [(b"connection", b"close")] if isinstance(error, Draining) else []
+        if run.running is not None:
+            extra += public_id_line(run.running.ids)
+        await downstream.send_error(send, self._format.render(error), extra)
+
+
+def _reply_headers(head: ReplyHead, ids: Ids) -> HeaderLines:
+    lines = to_client(head.headers)
+    public = public_id_line(ids)
+    return [line for line in lines if line[0] != b"x-request-id"] + public if public else lines
+
+
+def _true_length(head: ReplyHead, reader: Reader) -> HeaderLines:
+    """The worker's own Content-Length, where the bytes that follow are exactly the worker's."""
+    return [line for line in head.headers if line[0] == b"content-length"] if reader.identity else []

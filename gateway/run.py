@@ -1,0 +1,189 @@
+"""What one exchange holds while it runs, and how all of it is given back.
+
+Owns: the lease, the connection, the ids, the watch and the record of one exchange. Must never enter: a
+dialect, ASGI, the order of the phases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.aborts import Aborter, Running
+from gateway.downstream import Receive, Watch
+from gateway.errors import (
+    Aborted,
+    Cancelled,
+    ConnectFailed,
+    GatewayError,
+    UpstreamIncomplete,
+    UpstreamMalformed,
+    error_type_of,
+)
+from gateway.exchange import Event, Exchange
+from gateway.fleet.health import Health
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat, Ids, Projection, Reader
+from gateway.inflight import InFlight
+from gateway.lifecycle import Lifecycle
+from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.metrics import Metrics
+from gateway.transport.http1 import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never)."""
+
+    fleet: Fleet
+    health: Health
+    in_flight: InFlight[Running]
+    aborter: Aborter
+    lifecycle: Lifecycle
+    metrics: Metrics
+    access_log: AccessLog
+    body_limit: int
+    keep_alive: float | None
+
+
+class Run:
+    """One exchange at work. ``close`` gives back whatever was taken, in whatever phase it ended."""
+
+    __slots__ = (
+        "_loop",
+        "_sent",
+        "_services",
+        "_task",
+        "_watch",
+        "connection",
+        "exchange",
+        "reader",
+        "running",
+        "worker",
+    )
+
+    def __init__(self, format: AnyFormat, endpoint: str, task: asyncio.Task[Any], services: Services) -> None:
+        self._services = services
+        self._task = task
+        self._loop = task.get_loop()
+        self._watch: Watch | None = None
+        self._sent = False
+        self.exchange = Exchange(format.name, endpoint, self._loop.time(), services.metrics.gap_bounds)
+        self.running: Running | None = None
+        self.worker: Worker | None = None
+        self.connection: Connection | None = None
+        self.reader: Reader | None = None
+        services.metrics.started(self.exchange)
+
+    def enter(self) -> None:
+        """Be counted as open. Raises Draining."""
+        self._services.lifecycle.enter(self._task)
+
+    def watch(self, receive: Receive) -> None:
+        """End this exchange when its client leaves; its request body has been read."""
+        self._watch = Watch(receive, lambda: self._end(Cancelled("the client left")))
+
+    def claim(self, format: AnyFormat, request: Any, projection: Projection) -> Running:
+        """Take ids for the request and become findable under the public ones."""
+        in_flight, exchange = self._services.in_flight, self.exchange
+        ids = in_flight.claim(projection.ids, projection.ids_usable)
+        exchange.stream = projection.stream
+        exchange.public_id = ids.public[0]
+        self.running = Running(format, request, ids, lambda: self._end(Aborted("the request was aborted")))
+        in_flight.enter(ids, self.running)
+        return self.running
+
+    def lease(self, running: Running, model: str | None, tried: Sequence[Worker]) -> Worker:
+        """Hold a worker that was not ``tried``. Raises what Fleet.lease does."""
+        exchange, capability = self.exchange, running.format.capability
+        worker = self._services.fleet.lease(capability, model, tried)
+        self.worker = running.worker = worker
+        info = worker.offers(capability)
+        models = info.models if info is not None else ()
+        exchange.worker = worker.url
+        exchange.model = model if model in models else models[0] if models and model is None else None
+        exchange.attempts += 1
+        exchange.on(Event.DISPATCH)
+        return worker
+
+    def unlease(self, worker: Worker, error: GatewayError) -> None:
+        """Let go of a worker that provably did not take the request, because of ``error``."""
+        self.exchange.on(Event.RETRY)
+        self._sent = False
+        self.worker = None
+        self._services.fleet.release(worker)
+        self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
+
+    def sending(self, connection: Connection) -> None:
+        """From now on the worker may have the request."""
+        self.connection = connection
+        self.exchange.dispatched_at = self._loop.time()
+        self._sent = True
+
+    def saw(self, tokens: int) -> None:
+        """``tokens`` are known to have been generated so far."""
+        self.exchange.saw_tokens(tokens, self._loop.time())
+
+    def close(self, error: GatewayError | None) -> None:
+        """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._services.lifecycle.leave(self._task)
+        self._close_upstream(error)
+        if self.running is not None:
+            self._free(self.running, error)
+        self._record(error)
+
+    def _end(self, reason: GatewayError) -> None:
+        self._services.lifecycle.end(self._task, reason)
+
+    def _close_upstream(self, error: GatewayError | None) -> None:
+        worker = self.worker
+        if worker is None:
+            return
+        if self.connection is not None:
+            if error is None:
+                worker.pool.give_back(self.connection)
+                worker.last_reply_at = self._loop.time()
+            else:
+                self.connection.close()
+        self._services.fleet.release(worker)
+        if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
+            self._services.health.suspect(worker, refused=False)
+
+    def _free(self, running: Running, error: GatewayError | None) -> None:
+        self._services.in_flight.leave(running.ids, running)
+        if self._sent and error is not None and self.worker is not None:
+            self._services.aborter.left(running, self.worker)
+        else:
+            self._services.in_flight.release(running.ids)
+
+    def _record(self, error: GatewayError | None) -> None:
+        exchange = self.exchange
+        if self.reader is not None:
+            facts = self.reader.facts
+            exchange.prompt_tokens = facts.prompt_tokens
+            exchange.cached_tokens = facts.cached_tokens
+            exchange.finish_reasons = tuple(facts.finish_reasons)
+            if facts.error_status is not None:
+                exchange.reply_error = error_type_of(facts.error_status)
+        exchange.end(_event_of(error), self._loop.time(), error)
+        self._services.metrics.ended(exchange)
+        self._services.access_log.record(exchange)
+
+
+def _event_of(error: GatewayError | None) -> Event:
+    if error is None:
+        return Event.FINISH
+    return Event.CANCEL if isinstance(error, Cancelled | Aborted) else Event.FAIL
+
+
+def public_id_line(ids: Ids) -> list[tuple[bytes, bytes]]:
+    """``x-request-id`` with the id the client knows, if a header can hold it."""
+    public = ids.public[0]
+    if public.isascii() and public.isprintable() and 0 < len(public) <= 1024:
+        return [(b"x-request-id", public.encode())]
+    return []

@@ -1,0 +1,19 @@
+"""A format's request as bytes for the wire.
+
+Owns: the request line, Host and Content-Length. Must never enter: a dialect, sockets.
+"""
+
+from __future__ import annotations
+
+from gateway.fleet.worker import Address
+from gateway.formats.base import UpstreamRequest
+
+
+def head_of(request: UpstreamRequest, address: Address) -> bytes:
+    """Request line and headers, blank line included."""
+    lines = [
+        b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (request.method, request.target, address.authority),
+        *[b"%b: %b\r\n" % line for line in request.headers],
+        b"content-length: %d\r\n\r\n" % len(request.body),
+    ]
+    return b"".join(lines)
