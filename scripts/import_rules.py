@@ -1,0 +1,300 @@
+"""The rules of the house about who may import whom, and where an engine may be named.
+
+Owns: the tables of those rules and the check of a source tree against them. Must never enter: an import of
+what is checked (sources are read, never run). ``python -m scripts.import_rules`` prints every violation and
+exits 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "gateway"
+
+#: Modules and packages without I/O, without a clock of their own and without third-party packages.
+PURE = (
+    "gateway.errors",
+    "gateway.exchange",
+    "gateway.formats.json_splice",
+    "gateway.formats.sse",
+    "gateway.routing",
+)
+
+IO_AND_CLOCKS = frozenset(
+    "asyncio concurrent datetime fcntl glob http importlib io logging mmap multiprocessing os pathlib queue "
+    "sched select selectors shutil signal socket socketserver sqlite3 ssl subprocess sys tempfile threading "
+    "time urllib.request".split()
+)
+IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exec", "eval"})
+
+#: What it takes to carry one exchange from its first byte to its last.
+_EXCHANGE = (
+    "aborts downstream errors exchange fleet formats inflight lifecycle tasks telemetry transport upstream"
+)
+
+#: What each room may import of the package, besides itself. A name covers what lies below it.
+ROOMS: Mapping[str, str] = {
+    "errors": "",
+    "exchange": "errors",
+    "tasks": "",
+    "inflight": "errors formats.base",
+    "lifecycle": "errors tasks",
+    "formats": "errors",
+    "routing": "errors formats.base",
+    "transport": "errors formats.base",
+    "fleet": "errors formats routing tasks transport upstream",
+    "upstream": "errors formats.base fleet.worker",
+    "downstream": "errors exchange formats.base",
+    "telemetry": "errors exchange formats.base fleet.worker",
+    "settings": "errors fleet.worker telemetry.buckets",
+    "catalog": "errors formats.base formats.registry",
+    "aborts": "errors fleet formats.base inflight tasks transport upstream",
+    "run": _EXCHANGE,
+    "handler": f"{_EXCHANGE} run",
+    "control": "aborts catalog errors fleet formats inflight lifecycle tasks telemetry",
+    # Simulated engines are the tests' doubles: what they share with the product, they cannot test.
+    "sim": "",
+    "server": "app lifecycle settings",
+    "cli": "app server settings sim",
+    "__main__": "cli",
+}
+
+#: The one module that puts all rooms together, and what even it has no business with.
+COMPOSITION_ROOT = "gateway.app"
+ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.sim")
+
+#: Who may import a third-party package.
+OWNERS: Mapping[str, tuple[str, ...]] = {
+    "fastapi": ("gateway.app", "gateway.control"),
+    "httptools": ("gateway.transport", "gateway.sim"),
+    "httpx": ("gateway.fleet",),
+    "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
+    "prometheus_client": ("gateway.telemetry",),
+    "pydantic": ("gateway.formats", "gateway.control", "gateway.settings"),
+    "pydantic_settings": ("gateway.settings",),
+    "sse_starlette": ("gateway.control",),
+    "starlette": ("gateway.app", "gateway.control"),
+    "typer": ("gateway.cli",),
+    "uvicorn": ("gateway.server",),
+}
+#: What all formats share; whatever else lies in gateway.formats is one format's own folder.
+FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "registry", "sse"})
+FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
+
+ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
+#: Rooms whose subject is one engine, or the list of them.
+ENGINE_ROOMS = ("gateway.sim", "gateway.catalog")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Text in ``module`` that may name an engine. One that matches nothing any more is a violation itself."""
+
+    module: str
+    pattern: str
+    reason: str
+
+
+ALLOWANCES = (
+    Allowance(
+        "gateway.settings",
+        r"DYN_\(?\w*(?:SGLANG|VLLM)_\w+(?:\|VLLM_\w+)?",
+        "variables that users of Dynamo have set already are taken, or passed over, under their names there",
+    ),
+    Allowance(
+        "gateway.settings",
+        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
+        "the fields of those variables, and their help",
+    ),
+    Allowance("gateway.settings", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"),
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    source: str
+    is_package: bool = False
+
+
+@dataclass(frozen=True)
+class Import:
+    """``target`` is a dotted name: of a module, or of something in a module."""
+
+    target: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Violation:
+    module: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line}: {self.text}"
+
+
+Rule = Callable[[Module, list[Import]], Iterator[Violation]]
+
+
+def check(modules: list[Module]) -> list[Violation]:
+    """Every violation in ``modules``, in their order."""
+    found: list[Violation] = []
+    for module in modules:
+        imports = list(imports_of(module))
+        for rule in RULES:
+            found.extend(rule(module, imports))
+    return found
+
+
+def read_tree(root: Path = ROOT) -> list[Module]:
+    """All modules of the package below ``root``."""
+    return [_read(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
+
+
+def imports_of(module: Module) -> Iterator[Import]:
+    """Everything ``module`` imports, wherever the statement stands; relative imports are resolved."""
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(module, node)
+            yield from (Import(f"{origin}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def pure_modules_stay_pure(module: Module, imports: list[Import]) -> Iterator[Violation]:
+    if not _within(module.name, PURE):
+        return
+    for each in imports:
+        if _third_party(each):
+            yield Violation(module.name, each.line, f"is pure and must not import {each.target}")
+        elif any(_below(each.target, banned) for banned in IO_AND_CLOCKS):
+            yield Violation(module.name, each.line, f"is pure: no I/O and no clock, so no {each.target}")
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IO_CALLS:
+            yield Violation(module.name, node.lineno, f"is pure and must not call {node.func.id}()")
+        elif isinstance(node, ast.AsyncFunctionDef | ast.Await):
+            yield Violation(module.name, node.lineno, "is pure: nothing in it waits")
+
+
+def formats_keep_to_themselves(module: Module, imports: list[Import]) -> Iterator[Violation]:
+    """A dialect sees errors, the shared helpers and its own folder; the helpers see no dialect."""
+    if not _below(module.name, "gateway.formats"):
+        return
+    own = _dialect(module.name)
+    for each in imports:
+        if _third_party(each) and _top(each.target) not in FORMATS_MAY_USE:
+            yield Violation(module.name, each.line, f"a format must not import {each.target}")
+        if _below(each.target, "gateway.formats") and _dialect(each.target) not in {None, own}:
+            yield Violation(module.name, each.line, f"must not know another format: {each.target}")
+
+
+def rooms_keep_their_doors(module: Module, imports: list[Import]) -> Iterator[Violation]:
+    """Only the composition root sees everything; every other room imports what its row in ROOMS says."""
+    if module.name == PACKAGE:
+        doors: frozenset[str] = frozenset()
+    elif module.name == COMPOSITION_ROOT:
+        doors = frozenset({PACKAGE})
+    elif (room := module.name.split(".")[1]) in ROOMS:
+        doors = frozenset(f"{PACKAGE}.{name}" for name in [room, *ROOMS[room].split()])
+    else:
+        yield Violation(module.name, 1, "belongs to no room: give it a row in ROOMS")
+        return
+    for each in imports:
+        if _top(each.target) != PACKAGE:
+            continue
+        if not _within(each.target, doors):
+            yield Violation(module.name, each.line, f"must not import {each.target}")
+        elif module.name == COMPOSITION_ROOT and _within(each.target, ABOVE_THE_ROOT):
+            yield Violation(module.name, each.line, f"is below {each.target} and must not import it")
+
+
+def third_party_packages_have_owners(module: Module, imports: list[Import]) -> Iterator[Violation]:
+    for each in filter(_third_party, imports):
+        package = _top(each.target)
+        owners = OWNERS.get(package)
+        if owners is None:
+            yield Violation(module.name, each.line, f"{package} has no owner: give it a row in OWNERS")
+        elif not _within(module.name, owners):
+            yield Violation(module.name, each.line, f"{package} belongs to {' and '.join(owners)}")
+
+
+def engines_are_named_at_home(module: Module, imports: list[Import]) -> Iterator[Violation]:
+    """No identifier, string or comment names an engine outside the rooms that are about one."""
+    if _dialect(module.name) or _within(module.name, ENGINE_ROOMS):
+        return
+    text = module.source
+    for allowance in ALLOWANCES:
+        if allowance.module == module.name:
+            text, used = re.subn(allowance.pattern, "", text)
+            if not used:
+                yield Violation(module.name, 1, f"needs no allowance any more: {allowance.pattern}")
+    for number, line in enumerate(text.splitlines(), 1):
+        if word := ENGINE_WORDS.search(line):
+            yield Violation(module.name, number, f"must not name an engine: {word.group()}")
+
+
+RULES: tuple[Rule, ...] = (
+    pure_modules_stay_pure,
+    formats_keep_to_themselves,
+    rooms_keep_their_doors,
+    third_party_packages_have_owners,
+    engines_are_named_at_home,
+)
+
+
+def _read(path: Path, root: Path) -> Module:
+    parts = path.relative_to(root).with_suffix("").parts
+    is_package = parts[-1] == "__init__"
+    return Module(".".join(parts[:-1] if is_package else parts), path.read_text(), is_package)
+
+
+def _origin(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    up = node.level - (1 if module.is_package else 0)
+    return ".".join([*parts[: len(parts) - up], *filter(None, [node.module])])
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _below(name: str, ancestor: str) -> bool:
+    return name == ancestor or name.startswith(ancestor + ".")
+
+
+def _within(name: str, ancestors: tuple[str, ...] | frozenset[str]) -> bool:
+    return any(_below(name, ancestor) for ancestor in ancestors)
+
+
+def _third_party(each: Import) -> bool:
+    top = _top(each.target)
+    return top != PACKAGE and top not in sys.stdlib_module_names
+
+
+def _dialect(name: str) -> str | None:
+    """The format whose folder ``name`` lies in; None for the helpers that all formats share."""
+    parts = name.split(".")
+    return (
+        parts[2] if parts[1:2] == ["formats"] and len(parts) > 2 and parts[2] not in FORMAT_HELPERS else None
+    )
+
+
+def main() -> int:
+    violations = check(read_tree())
+    for violation in violations:
+        print(violation, file=sys.stderr)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
