@@ -1,0 +1,82 @@
+"""The one id of an exchange: how a client names it, how the engine spells it, how it is mapped back.
+
+Owns: the engine's prefix, the test of a name as a header value, the rewriting of ``request_id`` in replies.
+Must never enter: choosing ids (the gateway's matter), HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gateway.formats.base import Ids
+
+#: The engine puts this before the id it was given, in replies and in aborts.
+PREFIX = "generate-tokens-"
+
+#: A longer name is not put into a header, in characters.
+NAME_LIMIT = 1024
+
+_HEADER_SAFE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+# Longest run of blanks that is looked for around the colon; engines write none.
+_BLANKS = 8
+
+
+def fits_header(name: str) -> bool:
+    """Whether the engine would read ``name`` unchanged from a header line."""
+    return len(name) <= NAME_LIMIT and _HEADER_SAFE.fullmatch(name) is not None
+
+
+def engine_id(dispatch: str) -> str:
+    """What the engine calls the exchange."""
+    return PREFIX + dispatch
+
+
+def client_id(named: str) -> str:
+    """The public id in what a client's abort names; the bare id is taken as well."""
+    return named.removeprefix(PREFIX)
+
+
+class IdMapper:
+    """Puts the public id where the engine wrote the dispatch id.
+
+    Only the value of a ``request_id`` member is touched: connector data may repeat the engine's id, and there
+    it must stay what the engine knows. A dispatch id that differs from its public id is random, so no text
+    of a model or a client can hold it by chance.
+    """
+
+    __slots__ = ("_dispatch", "_longest", "_member", "_public", "_tail")
+
+    def __init__(self, ids: Ids) -> None:
+        self._dispatch = ids.dispatch[0].encode()
+        self._public = msgspec.json.encode(engine_id(ids.public[0]))
+        value = msgspec.json.encode(engine_id(ids.dispatch[0]))
+        self._member = re.compile(
+            rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})%b' % (_BLANKS, _BLANKS, re.escape(value))
+        )
+        self._longest = len(b'"request_id":') + 2 * _BLANKS + len(value)
+        self._tail = b""
+
+    def whole(self, data: bytes) -> bytes:
+        """Map ``data``, which cuts no id in two: an event, or a whole body."""
+        if self._dispatch not in data:
+            return data
+        return self._member.sub(self._replace, data)
+
+    def piece(self, data: bytes) -> bytes:
+        """Map the next piece of a body that is cut anywhere; the end is held back until ``rest``."""
+        # What is held is shorter than any member to come, and the public id does not hold the dispatch id,
+        # so nothing already mapped is mapped again.
+        mapped = self.whole(self._tail + data)
+        cut = max(0, len(mapped) - self._longest)
+        self._tail = mapped[cut:]
+        return mapped[:cut]
+
+    def rest(self) -> bytes:
+        """What ``piece`` still holds."""
+        tail, self._tail = self._tail, b""
+        return tail
+
+    def _replace(self, match: re.Match[bytes]) -> bytes:
+        return match[1] + self._public

@@ -1,0 +1,106 @@
+"""Telling what stands behind a URL, and whether it takes requests.
+
+Owns: the questions to a worker and what their answers mean. Must never enter: asking them, other dialects.
+
+What decides is whether the generate route is there and answers in this dialect, so that an engine with
+several dialects is found by each. An empty object is asked of it: the engine refuses that before it
+generates anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.formats.vllm.upstream import GENERATE_PATH
+
+CAPABILITY = "vllm"
+
+VERSION = ProbeRequest("GET", "/version")
+MODELS = ProbeRequest("GET", "/v1/models")
+GENERATE = ProbeRequest("POST", GENERATE_PATH, b"{}")
+
+PROBES = (VERSION, MODELS, GENERATE)
+HEALTH = ProbeRequest("GET", "/health")
+
+_REASONS = {
+    401: "the API key is missing or wrong",
+    403: "its scale-out endpoints are disabled; restart vllm serve with --enable-scale-out",
+    404: f"it has no {GENERATE_PATH}; this release of vLLM is too old for it",
+    501: "it serves a model that does not generate",
+}
+
+
+def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+    """What the answers say; None unless they are this engine's, or the route's in its dialect."""
+    version = _version(replies.get(VERSION.target))
+    models = _models(replies.get(MODELS.target))
+    named = version is not None or any(model.get("owned_by") == "vllm" for model in models)
+    reply = replies.get(GENERATE.target)
+    usable = reply is not None and _serves(reply, named)
+    if not usable and not _is_engine(reply, version, models):
+        return None
+    lengths = [length for model in models if isinstance(length := model.get("max_model_len"), int)]
+    return WorkerInfo(
+        engine="vllm" if named else "vllm-compatible",
+        capability=CAPABILITY,
+        usable=usable,
+        reason="" if usable else _reason(reply),
+        version=version,
+        models=tuple(name for model in models if isinstance(name := model.get("id"), str)),
+        # Adapters are listed after their base model, some without a length of their own.
+        context_length=lengths[0] if lengths else None,
+        stream_mode="delta",
+    )
+
+
+def _serves(reply: ProbeReply, named: bool) -> bool:
+    """Whether the route answered ``{}`` as one that generates."""
+    answer = _object(reply)
+    if reply.status in (400, 422):
+        # Of a nameless server the complaint itself must show that it knows the fields.
+        return named or b"token_ids" in reply.body or b"sampling_params" in reply.body
+    # Stand-ins of the engine may generate from nothing.
+    return reply.status == 200 and isinstance(answer.get("choices"), list)
+
+
+def _is_engine(reply: ProbeReply | None, version: str | None, models: list[dict[str, Any]]) -> bool:
+    """Whether a server whose route does not serve is this engine all the same."""
+    if any(model.get("owned_by") == "vllm" for model in models):
+        return True
+    if reply is None:
+        return False
+    # Behind a key the models are not told, but the version is.
+    return (reply.status == 403 and b"scale-out" in reply.body.lower()) or (
+        reply.status == 401 and version is not None
+    )
+
+
+def _reason(reply: ProbeReply | None) -> str:
+    if reply is None:
+        return f"{GENERATE_PATH} did not answer"
+    return _REASONS.get(reply.status, f"{GENERATE_PATH} answered {reply.status}")
+
+
+def _version(reply: ProbeReply | None) -> str | None:
+    found = _object(reply).get("version")
+    return found if isinstance(found, str) else None
+
+
+def _models(reply: ProbeReply | None) -> list[dict[str, Any]]:
+    listed = _object(reply).get("data")
+    return [model for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+
+
+def _object(reply: ProbeReply | None) -> dict[str, Any]:
+    """The JSON object in a 200 reply, empty for anything else."""
+    if reply is None or reply.status != 200:
+        return {}
+    try:
+        found = msgspec.json.decode(reply.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,146 @@
+"""Peeking at a request: the few fields the gateway needs, read the way the engine reads them.
+
+Owns: what is looked at and how an id is named. Must never enter: the rest of the body, which the engine
+judges in its own words; building token ids.
+
+Nothing is refused here but what is no JSON object: the engine answers everything else itself. The one input
+known to end it is an id outside its vocabulary, on a server without a tokenizer; no probe tells that size.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import Headers, Projection, header
+from gateway.formats.vllm.ids import fits_header
+from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
+
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A request as far as it was peeked at. ``name`` is the id its client gave, None if it gave none."""
+
+    body: bytes
+    headers: Headers
+    stream: bool
+    name: str | None
+    model: str | None
+    prompt_tokens: int | None
+    max_tokens: int | None
+    samples: int
+
+
+class _Sampling(msgspec.Struct, frozen=True, gc=False):
+    n: int = 1
+    max_tokens: int | None = None
+
+
+class _Body(msgspec.Struct, gc=False):
+    token_ids: msgspec.Raw = msgspec.Raw()
+    sampling_params: _Sampling = _Sampling()
+    request_id: str | None = None
+    model: str | None = None
+    stream: bool | None = False
+
+
+class _AnySampling(msgspec.Struct, frozen=True, gc=False):
+    n: msgspec.Raw = msgspec.Raw(b"1")
+    max_tokens: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _AnyBody(msgspec.Struct, gc=False):
+    """The same fields with nothing said of their types."""
+
+    token_ids: msgspec.Raw = msgspec.Raw()
+    sampling_params: msgspec.Raw = msgspec.Raw(b"{}")
+    request_id: msgspec.Raw = msgspec.Raw(b"null")
+    model: msgspec.Raw = msgspec.Raw(b"null")
+    stream: msgspec.Raw = msgspec.Raw(b"false")
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_ANY_BODY = msgspec.json.Decoder(_AnyBody)
+_ANY_SAMPLING = msgspec.json.Decoder(_AnySampling)
+_TEXT = msgspec.json.Decoder(str)
+_SCALAR = msgspec.json.Decoder(bool | int | float | str | None)
+
+
+def parse(body: bytes, headers: Headers) -> Request:
+    """Peek at ``body``. Raises InvalidRequest when it is no JSON object."""
+    peeked = _peek(body)
+    named = header(headers, b"x-request-id")
+    return Request(
+        body=body,
+        headers=headers,
+        stream=bool(peeked.stream),
+        name=peeked.request_id if named is None else named.decode("latin-1"),
+        model=peeked.model or None,
+        prompt_tokens=count_items(peeked.token_ids),
+        max_tokens=peeked.sampling_params.max_tokens,
+        samples=max(1, peeked.sampling_params.n),
+    )
+
+
+def project(request: Request) -> Projection:
+    """What routing may know of ``request``."""
+    name = request.name
+    return Projection(
+        stream=request.stream,
+        ids=() if name is None else (name,),
+        ids_usable=name is None or fits_header(name),
+        model=request.model,
+        prompt_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        samples=request.samples,
+    )
+
+
+def _peek(body: bytes) -> _Body:
+    try:
+        check_utf8(body)
+        return _BODY.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    except RecursionError as error:
+        raise _too_deep(error) from error
+    return _peek_again(plain_json(body))
+
+
+def _peek_again(body: bytes) -> _Body:
+    """The slow way, for a field of a type that the engine may yet convert, or JSON beyond the standard."""
+    try:
+        loose = _ANY_BODY.decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest("The body must be a JSON object", cause=error) from error
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}", cause=error) from error
+    except RecursionError as error:
+        raise _too_deep(error) from error
+    sampling = _decoded(_ANY_SAMPLING, loose.sampling_params) or _AnySampling()
+    samples = whole(_decoded(_SCALAR, sampling.n))
+    return _Body(
+        token_ids=loose.token_ids,
+        sampling_params=_Sampling(
+            n=1 if samples is None else samples,
+            max_tokens=whole(_decoded(_SCALAR, sampling.max_tokens)),
+        ),
+        request_id=_decoded(_TEXT, loose.request_id),
+        model=_decoded(_TEXT, loose.model),
+        stream=flag(_decoded(_SCALAR, loose.stream)),
+    )
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
+    """The value of a field, None where its type is one that only the engine's own refusal can answer."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _too_deep(error: RecursionError) -> InvalidRequest:
+    return InvalidRequest("The body is nested too deeply", cause=error)

@@ -1,0 +1,111 @@
+"""The parts of a reply that are looked at, in a stream's chunk and in a unary reply alike.
+
+Owns: the typed view of them, and a second look at an object of another shape. Must never enter: bytes that
+are passed on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import ReplyFacts
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Counts for one chunk's sample, or for the whole where no choice is named beside them."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+    @classmethod
+    def of(cls, found: Any) -> Usage | None:
+        """What of a JSON value can be read as usage."""
+        if not isinstance(found, dict):
+            return None
+        details = found.get("prompt_tokens_details")
+        cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+        return cls(
+            _count(found.get("prompt_tokens")), _count(found.get("completion_tokens")), _Details(cached)
+        )
+
+
+class Choice(msgspec.Struct, gc=False):
+    """New tokens of one sample and, with the last of them, why it is finished."""
+
+    index: int = 0
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+    @classmethod
+    def of(cls, found: Any, place: int) -> Choice:
+        """What of a JSON value can be read as a choice; ``place`` is its index unless it has one."""
+        if not isinstance(found, dict):
+            return cls(place)
+        index = found.get("index")
+        reason = found.get("finish_reason")
+        ids = found.get("token_ids")
+        return cls(
+            index if isinstance(index, int) else place,
+            None if reason is None else str(reason),
+            ids if isinstance(ids, list) else None,
+        )
+
+
+class Chunk(msgspec.Struct):
+    """One event of a stream, or a unary reply."""
+
+    choices: list[Choice] = []
+    usage: Usage | None = None
+    error: Any = None
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Chunk:
+        """What of a JSON object can be read as a chunk; never fails."""
+        listed = found.get("choices")
+        choices = listed if isinstance(listed, list) else []
+        return cls(
+            [Choice.of(choice, place) for place, choice in enumerate(choices)],
+            Usage.of(found.get("usage")),
+            found.get("error"),
+        )
+
+
+def any_object(data: bytes) -> dict[str, Any]:
+    """The JSON object in ``data``. Raises UpstreamMalformed when there is none."""
+    try:
+        found = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise UpstreamMalformed("The worker sent something that is not JSON", cause=error) from error
+    if not isinstance(found, dict):
+        raise UpstreamMalformed("The worker sent JSON that is not an object")
+    return found
+
+
+def note_usage(facts: ReplyFacts, usage: Usage, *, total: bool) -> None:
+    """Take counts over. ``total``: ``usage`` is about all samples, so its tokens count if more than seen."""
+    if usage.prompt_tokens is not None:
+        facts.prompt_tokens = usage.prompt_tokens
+    details = usage.prompt_tokens_details
+    if details is not None and details.cached_tokens is not None:
+        facts.cached_tokens = details.cached_tokens
+    if total and usage.completion_tokens is not None:
+        facts.tokens = max(facts.tokens, usage.completion_tokens)
+
+
+def error_status(error: Any) -> int:
+    """The HTTP-like code of an error object inside a 200; 500 where it names none."""
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code <= 599 else 500
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,172 @@
+"""Readers of replies that are no stream: one JSON object, or bytes nobody looks into.
+
+Owns: holding a reply until it is whole, up to a limit, and what a longer one tells on its way. Must never
+enter: events, changing a reply but for its id.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import ReplyFacts
+from gateway.formats.vllm.ids import IdMapper
+from gateway.formats.vllm.lenient import check_utf8, count_items
+from gateway.formats.vllm.reply import Chunk, Usage, any_object, error_status, note_usage
+
+#: A reply up to this size, in bytes, is held until it is whole; a longer one is passed on as it comes.
+HOLD_LIMIT = 1024 * 1024
+
+_SPACE = b" \t\r\n"
+
+
+class OpaqueReader:
+    """Passes bytes on without a look; unless ``streaming`` they are held first, like any reply."""
+
+    __slots__ = ("_held", "facts", "streaming")
+
+    identity = True
+
+    def __init__(self, *, streaming: bool) -> None:
+        self.facts = ReplyFacts()
+        self.streaming = streaming
+        self._held: bytearray | None = None if streaming else bytearray()
+
+    def feed(self, data: bytes) -> bytes:
+        if self._held is None:
+            return data
+        self._held += data
+        if len(self._held) <= HOLD_LIMIT:
+            return b""
+        return self.finish()
+
+    def finish(self) -> bytes:
+        held, self._held = self._held, None
+        return bytes(held or b"")
+
+    def fail(self, error: GatewayError) -> bytes:
+        return b""
+
+
+class UnaryReader:
+    """One JSON object, checked once it is whole."""
+
+    __slots__ = ("_held", "_mapper", "_scan", "facts", "identity")
+
+    streaming = False
+
+    def __init__(self, mapper: IdMapper | None) -> None:
+        self.facts = ReplyFacts()
+        self.identity = mapper is None
+        self._mapper = mapper
+        self._held = bytearray()
+        self._scan: _Scan | None = None  # there once the reply is too long to be held
+
+    def feed(self, data: bytes) -> bytes:
+        if self._scan is not None:
+            return self._pass(data, self._scan)
+        self._held += data
+        if len(self._held) <= HOLD_LIMIT:
+            return b""
+        held, self._held = bytes(self._held), bytearray()
+        if not held.lstrip(_SPACE).startswith(b"{"):
+            raise UpstreamMalformed("The worker's reply is not a JSON object")
+        self._scan = _Scan(self.facts)
+        return self._pass(held, self._scan)
+
+    def finish(self) -> bytes:
+        if self._scan is None:
+            body = bytes(self._held)
+            _note_whole(self.facts, body)
+            return body if self._mapper is None else self._mapper.whole(body)
+        if not self._scan.closed:
+            raise UpstreamIncomplete("The worker's reply ended before it was whole")
+        self.facts.terminal = True
+        return b"" if self._mapper is None else self._mapper.rest()
+
+    def fail(self, error: GatewayError) -> bytes:
+        return b""
+
+    def _pass(self, data: bytes, scan: _Scan) -> bytes:
+        scan.feed(data)
+        return data if self._mapper is None else self._mapper.piece(data)
+
+
+class _Scan:
+    """Facts from the bytes of a reply that is not held. A quote inside a JSON string has a backslash before
+    it, so no generated text looks like one of these members."""
+
+    __slots__ = ("_facts", "_tail", "closed")
+
+    _MEMBER = re.compile(rb'"finish_reason":"(\w+)"|"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+    _OVERLAP = 512  # longest member looked for, in bytes
+
+    def __init__(self, facts: ReplyFacts) -> None:
+        self._facts = facts
+        self._tail = b""
+        self.closed = False
+
+    def feed(self, data: bytes) -> None:
+        window = self._tail + data
+        done = 0
+        for match in self._MEMBER.finditer(window):
+            done = match.end()
+            if match[1] is not None:
+                self._facts.finish_reasons.append(match[1].decode())
+            else:
+                self._note_usage(match[2])
+        self._tail = window[max(done, len(window) - self._OVERLAP) :]
+        if text := data.rstrip(_SPACE):
+            self.closed = text.endswith(b"}")
+
+    def _note_usage(self, text: bytes) -> None:
+        usage = Usage.of(any_object(text))
+        if usage is not None:
+            note_usage(self._facts, usage, total=True)
+
+
+class _Choice(msgspec.Struct, gc=False):
+    finish_reason: str | None = None
+    token_ids: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Reply(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: Usage | None = None
+    error: object = None
+
+
+_REPLY = msgspec.json.Decoder(_Reply)
+
+
+def _note_whole(facts: ReplyFacts, body: bytes) -> None:
+    """Facts of a whole reply. Raises UpstreamMalformed when it is no JSON object."""
+    try:
+        check_utf8(body)
+        reply = _REPLY.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        _note_odd(facts, Chunk.of(any_object(body)))
+        return
+    for choice in reply.choices:
+        facts.tokens += count_items(choice.token_ids) or 0
+        if choice.finish_reason is not None:
+            facts.finish_reasons.append(choice.finish_reason)
+    _note_end(facts, reply.usage, reply.error)
+
+
+def _note_odd(facts: ReplyFacts, reply: Chunk) -> None:
+    for choice in reply.choices:
+        facts.tokens += len(choice.token_ids or ())
+        if choice.finish_reason is not None:
+            facts.finish_reasons.append(choice.finish_reason)
+    _note_end(facts, reply.usage, reply.error)
+
+
+def _note_end(facts: ReplyFacts, usage: Usage | None, error: object) -> None:
+    facts.terminal = True
+    if usage is not None:
+        note_usage(facts, usage, total=True)
+    if error is not None:
+        facts.error_status = error_status(error)

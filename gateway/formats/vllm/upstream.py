@@ -1,0 +1,57 @@
+"""What is sent to a worker: the request, its abort; and what a client's own abort call names.
+
+Owns: paths, headers and bodies of these calls. Must never enter: touching a generate body, which goes out
+byte for byte, as this engine takes its id from a header.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, header
+from gateway.formats.headers import to_worker
+from gateway.formats.vllm.ids import client_id, engine_id
+from gateway.formats.vllm.projection import Request
+
+GENERATE_PATH = "/inference/v1/generate"
+ABORT_PATH = "/inference/v1/abort_requests"
+
+_GENERATE = GENERATE_PATH.encode()
+_ABORT = ABORT_PATH.encode()
+
+
+def upstream(request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+    """The client's request under the dispatch id."""
+    lines = to_worker(request.headers, worker.authorization)
+    headers = [line for line in lines if line[0] != b"x-request-id"]
+    headers.append((b"x-request-id", ids.dispatch[0].encode()))
+    return UpstreamRequest(b"POST", worker.prefix + _GENERATE, headers, request.body)
+
+
+def abort(worker: WorkerView, request: Request, ids: Ids) -> tuple[UpstreamRequest, ...]:
+    """The engine files all samples under one id, and takes it only in its own spelling."""
+    headers = [(b"content-type", b"application/json")]
+    authorization = worker.authorization or header(request.headers, b"authorization")
+    if authorization is not None:
+        headers.append((b"authorization", authorization))
+    body = msgspec.json.encode({"request_ids": [engine_id(dispatch) for dispatch in ids.dispatch]})
+    return (UpstreamRequest(b"POST", worker.prefix + _ABORT, headers, body),)
+
+
+def aborted_ids(body: bytes) -> AbortTarget:
+    """Public ids in a client's abort call. Raises InvalidRequest, in the engine's words where it has any."""
+    try:
+        call: Any = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"JSON decode error: {error}", cause=error) from error
+    named = call.get("request_ids") if isinstance(call, dict) else None
+    if named is None:
+        raise InvalidRequest("Missing 'request_ids' in request body")
+    if isinstance(named, str):
+        named = [named]
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise InvalidRequest("'request_ids' must be a string or a list of strings", param="request_ids")
+    return AbortTarget(ids=tuple(client_id(name) for name in named))
