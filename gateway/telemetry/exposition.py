@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
+from gateway.errors import Cancelled
 from gateway.fleet.worker import Worker, WorkerState
 from gateway.telemetry import families as of
 from gateway.telemetry.families import CLASSES, REASONS, Family
@@ -61,7 +62,8 @@ class Exposition:
             if error == "cancelled"
         }
         yield from self._plain(of.CANCELLED, left.items())
-        yield from self._plain(of.DISCONNECTED, [((), sum(left.values()))])
+        gone = sum(count for (_, code), count in self._tallies.failures.items() if code == Cancelled.code)
+        yield from self._plain(of.DISCONNECTED, [((), gone)])
         refused: Counter[tuple[str, ...]] = Counter()
         for (model, _, error), count in requests.items():
             if error == "overload":

@@ -55,7 +55,9 @@ TTFT = Family(
 ITL = Family(
     "inter_token_latency_seconds", "histogram", _MODEL, "Time between tokens of a stream, once for each token"
 )
-CANCELLED = Family("model_cancellation_total", "counter", _REQUEST, "Requests whose client left")
+CANCELLED = Family(
+    "model_cancellation_total", "counter", _REQUEST, "Requests whose client left or aborted them"
+)
 REJECTED = Family("model_rejection_total", "counter", ("model", "endpoint"), "Requests refused for overload")
 FAILURES = Family("failures_total", "counter", ("class", "reason"), "Failed requests, by cause")
 READY = Family("model_ready", "gauge", _MODEL, "1 if a usable worker serves the model, else 0")
@@ -106,6 +108,7 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "context_length": "request.context_length",
         "request_too_large": "request.too_large",
         "cancelled": "request.cancelled",
+        "aborted": "request.aborted",
         "connect_failed": "backend.connect_failed",
         "not_received": "backend.not_received",
         "upstream_timeout": "backend.timeout",

@@ -41,8 +41,7 @@ class LineWriter(Generic[T]):
         self._closing = False
         self._broken = False
         self._dropped = 0
-        self._thread = threading.Thread(target=self._run, name=f"lines to {fd}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     @property
     def dropped(self) -> int:
@@ -55,6 +54,9 @@ class LineWriter(Generic[T]):
             self._dropped += 1
             return
         self._items.append(item)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
+            self._thread.start()
         if soon:
             self._wake.set()
 
@@ -62,7 +64,8 @@ class LineWriter(Generic[T]):
         """Write what is held, for at most ``seconds``, and end the thread."""
         self._closing = True
         self._wake.set()
-        self._thread.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._closing:

@@ -1,0 +1,104 @@
+"""The control plane as one FastAPI application.
+
+Owns: which routers there are, what answers where there is no route, and the documents at /docs and
+/openapi.json. Must never enter: generate requests (they are dispatched before), lifespan, state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from gateway.catalog import Endpoint, abort_paths
+from gateway.control import aborts, models, system, workers
+from gateway.control.docs_page import docs_page
+from gateway.control.openapi import merge
+from gateway.control.replies import failure
+from gateway.control.views import Views
+from gateway.formats.base import AnyFormat
+from gateway.settings import Settings, SettingsError, variable_of
+
+TITLE = "tito-gateway"
+DOCS_PATH = "/docs"
+OPENAPI_PATH = "/openapi.json"
+
+
+def reserved_paths(settings: Settings) -> tuple[str, ...]:
+    """Every path the control plane may answer, templates as FastAPI spells them; no endpoint can have one.
+
+    Raises SettingsError when the settings give one path to two routes.
+    """
+    aborting = tuple(path for of in abort_paths.values() for path in of)
+    fixed = (DOCS_PATH, OPENAPI_PATH, workers.PATH)
+    paths = (*system.reserved(settings), *models.reserved(settings.models_path), *aborting, *fixed)
+    for path, count in Counter(paths).items():
+        if count > 1:
+            raise SettingsError(f"{_variables_with(settings, path)}: {path!r} is the path of two routes")
+    return paths
+
+
+def _variables_with(settings: Settings, value: str) -> str:
+    fields = Settings.model_fields.items()
+    return ", ".join(variable_of(field) for name, field in fields if getattr(settings, name) == value)
+
+
+def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> FastAPI:
+    """All routes but the generate endpoints, which appear in its OpenAPI document only."""
+    own_version = version(TITLE)
+    app = _ControlApp(endpoints, own_version)
+    formats = _formats(endpoints)
+    app.include_router(system.system_router(settings, endpoints, views, own_version))
+    app.include_router(models.models_router(settings.models_path, views.fleet))
+    app.include_router(workers.workers_router(views.fleet))
+    app.include_router(aborts.aborts_router(abort_paths, formats, views.aborter))
+    app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
+    app.add_exception_handler(HTTPException, _no_route)
+    app.add_exception_handler(ClientDisconnect, _left)
+    return app
+
+
+class _ControlApp(FastAPI):
+    def __init__(self, endpoints: Sequence[Endpoint], version: str) -> None:
+        super().__init__(
+            title=TITLE,
+            version=version,
+            openapi_url=OPENAPI_PATH,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
+        self._endpoints = endpoints
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = merge(super().openapi(), self._endpoints)
+        return self.openapi_schema
+
+    async def page(self) -> str:
+        return docs_page(self.openapi(), OPENAPI_PATH)
+
+
+def _formats(endpoints: Sequence[Endpoint]) -> Sequence[AnyFormat]:
+    return list({endpoint.format.name: endpoint.format for endpoint in endpoints}.values())
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for nothing else"
+    path = request.url.path
+    if error.status_code == 404:
+        return failure(404, f"Route not found: {request.method} {path}")
+    if error.status_code == 405:
+        return failure(405, f"Method not allowed: {request.method} {path}", error.headers)
+    return failure(error.status_code, str(error.detail), error.headers)
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody is there to read it

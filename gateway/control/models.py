@@ -1,0 +1,81 @@
+"""Which models the fleet serves.
+
+Owns: the list in the shape of the OpenAI API, which clients of both engines read. Must never enter: asking a
+worker.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from gateway.control.replies import Failure, failure, get
+from gateway.control.views import FleetView
+from gateway.formats.base import WorkerInfo
+
+
+class Model(BaseModel):
+    """``max_model_len`` and ``context_window`` are the same number of tokens, for two kinds of readers."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    max_model_len: int | None
+    context_window: int | None
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+def reserved(path: str) -> tuple[str, ...]:
+    """Paths of ``models_router``. A model's id may hold slashes."""
+    return (path, f"{path}/{{model_id:path}}")
+
+
+def models_router(path: str, fleet: FleetView) -> APIRouter:
+    """The list under ``path``, and each model under ``path/<id>``."""
+    router = APIRouter(tags=["models"])
+    listing, one = reserved(path)
+    models = _Models(fleet)
+    get(router, listing, models.listing, summary="Models that some usable worker serves")
+    get(
+        router,
+        one,
+        models.one,
+        summary="One of them",
+        response_model=Model,
+        responses={404: {"model": Failure}},
+    )
+    return router
+
+
+class _Models:
+    """The handlers. They are ``async`` without an await because FastAPI runs all others in threads."""
+
+    def __init__(self, fleet: FleetView) -> None:
+        self._fleet = fleet
+        # When the engines created them is not known; a time that changed with each answer would be worse.
+        self._created = int(datetime.now(UTC).timestamp())
+
+    async def listing(self) -> ModelList:
+        return ModelList(data=[self._model(name, info) for name, info in self._fleet.models().items()])
+
+    async def one(self, model_id: str) -> Model | Response:
+        info = self._fleet.models().get(model_id)
+        return failure(404, "Model not found") if info is None else self._model(model_id, info)
+
+    def _model(self, name: str, info: WorkerInfo) -> Model:
+        length = info.context_length
+        return Model(
+            id=name,
+            created=self._created,
+            owned_by=info.engine,
+            max_model_len=length,
+            context_window=length,
+        )

@@ -1,0 +1,57 @@
+"""The OpenAPI document, generate endpoints included.
+
+Owns: merging what each format says of its endpoint into what FastAPI says of the control routes. Must never
+enter: a schema of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.catalog import Endpoint
+
+Json = Any
+
+
+def merge(document: dict[str, Json], endpoints: Iterable[Endpoint]) -> dict[str, Json]:
+    """``document`` with the operations of ``endpoints``; it is changed in place."""
+    paths = document.setdefault("paths", {})
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    for endpoint in endpoints:
+        name = endpoint.format.name
+        operation = _hoist(endpoint.format.openapi(), name, components)
+        paths[endpoint.path] = {
+            method.lower(): {
+                "tags": ["generate"],
+                **operation,
+                "operationId": f"generate_{name}_{method.lower()}_{_slug(endpoint.path)}",
+            }
+            for method in endpoint.methods
+        }
+    return document
+
+
+def _hoist(node: Json, name: str, components: dict[str, Json]) -> Json:
+    """A copy of ``node`` whose ``$defs``, which are valid inside one schema only, are moved to components."""
+    if isinstance(node, Mapping):
+        for key, schema in node.get("$defs", {}).items():
+            components[f"{name}.{key}"] = _hoist(schema, name, components)
+        return {
+            key: _target(value, name) if key == "$ref" else _hoist(value, name, components)
+            for key, value in node.items()
+            if key != "$defs"
+        }
+    if isinstance(node, list | tuple):
+        return [_hoist(item, name, components) for item in node]
+    return node
+
+
+def _target(reference: Json, name: str) -> Json:
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        return f"#/components/schemas/{name}.{reference.removeprefix('#/$defs/')}"
+    return reference
+
+
+def _slug(path: str) -> str:
+    return "".join(character if character.isalnum() else "_" for character in path.strip("/"))

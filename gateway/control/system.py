@@ -1,0 +1,145 @@
+"""Is it alive, is it ready, how is it doing.
+
+Owns: the answers for probes, load balancers and scrapers. Must never enter: asking a worker; every answer
+comes from what is already known, so that it is instant under load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from gateway.catalog import Endpoint
+from gateway.control.replies import get
+from gateway.control.views import Views
+from gateway.settings import Settings
+
+SERVICE_UNAVAILABLE = 503
+
+
+class About(BaseModel):
+    """What answers here, and where to read on."""
+
+    name: str
+    version: str
+    endpoints: list[str]
+    docs: str
+
+
+class Instance(BaseModel):
+    """One worker, as a health report names it."""
+
+    url: str
+    state: str
+    in_flight: int
+
+
+class Health(BaseModel):
+    """``healthy`` says that the gateway runs, with or without workers."""
+
+    status: str
+    stage: str
+    message: str
+    endpoints: list[str]
+    instances: list[Instance]
+
+
+class Live(BaseModel):
+    status: str
+    message: str
+
+
+class EndpointReadiness(BaseModel):
+    """``workers`` is how many can serve the endpoint now."""
+
+    path: str
+    format: str
+    workers: int
+
+
+class Readiness(BaseModel):
+    """``ready`` when some endpoint has a worker and the gateway is not draining."""
+
+    status: str
+    message: str
+    endpoints: list[EndpointReadiness]
+
+
+def reserved(settings: Settings) -> tuple[str, ...]:
+    """Paths of ``system_router``."""
+    fixed = ("/", "/liveness", "/ready", "/readiness", "/health_generate")
+    return (settings.health_path, settings.live_path, settings.metrics_path, *fixed)
+
+
+def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views, version: str) -> APIRouter:
+    """Routes for probes, scrapes and the curious."""
+    system = _System(endpoints, views, version)
+    router = APIRouter(tags=["system"])
+    get(router, "/", system.about, summary="What answers here")
+    get(router, settings.health_path, system.health, summary="Whether it takes requests, and all workers")
+    for path in (settings.live_path, "/liveness"):
+        get(router, path, system.live, summary="Whether the process answers, draining or not")
+    for path in ("/ready", "/readiness"):
+        get(router, path, system.ready, summary="Whether some endpoint has a usable worker")
+    get(router, "/health_generate", system.ready, summary="The same, under the name engines use")
+    get(router, settings.metrics_path, system.metrics, summary="Prometheus metrics", response_class=Response)
+    return router
+
+
+class _System:
+    """The handlers. They are ``async`` without an await because FastAPI runs all others in threads."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], views: Views, version: str) -> None:
+        self._endpoints = endpoints
+        self._views = views
+        self._version = version
+        self._paths = [endpoint.path for endpoint in endpoints]
+
+    async def about(self) -> About:
+        return About(name="tito-gateway", version=self._version, endpoints=self._paths, docs="/docs")
+
+    async def health(self, response: Response) -> Health:
+        draining = self._views.lifecycle.draining
+        if draining:
+            response.status_code = SERVICE_UNAVAILABLE
+        return Health(
+            status="not_ready" if draining else "healthy",
+            stage="draining" if draining else "serving",
+            message="Service is not ready" if draining else "Service is healthy",
+            endpoints=self._paths,
+            instances=[
+                Instance(url=worker.url, state=worker.state.value, in_flight=worker.in_flight)
+                for worker in self._views.fleet.workers
+            ],
+        )
+
+    async def live(self) -> Live:
+        # Also while draining: an orchestrator that saw a failure here would kill what still runs.
+        return Live(status="live", message="Service is live")
+
+    async def ready(self, response: Response) -> Readiness:
+        endpoints = [
+            EndpointReadiness(
+                path=endpoint.path,
+                format=endpoint.format.name,
+                workers=len(self._views.fleet.usable(endpoint.format.capability)),
+            )
+            for endpoint in self._endpoints
+        ]
+        message = self._obstacle(endpoints)
+        if message:
+            response.status_code = SERVICE_UNAVAILABLE
+        status = "not_ready" if message else "ready"
+        return Readiness(status=status, message=message or "Service is ready", endpoints=endpoints)
+
+    def _obstacle(self, endpoints: Sequence[EndpointReadiness]) -> str:
+        if self._views.lifecycle.draining:
+            return "Service is draining"
+        # One is enough: a fleet of one engine leaves the other endpoint without a worker for good.
+        return "" if any(endpoint.workers for endpoint in endpoints) else "No worker is usable"
+
+    async def metrics(self) -> Response:
+        body, content_type = self._views.metrics()
+        return Response(body, headers={"content-type": content_type})

@@ -1,0 +1,62 @@
+"""What the control plane may see of the rest.
+
+Owns: the protocols it is written against. Must never enter: an implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AbortTarget, AnyFormat, WorkerInfo
+
+
+class FleetView(Protocol):
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """All members."""
+        ...
+
+    def usable(self, capability: str) -> Sequence[Worker]:
+        """The workers that can serve ``capability`` now."""
+        ...
+
+    def models(self) -> Mapping[str, WorkerInfo]:
+        """Each model some usable worker serves, with the info of one that does."""
+        ...
+
+
+class LifecycleView(Protocol):
+    @property
+    def draining(self) -> bool: ...
+
+
+class AbortResult(Protocol):
+    """What one worker made of an abort; ``error`` is None when it took it."""
+
+    @property
+    def worker(self) -> str: ...
+
+    @property
+    def aborted(self) -> int: ...
+
+    @property
+    def error(self) -> str | None: ...
+
+
+class AbortView(Protocol):
+    async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[AbortResult]:
+        """Abort what ``target`` names among the exchanges of ``format``; one result per worker concerned."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """All of it. ``metrics`` gives the scrape's body and content type."""
+
+    fleet: FleetView
+    lifecycle: LifecycleView
+    aborter: AbortView
+    metrics: Callable[[], tuple[bytes, str]]
