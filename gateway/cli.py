@@ -1,0 +1,147 @@
+"""The commands.
+
+Owns: flags, exit codes and the one line a user sees when something is wrong. Must never enter: what a command
+does. Exit codes: 0 done, 1 it could not be done, 2 the call itself is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version as distribution_version
+from typing import Annotated
+
+import typer
+
+from gateway import server, sim
+from gateway.catalog import CatalogError
+from gateway.check import check
+from gateway.demo import DemoFailed, run_demo
+from gateway.formats.registry import FormatError
+from gateway.options import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
+from gateway.settings import (
+    Settings,
+    SettingsError,
+    flag_of,
+    ignored_variables,
+    load_settings,
+    variable_of,
+)
+from gateway.sim.config import KINDS, SimConfig
+
+CANNOT, WRONG_CALL = 1, 2
+
+#: Seconds a process has to end by itself once its standard input was closed.
+_END_GRACE = 3.0
+
+app = typer.Typer(
+    help="An HTTP gateway in front of fleets of LLM engines: token ids in, token ids out.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+simulators = typer.Typer(help="Run one simulated engine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def main() -> None:
+    """Entry point of ``tito-gateway``."""
+    app()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """What a user can put right is told in one line, never by a traceback."""
+    try:
+        yield
+    except (SettingsError, CatalogError, FormatError) as error:
+        raise _stop(str(error), WRONG_CALL) from None
+    except (server.PortTaken, DemoFailed) as error:
+        raise _stop(str(error), CANNOT) from None
+
+
+def _stop(message: str, code: int) -> typer.Exit:
+    typer.echo(f"tito-gateway: {message}", err=True)
+    return typer.Exit(code)
+
+
+def _serve(values: Values) -> None:
+    if values.pop("end_with_stdin"):
+        end_with_stdin()
+    with one_line_errors():
+        settings = load_settings(values)
+        if (ignored := ignored_variables()) is not None:
+            typer.echo(f"tito-gateway: {ignored}", err=True)
+        raise typer.Exit(server.run(settings))
+
+
+def _check(values: Values) -> None:
+    with one_line_errors():
+        settings = load_settings(values)
+        if not settings.worker:
+            variable = variable_of(Settings.model_fields["worker"])
+            raise SettingsError(f"name a worker with {flag_of('worker')} or {variable}")
+        shown, usable = check(settings)
+    typer.echo(shown)
+    raise typer.Exit(0 if usable else CANNOT)
+
+
+def _simulate(kind: str) -> Callable[[Values], None]:
+    def run(values: Values) -> None:
+        if values.pop("end_with_stdin"):
+            end_with_stdin()
+        given = {name: value for name, value in values.items() if value is not None}
+        try:
+            config = SimConfig(**given)
+        except ValueError as error:
+            raise _stop(str(error), WRONG_CALL) from None
+        raise typer.Exit(sim.main(kind, config))
+
+    return run
+
+
+app.command("serve")(command(_serve, [*setting_flags(), END_WITH_STDIN], "Run the gateway."))
+app.command("check")(
+    command(
+        _check, setting_flags(("worker", "worker_api_key")), "Ask workers what they are; 1 if none is usable."
+    )
+)
+app.add_typer(simulators, name="sim")
+for _kind in KINDS:
+    simulators.command(_kind)(
+        command(
+            _simulate(_kind), [*dataclass_flags(SimConfig), END_WITH_STDIN], f"Simulate a {_kind} server."
+        )
+    )
+
+
+@app.command()
+def demo(
+    port: Annotated[int, typer.Option(help="Port of the gateway.", min=1, max=65535)] = 8000,
+    once: Annotated[bool, typer.Option("--once", help="End after the two requests were shown.")] = False,
+) -> None:
+    """Run the gateway in front of four simulated engines and send it a request of each kind."""
+    with one_line_errors():
+        run_demo(port, typer.echo, once=once)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(distribution_version("tito-gateway"))
+
+
+def end_with_stdin() -> None:
+    """End this process when its standard input closes, so that it cannot outlive who started it."""
+    threading.Thread(target=_wait_for_end_of_stdin, daemon=True).start()
+
+
+def _wait_for_end_of_stdin() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_END_GRACE)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,203 @@
+"""``tito-gateway demo``: a gateway and four simulated engines, to try without a GPU.
+
+Owns: starting and ending those processes, and what a newcomer is shown. Must never enter: anything the
+gateway itself needs; this is a user of it, through its command line and its HTTP interface only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from gateway.sim.config import KINDS
+
+HOST = "127.0.0.1"
+#: Workers of each engine.
+EACH = 2
+
+#: Seconds until all must be ready, and seconds a process has to end when asked.
+START_LIMIT = 30.0
+END_LIMIT = 3.0
+
+Show = Callable[[str], None]
+
+
+class DemoFailed(Exception):
+    """The demo cannot run; the message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that is shown, with the words above it."""
+
+    title: str
+    path: str
+    body: Mapping[str, Any]
+
+    def curl(self, port: int) -> str:
+        """The same request as a shell command."""
+        flags = "-sN" if self.body.get("stream") else "-s"
+        return f"curl {flags} http://{HOST}:{port}{self.path} -d {shlex.quote(json.dumps(self.body))}"
+
+
+UNARY = Call(
+    "a unary request",
+    "/generate",
+    {"input_ids": [1, 2, 3, 4], "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
+)
+STREAM = Call(
+    "a streaming request",
+    "/generate",
+    {"input_ids": [1, 2, 3, 4], "sampling_params": {"max_new_tokens": 4, "temperature": 0}, "stream": True},
+)
+OTHER = Call(
+    "the other engine's API",
+    "/inference/v1/generate",
+    {"token_ids": [1, 2, 3, 4], "sampling_params": {"max_tokens": 4, "temperature": 0}},
+)
+
+
+def run_demo(port: int, show: Show, *, once: bool) -> None:
+    """Start everything, show two requests, then wait for a signal unless ``once``. Raises DemoFailed."""
+    _need_free(port)
+    with _signals(), ExitStack() as started:
+        try:
+            _run(port, show, started, once)
+        except KeyboardInterrupt:
+            show("ending")
+
+
+def _run(port: int, show: Show, started: ExitStack, once: bool) -> None:
+    show("starting two simulated workers of each engine, and the gateway")
+    kinds = [kind for kind in KINDS for _ in range(EACH)]
+    workers = [started.enter_context(_process("sim", kind, "--token-delay", "0.02")) for kind in kinds]
+    urls = [_url_of(worker) for worker in workers]
+    flags = [flag for url in urls for flag in ("--worker", url)]
+    gateway = started.enter_context(
+        _process(
+            *("serve", "--host", HOST, "--port", str(port), *flags),
+            *("--log-level", "warning", "--no-access-log", "--graceful-shutdown-timeout-secs", "1"),
+        )
+    )
+    _wait_until_ready(port, gateway)
+    for url, kind in zip(urls, kinds, strict=True):
+        show(f"  {kind} worker  {url}")
+    show(f"  gateway        http://{HOST}:{port}")
+    for call in (UNARY, STREAM):
+        show(f"\n# {call.title}\n$ {call.curl(port)}")
+        for line in _send(call, port):
+            show(line)
+    if once:
+        return
+    show(f"\nTry these (/docs has the rest); Ctrl-C ends the demo:\n\n  {UNARY.curl(port)}\n")
+    show(f"  {STREAM.curl(port)}\n\n  {OTHER.curl(port)}\n\n  curl -s http://{HOST}:{port}/metrics\n")
+    code = gateway.wait()
+    raise DemoFailed(f"the gateway ended with exit code {code}")
+
+
+def _need_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise DemoFailed(
+                f"port {port} cannot be used: {error.strerror}; choose one with --port"
+            ) from None
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo the way Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """One command of ours that ends with this block, and with this process however that ends.
+
+    It watches its standard input, whose other end is here only. In a session of its own, a terminal's Ctrl-C
+    does not reach it before we ended what uses it.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", *arguments, "--end-with-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.communicate()
+
+
+def _url_of(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    line = worker.stdout.readline()
+    if not line.startswith("listening on "):
+        raise DemoFailed("a simulated worker did not start")
+    return line.split()[-1]
+
+
+def _wait_until_ready(port: int, gateway: subprocess.Popen[str]) -> None:
+    limit = time.monotonic() + START_LIMIT
+    while time.monotonic() < limit:
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            if all(endpoint["workers"] >= EACH for endpoint in _readiness(port)):
+                return
+        with suppress(subprocess.TimeoutExpired):
+            gateway.wait(0.05)
+            raise DemoFailed("the gateway did not start")
+    raise DemoFailed(f"the gateway was not ready within {START_LIMIT:g} s")
+
+
+def _readiness(port: int) -> Sequence[Mapping[str, Any]]:
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        connection.request("GET", "/ready")
+        endpoints: Sequence[Mapping[str, Any]] = json.loads(connection.getresponse().read())["endpoints"]
+        return endpoints
+    finally:
+        connection.close()
+
+
+def _send(call: Call, port: int) -> Iterator[str]:
+    connection = http.client.HTTPConnection(HOST, port, timeout=START_LIMIT)
+    try:
+        connection.request("POST", call.path, json.dumps(call.body), {"content-type": "application/json"})
+        reply = connection.getresponse()
+        for line in reply:
+            if line.strip():
+                yield line.decode().rstrip("\n")
+        if reply.status != 200:
+            raise DemoFailed(f"{call.path} answered {reply.status}")
+    except (OSError, http.client.HTTPException) as error:
+        raise DemoFailed(f"{call.path} gave no answer: {error}") from error
+    finally:
+        connection.close()

@@ -1,0 +1,106 @@
+"""Command-line flags made from declared fields, so that none can be missed.
+
+Owns: turning the fields of ``Settings`` and of a dataclass into parameters of a command. Must never enter: a
+field, a command.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+from pydantic import SecretStr
+
+from gateway.settings import Settings, flag_of, variable_of
+
+Values = dict[str, Any]
+
+END_WITH_STDIN = inspect.Parameter(
+    "end_with_stdin",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--end-with-stdin", hidden=True)],
+)
+
+
+def setting_flags(names: Iterable[str] = tuple(Settings.model_fields)) -> list[inspect.Parameter]:
+    """One flag per setting. Values stay text, as ``Settings`` judges those of flags and variables alike."""
+    return [_setting_flag(name) for name in names]
+
+
+def _setting_flag(name: str) -> inspect.Parameter:
+    field = Settings.model_fields[name]
+    kinds: Mapping[Any, Any] = {bool: bool, tuple[str, ...]: list[str]}
+    kind = kinds.get(field.annotation, str)
+    default = field.default
+    if default in (None, ()):
+        shown = ""
+    else:
+        shown = f"; default: {str(default).lower() if isinstance(default, bool) else default}"
+    text = f"{field.description} [{variable_of(field)}{shown}]"
+    return _flag(name, kind | None, None, text, _metavar(field.annotation))
+
+
+def _metavar(annotation: Any) -> str | None:
+    if annotation is bool:
+        return None
+    words: Mapping[Any, str] = {
+        int: "INTEGER",
+        float: "NUMBER",
+        SecretStr: "KEY",
+        tuple[str, ...]: "[FORMAT=]URL",
+    }
+    return words.get(_plain(annotation), "TEXT")
+
+
+def dataclass_flags(kind: type) -> list[inspect.Parameter]:
+    """One flag per field of the dataclass ``kind``; its metadata has its help."""
+    hints = get_type_hints(kind)
+    return [
+        _flag(
+            field.name,
+            hints[field.name] | None,
+            None,
+            f"{field.metadata['help']} {_shown(field.default)}".strip(),
+        )
+        for field in fields(kind)
+    ]
+
+
+def _shown(default: object) -> str:
+    return "" if default is None or default is False else f"[default: {str(default).lower()}]"
+
+
+def _plain(annotation: Any) -> Any:
+    """``X`` for ``X | None``."""
+    if get_origin(annotation) in (Union, UnionType):
+        return next(part for part in get_args(annotation) if part is not NoneType)
+    return annotation
+
+
+def _flag(name: str, kind: Any, default: Any, text: str, metavar: str | None = None) -> inspect.Parameter:
+    flag = flag_of(name)
+    spelled = f"{flag}/--no-{flag.removeprefix('--')}" if _plain(kind) is bool else flag
+    option = typer.Option(spelled, help=text, metavar=metavar, show_default=False)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def command(
+    run: Callable[[Values], None], parameters: Iterable[inspect.Parameter], text: str
+) -> Callable[..., None]:
+    """A function for typer with ``parameters``, which hands their values (None: not given) to ``run``."""
+    listed = list(parameters)
+
+    def call(**values: Any) -> None:
+        run(values)
+
+    call.__doc__ = text
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in listed}
+    call.__dict__["__signature__"] = inspect.Signature(listed)
+    return call
