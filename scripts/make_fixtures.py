@@ -4,11 +4,12 @@ Owns: which members of a recording a test needs. Must never enter: judging a rep
 
     python scripts/make_fixtures.py SOURCE.jsonl fixtures/<format>
 
-SOURCE holds one exchange a line: ``name``, ``engine``, ``server``, ``request`` {method, path, headers, body or
-body_raw}, ``status``, ``headers``, ``body`` or ``body_b64``, ``ended``. Two files come out: ``generate.jsonl``,
-every exchange on a native generate route, and ``control.jsonl``, those on the routes that a gateway probes or
-calls itself. A reply's ``body`` is what the engine sent, character for character; ``request_body`` is what the
-client sent, or, where the recording kept it parsed, the same document written compactly.
+SOURCE holds one exchange a line: ``name``, ``engine``, ``server``, ``request`` {method, path, headers, body
+or body_raw}, ``status``, ``headers``, ``body`` or ``body_b64``, ``ended``. Two files come out:
+``generate.jsonl``, every exchange on a native generate route, and ``control.jsonl``, those on the routes that
+a gateway probes or calls itself. A reply's ``body`` is what the engine sent, character for character;
+``request_body`` is what the client sent, or, where the recording kept it parsed, the same document written
+compactly.
 """
 
 from __future__ import annotations

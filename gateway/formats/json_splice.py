@@ -11,8 +11,9 @@ import json
 import re
 
 _SPACE = b" \t\n\r"
-# Strings whole (possessive, so a long one costs no backtracking), brackets, commas.
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\],]', re.DOTALL)
+# Strings whole (possessive, so a long one costs no backtracking), flat lists of numbers whole (they are most of
+# a body, and a match for each comma in one would cost too much), other brackets, commas.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|\[[^\[\]{}"]++\]|[{}\[\],]', re.DOTALL)
 
 
 def insert_member(body: bytes, key: str, value: bytes) -> bytes:
@@ -49,6 +50,8 @@ def member_spans(body: bytes, key: str) -> list[tuple[int, int]]:
                 if _spells(token, key):
                     value_start = body.index(b":", match.end()) + 1
         elif first in (b"{", b"["):
+            if len(token) > 1:
+                continue
             depth += 1
             at_key = depth == 1
         elif depth == 1:

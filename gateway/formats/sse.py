@@ -37,13 +37,16 @@ class EventScanner:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Whole events completed by ``data``, in order. Raises UpstreamMalformed over the limit."""
-        if not self._pending and data.endswith(b"\n\n") and b"\r" not in data:
-            # The common read: nothing left over before or after.
-            first = data.find(b"\n\n") + 2
-            if first == len(data):
-                return [data]
-        self._pending += data
-        return self._cut()
+        if self._pending or b"\r" in data:
+            self._pending += data
+            return self._cut()
+        # Most reads: nothing left over from the last one, and mostly one event.
+        if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n"):
+            return [data]
+        *events, rest = data.split(b"\n\n")
+        if rest:
+            self._keep(rest)
+        return [event + b"\n\n" for event in events]
 
     def _cut(self) -> list[bytes]:
         events: list[bytes] = []
@@ -57,18 +60,21 @@ class EventScanner:
                     break
             events.append(bytes(pending[start:end]))
             start = end
-        if start:
-            del pending[:start]
-        # A blank line may be split over reads: its last two bytes must be looked at again.
-        self._searched = max(0, len(pending) - 3)
-        if len(pending) > self._limit:
-            raise UpstreamMalformed("the worker sent an event over the size limit")
+        del pending[:start]
+        self._keep(b"")
         return events
+
+    def _keep(self, rest: bytes) -> None:
+        self._pending += rest
+        # A blank line may be split over reads: what can be its beginning is looked at again.
+        self._searched = max(0, len(self._pending) - 3)
+        if len(self._pending) > self._limit:
+            raise UpstreamMalformed("The worker sent an event over the size limit.")
 
 
 def payload(event: bytes) -> bytes | None:
     """The event's data, lines joined by ``\\n``; None for an event that carries none (a comment, say)."""
-    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2:
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
         return event[6:-2]
     lines = [_data_of(line) for line in _LINE_END.split(event) if line.startswith(b"data")]
     data = [line for line in lines if line is not None]

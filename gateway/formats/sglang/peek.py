@@ -1,0 +1,161 @@
+"""A cheap look at a request body: a few members typed, some kept raw, the rest skipped.
+
+Owns: decoding. Must never enter: judging what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+
+T = TypeVar("T")
+
+#: Stands for a member that the body does not have.
+ABSENT = msgspec.Raw()
+# Raw members compare with each other only.
+NULL = msgspec.Raw(b"null")
+
+#: Members that clients may not set, in the order they are looked for.
+RESERVED = (
+    "bootstrap_info",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "bootstrap_pair_key",
+    "data_parallel_rank",
+    "decode_tp_size",
+    "disaggregated_params",
+    "disagg_prefill_dp_rank",
+    "routed_dp_rank",
+    "external_trace_header",
+    "received_time",
+)
+#: Of a batch, the engine takes entry i of these lists without having looked at their length.
+PER_PROMPT = (
+    "return_logprob",
+    "logprob_start_len",
+    "top_logprobs_num",
+    "return_sampling_mask",
+    "sampling_logprobs_mode",
+    "lora_path",
+    "lora_id",
+    "custom_logit_processor",
+    "video_data",
+    "audio_data",
+)
+
+
+class Sampling(msgspec.Struct):
+    n: int = 1
+    max_new_tokens: int | None = None
+    beam_width: int | None = None
+
+
+class Peek(msgspec.Struct):
+    rid: str | list[str] | None | msgspec.UnsetType = msgspec.UNSET
+    stream: bool = False
+    sampling_params: Sampling | list[Sampling] | None = None
+    text: msgspec.Raw = ABSENT
+    input_ids: msgspec.Raw = ABSENT
+    input_embeds: msgspec.Raw = ABSENT
+    image_data: msgspec.Raw = ABSENT
+    session_params: msgspec.Raw = ABSENT
+    return_logprob: msgspec.Raw = ABSENT
+    logprob_start_len: msgspec.Raw = ABSENT
+    top_logprobs_num: msgspec.Raw = ABSENT
+    return_sampling_mask: msgspec.Raw = ABSENT
+    sampling_logprobs_mode: msgspec.Raw = ABSENT
+    lora_path: msgspec.Raw = ABSENT
+    lora_id: msgspec.Raw = ABSENT
+    custom_logit_processor: msgspec.Raw = ABSENT
+    video_data: msgspec.Raw = ABSENT
+    audio_data: msgspec.Raw = ABSENT
+    bootstrap_info: msgspec.Raw = ABSENT
+    bootstrap_host: msgspec.Raw = ABSENT
+    bootstrap_port: msgspec.Raw = ABSENT
+    bootstrap_room: msgspec.Raw = ABSENT
+    bootstrap_pair_key: msgspec.Raw = ABSENT
+    data_parallel_rank: msgspec.Raw = ABSENT
+    decode_tp_size: msgspec.Raw = ABSENT
+    disaggregated_params: msgspec.Raw = ABSENT
+    disagg_prefill_dp_rank: msgspec.Raw = ABSENT
+    routed_dp_rank: msgspec.Raw = ABSENT
+    external_trace_header: msgspec.Raw = ABSENT
+    received_time: msgspec.Raw = ABSENT
+
+
+_RAW = frozenset(Peek.__struct_fields__) - {"rid", "stream", "sampling_params"}
+
+_decode = msgspec.json.Decoder(Peek).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_rid = msgspec.json.Decoder(str | list[str] | None).decode
+_bool = msgspec.json.Decoder(bool).decode
+_int = msgspec.json.Decoder(int).decode
+
+
+def peek_at(body: bytes) -> Peek:
+    """Look at ``body``. Raises InvalidRequest, msgspec.DecodeError or RecursionError."""
+    try:
+        return _decode(body)
+    except msgspec.ValidationError:
+        # A member of another type than usual, or one that a later member of the same name replaces.
+        return _by_member(body)
+
+
+def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+    """The entries of a list, None for anything else."""
+    return _items(raw) if bytes(raw).startswith(b"[") else None
+
+
+def _by_member(body: bytes) -> Peek:
+    try:
+        members = _members(body)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest("The request body must be a JSON object.", cause=error) from error
+    peek = Peek()
+    for key in members.keys() & _RAW:
+        setattr(peek, key, members[key])
+    if (raw := members.get("stream")) is not None:
+        peek.stream = _typed(_bool, raw, "stream", "a boolean")
+    if (raw := members.get("rid")) is not None:
+        peek.rid = _typed(_rid, raw, "rid", "a string or a list of strings")
+    if (raw := members.get("sampling_params")) is not None:
+        peek.sampling_params = _sampling(raw)
+    return peek
+
+
+def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
+    entries = items(raw)
+    if entries is not None:
+        return [_one_sampling(entry) for entry in entries]
+    return _one_sampling(raw) if raw != NULL else None
+
+
+def _one_sampling(raw: msgspec.Raw) -> Sampling:
+    """What is needed of one object; of anything else the defaults, as the engine will refuse it."""
+    sampling = Sampling()
+    members = _members(raw) if bytes(raw).startswith(b"{") else {}
+    if (n := members.get("n")) is not None:
+        sampling.n = _typed(_int, n, "sampling_params.n", "an integer")
+    sampling.max_new_tokens = _integer(members.get("max_new_tokens"))
+    sampling.beam_width = _integer(members.get("beam_width"))
+    return sampling
+
+
+def _typed(decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw, param: str, wanted: str) -> T:
+    try:
+        return decode(raw)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{param} must be {wanted}.", param=param, cause=error) from error
+
+
+def _integer(raw: msgspec.Raw | None) -> int | None:
+    try:
+        return None if raw is None else _int(raw)
+    except msgspec.ValidationError:
+        return None

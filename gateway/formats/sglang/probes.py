@@ -1,0 +1,122 @@
+"""Telling what stands behind a URL, from answers to a few harmless questions.
+
+Owns: which questions, and what their answers say about an SGLang server. Must never enter: asking them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+
+ENGINE = "sglang"
+CAPABILITY = "sglang_generate"
+
+_INFO = "/server_info"
+_INFO_BEFORE = "/get_server_info"
+_MODEL = "/model_info"
+_MODELS = "/v1/models"
+
+PROBES = tuple(ProbeRequest("GET", target) for target in (_INFO, _INFO_BEFORE, _MODEL, _MODELS))
+#: Answered at once, 200 only while the server is up, not paused and not leaving. Builds before it existed
+#: answer 404, which says as much as that they are alive; ``/health`` would cost them a generated token.
+HEALTH = ProbeRequest("GET", "/ready")
+
+# Settings that no other engine reports beside a version.
+_MARKS = frozenset(
+    {"disaggregation_mode", "frontend", "incremental_streaming_output", "internal_states", "tp_size"}
+)
+
+
+def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+    """What the answers say, any of which may be missing; None for a server of another kind."""
+    info = _document(replies, _INFO) or _document(replies, _INFO_BEFORE)
+    model = _document(replies, _MODEL)
+    if not _is_sglang(info, model):
+        return _locked(replies)
+    cards = _cards(_document(replies, _MODELS))
+    reason = _unusable(info, model)
+    return WorkerInfo(
+        engine=ENGINE,
+        capability=CAPABILITY,
+        usable=not reason,
+        reason=reason or _note(info),
+        version=_text(info.get("version")),
+        models=_models(cards, info, model),
+        context_length=_context_length(cards, info),
+        stream_mode=_stream_mode(info),
+        weight_version=_text(model.get("weight_version")) or _text(info.get("weight_version")),
+    )
+
+
+def _document(replies: Mapping[str, ProbeReply], target: str) -> dict[str, Any]:
+    """The object a question was answered with, {} if it was not."""
+    reply = replies.get(target)
+    if reply is None or reply.status != 200:
+        return {}
+    try:
+        document = msgspec.json.decode(reply.body)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _is_sglang(info: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    by_info = "version" in info and not _MARKS.isdisjoint(info)
+    return by_info or ("model_path" in model and "is_generation" in model)
+
+
+def _locked(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+    if not any(target in replies and replies[target].status == 401 for target in (_INFO, _INFO_BEFORE)):
+        return None
+    reason = "it answers 401: it needs an API key, or another one (--worker-api-key)"
+    return WorkerInfo(engine=ENGINE, capability=CAPABILITY, usable=False, reason=reason)
+
+
+def _unusable(info: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    if info.get("is_embedding") is True or model.get("is_generation") is False:
+        return "it serves an embedding model, which cannot generate"
+    mode = info.get("disaggregation_mode", model.get("disaggregation_mode"))
+    if mode in ("prefill", "decode"):
+        return f"it is the {mode} half of a disaggregated pair and serves no request alone"
+    return ""
+
+
+def _note(info: Mapping[str, Any]) -> str:
+    if info.get("frontend") == "rust":
+        return "Rust frontend: no n > 1, and requests stop only when their connection closes"
+    return ""
+
+
+def _cards(models: Mapping[str, Any]) -> list[dict[str, Any]]:
+    data = models.get("data")
+    return [card for card in data if isinstance(card, dict)] if isinstance(data, list) else []
+
+
+def _models(
+    cards: list[dict[str, Any]], info: Mapping[str, Any], model: Mapping[str, Any]
+) -> tuple[str, ...]:
+    ids = tuple(name for card in cards if (name := _text(card.get("id"))) is not None)
+    if ids:
+        return ids
+    name = _text(info.get("served_model_name")) or _text(model.get("served_model_name"))
+    return () if name is None else (name,)
+
+
+def _context_length(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> int | None:
+    lengths = (*(card.get("max_model_len") for card in cards), info.get("context_length"))
+    return next((length for length in lengths if type(length) is int and length > 0), None)
+
+
+def _stream_mode(info: Mapping[str, Any]) -> str | None:
+    incremental = info.get("incremental_streaming_output")
+    if not isinstance(incremental, bool):
+        return None
+    return "incremental" if incremental else "cumulative"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,248 @@
+"""What the gateway reads of a request for ``/generate``, and what it refuses.
+
+Owns: the peek (typed where routing and safety need it, raw or skipped elsewhere) and the refusals. Must never
+enter: changing a body, anything about a reply.
+
+Three kinds of body are refused; all else goes to the engine, whose own words then reach the client. First,
+what the gateway itself cannot understand: no JSON object, or a ``stream``, ``rid``, ``n`` or batch of the
+wrong shape. Second, keys that belong to whoever routes. Third, what ends the engine's process or makes it
+answer 500.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import Headers, Projection, header
+from gateway.formats.sglang.peek import ABSENT, NULL, PER_PROMPT, RESERVED, Peek, Sampling, items, peek_at
+
+_TRUE = msgspec.Raw(b"true")
+_NO_TEXT = msgspec.Raw(b'""')
+_OUTPUT_ONLY = msgspec.Raw(b"-1")
+_RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
+_NEGATIVE = re.compile(rb"-0*[1-9]")
+_EMPTY_LIST = re.compile(rb"\[\s*\]")
+_LIST_OF_LISTS = re.compile(rb"\[\s*\[")
+_LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
+_NO_EMBEDS = re.compile(rb"\[\s*(?:\[\s*)?\]")
+# The engine ends every request whose id begins with an aborted one, and it makes ids the gateway cannot know:
+# 32 hex digits for the samples of n > 1 (a few hex digits could be their beginning) and HEALTH_CHECK_... for
+# its probes, whose ids it also treats in its own way.
+_UNSAFE_ID = re.compile(r"[0-9a-f]{1,4}|HEALTH_CHECK.*", re.DOTALL)
+
+_reserved = attrgetter(*RESERVED)
+_per_prompt = attrgetter(*PER_PROMPT)
+_NOTHING_RESERVED = (ABSENT,) * len(RESERVED)
+_NOTHING_PER_PROMPT = (ABSENT,) * len(PER_PROMPT)
+
+
+class SglangRequest(msgspec.Struct, frozen=True):
+    """One request, peeked at.
+
+    ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
+    samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
+    gave, in the body or else by header.
+    """
+
+    body: bytes
+    headers: Headers
+    stream: bool
+    rid: str | list[str] | None | msgspec.UnsetType
+    ids: tuple[str, ...]
+    batch: int | None
+    fan: int
+    prompt_tokens: int | None
+    max_tokens: int | None
+
+    @property
+    def samples(self) -> int:
+        return self.fan if self.batch is None else self.batch * self.fan
+
+
+def parse(body: bytes, headers: Headers) -> SglangRequest:
+    """Peek at ``body``. Raises InvalidRequest, and nothing else."""
+    try:
+        return _read(peek_at(body), body, headers)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"The request body cannot be read as JSON: {error}.", cause=error) from error
+
+
+def project(request: SglangRequest) -> Projection:
+    """What routing, ids and metrics may know. The dialect names no model."""
+    ids = request.ids
+    return Projection(
+        stream=request.stream,
+        ids=ids,
+        ids_usable=not any(map(_UNSAFE_ID.fullmatch, ids)),
+        prompt_tokens=request.prompt_tokens,
+        max_tokens=request.max_tokens,
+        samples=request.samples,
+    )
+
+
+def _read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
+    if _reserved(peek) != _NOTHING_RESERVED:
+        raise _reserved_key(peek)
+    batch, prompt_tokens = _prompts(peek)
+    fan, max_tokens = _sampling(peek.sampling_params, batch)
+    if isinstance(peek.rid, list):
+        _check_rids(peek.rid, batch, fan)
+    if peek.logprob_start_len is not ABSENT:
+        _check_logprob_starts(peek)
+    if batch is not None and _per_prompt(peek) != _NOTHING_PER_PROMPT:
+        _check_lengths(peek, batch)
+    ids = _named(peek.rid, batch, headers)
+    return SglangRequest(body, headers, peek.stream, peek.rid, ids, batch, fan, prompt_tokens, max_tokens)
+
+
+def _reserved_key(peek: Peek) -> InvalidRequest:
+    key = next(key for key in RESERVED if getattr(peek, key) is not ABSENT)
+    hint = " Name a rank by the header X-Data-Parallel-Rank." if key in _RANKS else ""
+    return InvalidRequest(f"{key} is set by whoever routes requests, not by clients.{hint}", param=key)
+
+
+def _named(
+    rid: str | list[str] | None | msgspec.UnsetType, batch: int | None, headers: Headers
+) -> tuple[str, ...]:
+    if isinstance(rid, str):
+        return (rid,)
+    if isinstance(rid, list):
+        return tuple(rid)
+    if batch is not None:
+        return ()
+    value = header(headers, b"x-request-id")
+    if value is None or not (value := value.strip()):
+        return ()
+    try:
+        return (value.decode(),)
+    except UnicodeDecodeError:
+        return (value.decode("latin-1"),)
+
+
+# The prompt: text decides how many there are, ids are what the model gets when both are given.
+
+
+def _prompts(peek: Peek) -> tuple[int | None, int | None]:
+    """(number of prompts or None for a single one, number of prompt ids or None where there are none)."""
+    if peek.input_ids is ABSENT or peek.input_ids == NULL:
+        return (_embeds(peek) if _missing(peek.text) else _texts(peek)), None
+    batch, tokens = _token_ids(bytes(peek.input_ids), peek)
+    if not _missing(peek.text):
+        batch = _both(peek, batch)
+    return batch, tokens
+
+
+def _token_ids(ids: bytes, peek: Peek) -> tuple[int | None, int]:
+    """Rows (None for one flat list) and ids of ``input_ids``, told from brackets and commas alone.
+
+    On what is no list of ids the numbers mean nothing; the engine refuses it.
+    """
+    if b"-" in ids and _NEGATIVE.search(ids):
+        raise InvalidRequest("input_ids must not hold a negative id.", param="input_ids")
+    tokens = ids.count(b",") + 1
+    if _LIST_OF_LISTS.match(ids) is None:
+        return None, 0 if _EMPTY_LIST.fullmatch(ids) else tokens
+    empty = len(_EMPTY_LIST.findall(ids))
+    if empty and not _in_session(peek):
+        raise InvalidRequest("No item of a batch of input_ids may be empty.", param="input_ids")
+    return ids.count(b"[") - 1, tokens - empty
+
+
+def _texts(peek: Peek) -> int | None:
+    texts = items(peek.text)
+    if _NO_TEXT in ([peek.text] if texts is None else texts) and not _may_be_empty(peek):
+        raise InvalidRequest("text must not be empty.", param="text")
+    return None if texts is None else len(texts)
+
+
+def _may_be_empty(peek: Peek) -> bool:
+    # Audio alone is a prompt to some models, and a session may bring all of it.
+    media = (peek.image_data, peek.video_data, peek.audio_data)
+    return not all(map(_missing, media)) or _in_session(peek)
+
+
+def _in_session(peek: Peek) -> bool:
+    return not _missing(peek.session_params)
+
+
+def _both(peek: Peek, rows: int | None) -> int | None:
+    texts = items(peek.text)
+    if (texts is None) != (rows is None) or (rows is not None and texts is not None and len(texts) > rows):
+        raise InvalidRequest("text and input_ids must hold the same number of prompts.", param="text")
+    return None if texts is None else len(texts)
+
+
+def _embeds(peek: Peek) -> int | None:
+    if _missing(peek.input_embeds):
+        return None
+    embeds = bytes(peek.input_embeds)
+    if _NO_EMBEDS.match(embeds):
+        raise InvalidRequest("input_embeds must not be empty.", param="input_embeds")
+    return len(items(peek.input_embeds) or ()) if _LIST_OF_MATRICES.match(embeds) else None
+
+
+def _missing(raw: msgspec.Raw) -> bool:
+    return raw is ABSENT or raw == NULL
+
+
+# Sampling and everything else that must fit the number of prompts.
+
+
+def _sampling(params: Sampling | list[Sampling] | None, batch: int | None) -> tuple[int, int | None]:
+    """(samples of each prompt, tokens asked for or None where that was left open)."""
+    if params is None:
+        return 1, None
+    if isinstance(params, Sampling):
+        return _fan(params, batch), params.max_new_tokens
+    if not params or (batch is not None and len(params) < batch):
+        raise InvalidRequest("sampling_params must have an entry for each prompt.", param="sampling_params")
+    fan = _fan(params[0], batch)
+    if batch is None and fan == 1:
+        raise InvalidRequest(
+            "sampling_params must be an object for a single prompt.", param="sampling_params"
+        )
+    limits = [entry.max_new_tokens for entry in params if entry.max_new_tokens is not None]
+    return fan, max(limits) if len(limits) == len(params) else None
+
+
+def _fan(params: Sampling, batch: int | None) -> int:
+    # Beams come back as one reply, whatever n says.
+    if params.beam_width is not None and params.beam_width > 1:
+        return 1
+    if params.n < 1 and batch is not None:
+        raise InvalidRequest("sampling_params.n must be at least 1.", param="sampling_params.n")
+    return max(1, params.n)
+
+
+def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
+    if batch is None and fan == 1:
+        raise InvalidRequest("rid must be a string for a single prompt.", param="rid")
+    if len(rids) != (batch or 1):
+        raise InvalidRequest("A list of rids must have one for each prompt.", param="rid")
+    if len(set(rids)) != len(rids):
+        raise InvalidRequest("The rids of a batch must differ.", param="rid")
+
+
+def _check_logprob_starts(peek: Peek) -> None:
+    """Refuse a start below -1 where logprobs are asked for; elsewhere the engine does not look at it."""
+    starts = items(peek.logprob_start_len)
+    wanted = items(peek.return_logprob)
+    if starts is None:
+        starts = [peek.logprob_start_len] * (1 if wanted is None else len(wanted))
+    if wanted is None:
+        wanted = [peek.return_logprob] * len(starts)
+    for start, on in zip(starts, wanted, strict=False):
+        if on == _TRUE and _NEGATIVE.match(start) and start != _OUTPUT_ONLY:
+            raise InvalidRequest("logprob_start_len must be at least -1.", param="logprob_start_len")
+
+
+def _check_lengths(peek: Peek, batch: int) -> None:
+    for key, raw in zip(PER_PROMPT, _per_prompt(peek), strict=True):
+        entries: Any = None if raw is ABSENT else items(raw)
+        if entries is not None and len(entries) < batch:
+            raise InvalidRequest(f"{key} must have an entry for each prompt.", param=key)

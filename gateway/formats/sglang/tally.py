@@ -1,0 +1,200 @@
+"""Reading facts out of SGLang's reply documents: one per sample, alone, in a list or one per event.
+
+Owns: which members of a reply mean what. Must never enter: framing, bytes of the reply as they are passed on.
+
+A document is decoded with types first and, where one of the few members looked at is not of its usual type,
+generically: a surprising reply is passed on, only one that is no JSON is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import ReplyFacts
+
+_NO_ERROR = msgspec.Raw()
+_NULL = msgspec.Raw(b"null")
+
+
+class _Finish(msgspec.Struct):
+    type: str = ""
+    status_code: int | None = None
+
+
+class _Meta(msgspec.Struct):
+    finish_reason: _Finish | None = None
+    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class _Document(msgspec.Struct):
+    meta_info: _Meta | None = None
+    index: int | None = None
+    error: msgspec.Raw = _NO_ERROR
+
+
+_NOTHING = _Meta()
+
+_decode = msgspec.json.Decoder(_Document).decode
+_decode_list = msgspec.json.Decoder(list[_Document]).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+class Tally:
+    """Adds up the documents of one reply of ``samples`` samples, ``fan`` of them for each prompt.
+
+    Token counts in a document are running totals of its sample, whatever the stream mode.
+    """
+
+    __slots__ = ("_counted", "_fan", "_finished", "_samples", "facts")
+
+    def __init__(self, samples: int, fan: int) -> None:
+        self.facts = ReplyFacts(terminal=samples == 0)
+        self._samples = samples
+        self._fan = fan
+        self._finished: set[int] = set()
+        self._counted: dict[int, _Meta] = {}
+
+    def event(self, data: bytes) -> None:
+        """Read the document of one event. Raises UpstreamMalformed if it is no JSON object."""
+        try:
+            document = _decode(data)
+            # Skipped strings are not looked into, so their bytes are checked here.
+            if not data.isascii():
+                data.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            document = _unusual(_generic(data, dict))
+        self._add(document, 0)
+
+    def reply(self, data: bytes) -> None:
+        """Read a whole unary reply. Raises UpstreamMalformed if it is neither an object nor a list."""
+        for position, document in enumerate(_documents(data)):
+            self._add(document, position)
+        self.facts.terminal = True
+
+    def _add(self, document: _Document, position: int) -> None:
+        meta = document.meta_info
+        if document.error is not _NO_ERROR and document.error != _NULL:
+            self._failed(_code(document.error))
+        if meta is None:
+            return
+        index = position if document.index is None else document.index
+        if meta.finish_reason is not None and self._finish(index, meta.finish_reason):
+            # What an exchange refused late has in its counters is made up by the engine.
+            return
+        if self._samples == 1:
+            self._count(meta)
+        else:
+            self._count_one_of_many(index, meta)
+
+    def _count(self, meta: _Meta) -> None:
+        facts = self.facts
+        if meta.completion_tokens > facts.tokens:
+            facts.tokens = meta.completion_tokens
+        if meta.prompt_tokens is not None:
+            facts.prompt_tokens = meta.prompt_tokens
+        if meta.cached_tokens is not None:
+            facts.cached_tokens = meta.cached_tokens
+
+    def _count_one_of_many(self, index: int, meta: _Meta) -> None:
+        facts = self.facts
+        before = self._counted.get(index, _NOTHING)
+        self._counted[index] = meta
+        meta.completion_tokens = max(meta.completion_tokens, before.completion_tokens)
+        facts.tokens += meta.completion_tokens - before.completion_tokens
+        if index % self._fan:
+            # The samples of one prompt repeat its counts.
+            return
+        if meta.prompt_tokens is not None:
+            facts.prompt_tokens = (
+                (facts.prompt_tokens or 0) + meta.prompt_tokens - (before.prompt_tokens or 0)
+            )
+        if meta.cached_tokens is not None:
+            facts.cached_tokens = (
+                (facts.cached_tokens or 0) + meta.cached_tokens - (before.cached_tokens or 0)
+            )
+
+    def _finish(self, index: int, finish: _Finish) -> bool:
+        """Note that a sample ended; True if it ended in an error."""
+        if index not in self._finished:
+            self._finished.add(index)
+            self.facts.finish_reasons.append(finish.type)
+        if len(self._finished) >= self._samples:
+            self.facts.terminal = True
+        status = finish.status_code
+        if status is None or not 400 <= status <= 599:
+            return False
+        self._failed(status)
+        return True
+
+    def _failed(self, status: int) -> None:
+        self.facts.error_status = status
+        self.facts.terminal = True
+
+
+def _documents(data: bytes) -> list[_Document]:
+    try:
+        documents = _decode_list(data) if data.lstrip()[:1] == b"[" else [_decode(data)]
+        if not data.isascii():
+            data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = _generic(data, dict | list)
+        documents = [_unusual(item) for item in (document if isinstance(document, list) else [document])]
+    return documents
+
+
+def _generic(data: bytes, kind: Any) -> Any:
+    try:
+        document = _decode_any(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The worker sent a reply that is not valid JSON.", cause=error) from error
+    if not isinstance(document, kind):
+        raise UpstreamMalformed("The worker sent a reply of an unknown shape.")
+    return document
+
+
+def _unusual(document: Any) -> _Document:
+    """What can be made of a document that has a member of an unexpected type."""
+    if not isinstance(document, dict):
+        return _Document()
+    error = document.get("error")
+    return _Document(
+        meta_info=_unusual_meta(document.get("meta_info")),
+        index=_integer(document.get("index")),
+        error=_NO_ERROR if error is None else msgspec.Raw(msgspec.json.encode(error)),
+    )
+
+
+def _unusual_meta(meta: Any) -> _Meta | None:
+    if not isinstance(meta, dict):
+        return None
+    return _Meta(
+        finish_reason=_unusual_finish(meta.get("finish_reason")),
+        completion_tokens=_integer(meta.get("completion_tokens")) or 0,
+        prompt_tokens=_integer(meta.get("prompt_tokens")),
+        cached_tokens=_integer(meta.get("cached_tokens")),
+    )
+
+
+def _unusual_finish(finish: Any) -> _Finish | None:
+    if finish is None:
+        return None
+    if not isinstance(finish, dict):
+        return _Finish(finish if isinstance(finish, str) else "")
+    word = finish.get("type")
+    return _Finish(word if isinstance(word, str) else "", _integer(finish.get("status_code")))
+
+
+def _integer(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _code(error: msgspec.Raw) -> int:
+    """The status an engine's error object names, 500 if it names none."""
+    detail = _decode_any(error)
+    code = _integer(detail.get("code")) if isinstance(detail, dict) else None
+    return code if code is not None and 400 <= code <= 599 else 500

@@ -1,0 +1,75 @@
+"""What is written to a worker: the request itself, and the calls that stop it.
+
+Owns: where the id stands in a body and how an abort is spelled. Must never enter: choosing ids or workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, header
+from gateway.formats.headers import to_worker
+from gateway.formats.json_splice import insert_member, replace_member
+from gateway.formats.sglang.projection import SglangRequest
+
+_encode = msgspec.json.encode
+
+
+class _Abort(msgspec.Struct):
+    rid: str | None = None
+    abort_all: bool = False
+
+
+_decode_abort = msgspec.json.Decoder(_Abort).decode
+
+
+def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+    """The client's request for ``worker``; its bytes change only where the id must."""
+    headers = to_worker(request.headers, worker.authorization)
+    return UpstreamRequest(b"POST", worker.prefix + b"/generate", headers, _with_ids(request, ids.dispatch))
+
+
+def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
+    """One call per id the engine files the exchange under; none for n > 1, where only it knows them."""
+    if request.fan > 1:
+        return ()
+    headers = [(b"content-type", b"application/json")]
+    authorization = worker.authorization or header(request.headers, b"authorization")
+    if authorization is not None:
+        headers.append((b"authorization", authorization))
+    target = worker.prefix + b"/abort_request"
+    return [UpstreamRequest(b"POST", target, headers, _encode({"rid": rid})) for rid in _filed(request, ids)]
+
+
+def aborted_ids(body: bytes) -> AbortTarget:
+    """What a client's own ``POST /abort_request`` names. Raises InvalidRequest."""
+    try:
+        asked = _decode_abort(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(
+            'The body must be of the form {"rid": "..."} or {"abort_all": true}.', cause=error
+        ) from error
+    # An empty rid would match every request; the engine ignores it, and so it names nothing here.
+    return AbortTarget(asked.abort_all, (asked.rid,) if asked.rid else ())
+
+
+def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> bytes:
+    rid = request.rid
+    as_list = isinstance(rid, list) and len(rid) > 0
+    if (tuple(rid) if isinstance(rid, list) else (rid,)) == dispatch:
+        return request.body
+    value = _encode(dispatch if as_list else dispatch[0])
+    if rid is msgspec.UNSET:
+        return insert_member(request.body, "rid", value)
+    return replace_member(request.body, "rid", value)
+
+
+def _filed(request: SglangRequest, ids: Ids) -> Iterator[str]:
+    if request.batch is None or isinstance(request.rid, list):
+        yield from ids.dispatch
+        return
+    for index in range(request.batch):
+        yield f"{ids.dispatch[0]}_{index}"
