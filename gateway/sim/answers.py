@@ -1,0 +1,185 @@
+"""How the sequences of one request become one HTTP answer, whole or as events.
+
+Owns: when an event is due, what a slow reader gets, where an answer stalls or breaks. Must never enter: a
+dialect (it renders), admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.sim.arrivals import Log, Mark
+from gateway.sim.http1 import Call, chunk
+from gateway.sim.scheduler import Scheduler, Sequence
+from gateway.sim.script import Timing
+
+
+class Renderer(Protocol):
+    """What a dialect writes of one request."""
+
+    def event(self, sequence: Sequence, sent: int, first: bool) -> bytes:
+        """The event for the output after its first ``sent`` tokens; the last one if it is finished."""
+        ...
+
+    def closing(self, sequences: list[Sequence]) -> bytes:
+        """The events after the last sequence ended."""
+        ...
+
+    def whole(self, sequences: list[Sequence]) -> tuple[int, bytes]:
+        """Status and body of the unary answer."""
+        ...
+
+
+class Answer:
+    """What unary and streamed answers share."""
+
+    streams = False
+
+    def __init__(
+        self, call: Call, timing: Timing, scheduler: Scheduler, log: Log, renderer: Renderer
+    ) -> None:
+        self.call = call
+        self.sequences: list[Sequence] = []
+        self._timing = timing
+        self._scheduler = scheduler
+        self._log = log
+        self._renderer = renderer
+        self._left = 0
+
+    def run(self, sequences: list[Sequence], submit: Callable[[Sequence], None]) -> None:
+        """Submit ``sequences``; the answer is whole when all of them ended."""
+        self.sequences = sequences
+        self._left = len(sequences)
+        for sequence in sequences:
+            if not self.call.done:
+                submit(sequence)
+
+    def ready(self) -> bool:
+        return True
+
+    def progress(self, sequence: Sequence) -> None:
+        """Nothing: only the whole counts."""
+
+    def finished(self, sequence: Sequence) -> None:
+        if sequence.finish is not None and sequence.finish.kind == "abort":
+            self._log.mark(self.call.arrival, Mark.ABORTED)
+        self._left -= 1
+
+    def drop(self) -> None:
+        """Stop what still runs; the client gets nothing more."""
+        for sequence in self.sequences:
+            if sequence.finish is None:
+                self._scheduler.drop(sequence)
+                self._log.mark(self.call.arrival, Mark.ABORTED)
+
+
+class UnaryAnswer(Answer):
+    """One body at the end. A stall means it never comes, a cut that half of it does."""
+
+    def finished(self, sequence: Sequence) -> None:
+        super().finished(sequence)
+        if self._left or self._timing.stall_after is not None or self.call.done:
+            return
+        status, body = self._renderer.whole(self.sequences)
+        if self._timing.cut_after is None:
+            self.call.send(status, body)
+            return
+        self.call.promise(status, len(body), body[: len(body) // 2])
+        self.call.cut(reset=self._timing.cut == "rst")
+
+
+class StreamAnswer(Answer):
+    """An event for each token, or each ``interval`` of them after the first."""
+
+    streams = True
+
+    def __init__(
+        self,
+        call: Call,
+        timing: Timing,
+        scheduler: Scheduler,
+        log: Log,
+        renderer: Renderer,
+        *,
+        interval: int = 1,
+        merge: bool = True,
+    ) -> None:
+        super().__init__(call, timing, scheduler, log, renderer)
+        self._interval = interval
+        self._merge = merge
+        self._sent: dict[int, int] = {}
+        self._behind: list[Sequence] = []
+        self._hooked = timing.stall_after is not None or timing.cut_after is not None
+        call.on_writable = self._catch_up
+
+    def ready(self) -> bool:
+        return self._merge or not self.call.connection.paused
+
+    def progress(self, sequence: Sequence) -> None:
+        sent = self._sent.get(sequence.index, 0)
+        if sent and self._interval > 1 and len(sequence.output) - sent < self._interval:
+            return
+        if self.call.connection.paused:
+            self._hold(sequence)
+        else:
+            self._emit(sequence)
+
+    def finished(self, sequence: Sequence) -> None:
+        super().finished(sequence)
+        if self.call.connection.paused:
+            self._hold(sequence)
+        else:
+            self._emit(sequence)
+            self._close_if_over()
+
+    def _hold(self, sequence: Sequence) -> None:
+        if sequence not in self._behind:
+            self._behind.append(sequence)
+
+    def _catch_up(self) -> None:
+        behind, self._behind = self._behind, []
+        for sequence in behind:
+            self._emit(sequence)
+        if behind:
+            self._close_if_over()
+        for sequence in self.sequences:
+            self._scheduler.wake(sequence)
+
+    def _emit(self, sequence: Sequence) -> None:
+        call = self.call
+        if call.done or (self._hooked and self._interrupted()):
+            return
+        index = sequence.index
+        sent = self._sent.get(index, -1)
+        event = self._renderer.event(sequence, max(sent, 0), sent < 0)
+        self._sent[index] = len(sequence.output)
+        if self._hooked and self._cut(event):
+            return
+        arrival = call.arrival
+        arrival.events += 1
+        call.connection.write(chunk(event))
+        if arrival.streaming is None:
+            self._log.mark(arrival, Mark.STREAMING)
+
+    def _interrupted(self) -> bool:
+        stall = self._timing.stall_after
+        return stall is not None and self.call.arrival.events >= stall
+
+    def _cut(self, event: bytes) -> bool:
+        """Break the connection if ``event`` is the one after the last that may pass."""
+        after = self._timing.cut_after
+        if after is None or self.call.arrival.events < after:
+            return False
+        how = self._timing.cut
+        half = chunk(event)[: len(event) // 2] if how == "chunk" else b""
+        self.drop()
+        self.call.cut(reset=how == "rst", part=half)
+        return True
+
+    def _close_if_over(self) -> None:
+        if self._left or self._behind or self.call.done or (self._hooked and self._interrupted()):
+            return
+        closing = self._renderer.closing(self.sequences)
+        if not (self._hooked and self._cut(closing)):
+            self.call.end(closing)

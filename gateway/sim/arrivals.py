@@ -1,0 +1,129 @@
+"""What arrived at a simulated engine and what became of it, for tests to look at and wait for.
+
+Owns: the log and the waiting. Must never enter: a dialect, sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Mark(StrEnum):
+    """What can happen to a generate request."""
+
+    ARRIVED = "arrived"  # read in full, or acted upon before it was
+    STREAMING = "streaming"  # its first event was written
+    FINISHED = "finished"  # its reply was written in full
+    ABORTED = "aborted"  # its generation was stopped before its end
+    CLIENT_GONE = "client_gone"  # its connection was closed by the other side before the reply was whole
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """One request, byte for byte. Times are of the loop's monotonic clock, in seconds; None: not so far.
+
+    ``headers`` hold names and values as they stood on the wire, in order. ``body`` has no chunk framing.
+    ``connection`` numbers the connections of the server from 1. ``events`` counts stream events written.
+    """
+
+    method: bytes
+    target: bytes
+    headers: list[tuple[bytes, bytes]]
+    connection: int
+    at: float
+    generate: bool = False
+    body: bytes = b""
+    events: int = 0
+    status: int | None = None
+    ids: list[str] = field(default_factory=list)
+    arrived: float | None = None
+    streaming: float | None = None
+    finished: float | None = None
+    aborted: float | None = None
+    client_gone: float | None = None
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, whatever the case of its name."""
+        wanted = name.lower().encode()
+        for key, value in self.headers:
+            if key.lower() == wanted:
+                return value.decode("latin-1")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCall:
+    """One call of an abort route: the ids it named, or all; ``hit`` counts the requests that it ended."""
+
+    ids: tuple[str, ...]
+    everything: bool
+    hit: int
+    at: float
+
+
+class Log:
+    """The last requests, and one list of generate requests per mark, in the order in which they got it."""
+
+    def __init__(self, limit: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.all: deque[Arrival] = deque(maxlen=limit)
+        self.generates: deque[Arrival] = deque(maxlen=limit)
+        self.aborts: deque[AbortCall] = deque(maxlen=limit)
+        self._counts = dict.fromkeys(Mark, 0)
+        self._marked: dict[Mark, deque[Arrival]] = {mark: deque(maxlen=limit) for mark in Mark}
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    def count(self, mark: Mark) -> int:
+        """How many generate requests got ``mark`` so far."""
+        return self._counts[mark]
+
+    def mark(self, arrival: Arrival, mark: Mark) -> None:
+        """Note that ``mark`` happened to ``arrival``; the first time counts."""
+        if getattr(arrival, mark) is not None:
+            return
+        setattr(arrival, mark, self._loop.time())
+        if arrival.generate:
+            self._counts[mark] += 1
+            self._marked[mark].append(arrival)
+            self.changed()
+
+    def changed(self) -> None:
+        """Wake those whose condition holds now."""
+        if not self._waiting:
+            return
+        still = []
+        for condition, future in self._waiting:
+            if future.done():
+                continue
+            if condition():
+                future.set_result(None)
+            else:
+                still.append((condition, future))
+        self._waiting = still
+
+    def when(self, condition: Callable[[], bool], then: Callable[[], None]) -> None:
+        """Call ``then`` once, as soon as ``condition`` holds."""
+        if condition():
+            then()
+            return
+        future = self._loop.create_future()
+        future.add_done_callback(lambda done: None if done.cancelled() else then())
+        self._waiting.append((condition, future))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return as soon as ``condition`` holds; it is looked at after every change."""
+        if condition():
+            return
+        future = self._loop.create_future()
+        self._waiting.append((condition, future))
+        await future
+
+    async def wait(self, mark: Mark, count: int) -> Arrival:
+        """The ``count``-th generate request that got ``mark``, as soon as there is one."""
+        await self.until(lambda: self._counts[mark] >= count)
+        behind = self._counts[mark] - count
+        return self._marked[mark][-1 - behind]

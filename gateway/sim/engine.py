@@ -1,0 +1,247 @@
+"""What both simulated engines share: routes, keys, scripted answers, the log.
+
+Owns: which handler answers which request. Must never enter: the shape of any engine's reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from gateway.sim.arrivals import Log, Mark
+from gateway.sim.config import SimConfig
+from gateway.sim.http1 import JSON, TEXT, Call
+from gateway.sim.scheduler import Scheduler
+from gateway.sim.script import BadScript, Drop, Half, Pace, Raw, Reply, Script, Silence, Timing, from_headers
+
+Handler = Callable[[Call], None]
+GET = frozenset({b"GET"})
+POST = frozenset({b"POST"})
+GET_OR_POST = GET | POST
+POST_OR_PUT = frozenset({b"POST", b"PUT"})
+
+encode = msgspec.json.encode
+
+
+class Refusal(Exception):
+    """An answer other than the one asked for."""
+
+    def __init__(self, status: int, body: bytes, content_type: bytes = JSON) -> None:
+        super().__init__(body.decode("utf-8", "replace"))
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``guard`` is the dialect's word for who may call it, "" for anybody."""
+
+    methods: frozenset[bytes]
+    handler: Handler
+    guard: str = ""
+    generate: bool = False
+
+
+class Engine:
+    """One simulated engine. A dialect fills ``routes`` and says what ``generate`` and ``terminate`` do."""
+
+    def __init__(self, config: SimConfig, log: Log, scheduler: Scheduler) -> None:
+        self.config = config
+        self.log = log
+        self.scheduler = scheduler
+        self.routes: dict[bytes, Route] = {
+            b"/_sim/log": Route(GET, self._show_log),
+            b"/_sim/stats": Route(GET, self._show_stats),
+        }
+        self.scripts: dict[bytes, deque[Script]] = {}
+        self.terminating = False
+        #: Called when the engine dies of an input, or is done after ``terminate``.
+        self.on_exit: Callable[[int], None] = lambda code: None
+        #: Called when the engine stops taking connections.
+        self.on_deaf: Callable[[], None] = lambda: None
+        self.loop = asyncio.get_running_loop()
+        self._ready_at = self.loop.time() + config.start_up
+        self._timing = Timing.of(config)
+        scheduler.on_change = log.changed
+
+    # What a dialect provides.
+
+    def generate(self, call: Call, timing: Timing) -> None:
+        """Answer a generate request."""
+        raise NotImplementedError
+
+    def authorized(self, call: Call, guard: str) -> bool:
+        """May this caller use a route guarded so?"""
+        raise NotImplementedError
+
+    def terminate(self) -> None:
+        """What SIGTERM starts; ends in ``on_exit``."""
+        raise NotImplementedError
+
+    # What the server calls.
+
+    @property
+    def starting(self) -> bool:
+        return self.loop.time() < self._ready_at
+
+    def accept(self, call: Call) -> bool:
+        """Take the script meant for this request; False if it acts before the body is read."""
+        arrival = call.arrival
+        route = self.routes.get(arrival.target) or self.routes.get(_path(arrival.target))
+        if route is not None and route.generate and arrival.method in route.methods:
+            arrival.generate = True
+            self.log.generates.append(arrival)
+        queue = self.scripts.get(_path(arrival.target))
+        if queue:
+            call.script = queue.popleft()
+        elif arrival.generate:
+            try:
+                call.script = from_headers(arrival.headers)
+            except BadScript as error:
+                call.script = Reply(status=400, body=encode({"error": {"message": str(error)}}))
+        script = call.script
+        early = (isinstance(script, Drop) and script.early) or (isinstance(script, Silence) and script.unread)
+        if early:
+            self.log.mark(arrival, Mark.ARRIVED)
+            if isinstance(script, Drop):
+                call.cut(reset=script.reset)
+        return not early
+
+    def handle(self, call: Call) -> None:
+        """Answer a request that is read in full."""
+        if call.script is not None and not isinstance(call.script, Pace):
+            self._act(call, call.script)
+            return
+        target = call.arrival.target
+        route = self.routes.get(target) or self.routes.get(_path(target))
+        try:
+            self._dispatch(call, route)
+        except Refusal as refusal:
+            call.send(refusal.status, refusal.body, refusal.content_type)
+
+    def scripts_for(self, path: bytes) -> deque[Script]:
+        """The scripts that wait for requests to ``path``."""
+        return self.scripts.setdefault(path, deque())
+
+    def stop(self) -> None:
+        """Make no more tokens."""
+        self.scheduler.stop()
+
+    def timing(self, call: Call) -> Timing:
+        """The pace of this request."""
+        return self._timing.at(call.script) if isinstance(call.script, Pace) else self._timing
+
+    def start_generate(self, call: Call) -> None:
+        """The generate routes' handler: ``generate``, after the start delay if there is one."""
+        timing = self.timing(call)
+        if timing.start_delay:
+            self.scheduler.pacer.after(timing.start_delay, lambda: self._late(call, timing))
+        else:
+            self.generate(call, timing)
+
+    def _late(self, call: Call, timing: Timing) -> None:
+        if call.done:
+            return
+        try:
+            self.generate(call, timing)
+        except Refusal as refusal:
+            call.send(refusal.status, refusal.body, refusal.content_type)
+
+    def _dispatch(self, call: Call, route: Route | None) -> None:
+        guard = route.guard if route is not None else "api"
+        if not self.authorized(call, guard):
+            call.send(401, b'{"error":"Unauthorized"}', extra=b"")
+        elif route is None:
+            call.send(404, b'{"detail":"Not Found"}')
+        elif call.arrival.method not in route.methods:
+            allow = b"allow: %b\r\nvary: Origin\r\n" % b", ".join(sorted(route.methods))
+            call.send(405, b'{"detail":"Method Not Allowed"}', extra=allow)
+        else:
+            route.handler(call)
+
+    def _act(self, call: Call, script: Script) -> None:
+        if isinstance(script, Reply):
+            if script.delay:
+                self.loop.call_later(script.delay, self._reply, call, script)
+            else:
+                self._reply(call, script)
+        elif isinstance(script, Half):
+            length = script.length if script.length is not None else 2 * len(script.body)
+            call.promise(script.status, length, script.body, script.content_type.encode())
+            call.cut(reset=script.reset)
+        elif isinstance(script, Raw):
+            call.connection.write(script.data)
+            if script.close:
+                call.cut()
+        elif isinstance(script, Drop):
+            call.cut(reset=script.reset)
+
+    def _reply(self, call: Call, script: Reply) -> None:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in script.headers)
+        call.send(script.status, script.body, script.content_type.encode(), extra=lines.encode("latin-1"))
+
+    def _show_log(self, call: Call) -> None:
+        arrivals = [
+            {
+                "method": arrival.method.decode(),
+                "target": arrival.target.decode("latin-1"),
+                "headers": [
+                    [name.decode("latin-1"), value.decode("latin-1")] for name, value in arrival.headers
+                ],
+                "body_base64": base64.b64encode(arrival.body).decode(),
+                "status": arrival.status,
+                "events": arrival.events,
+                **{mark.value: getattr(arrival, mark) for mark in Mark},
+            }
+            for arrival in self.log.generates
+        ]
+        call.send(200, encode(arrivals))
+
+    def _show_stats(self, call: Call) -> None:
+        stats: dict[str, Any] = {mark.value: self.log.count(mark) for mark in Mark}
+        stats["running"] = len(self.scheduler.running)
+        stats["waiting"] = self.scheduler.queued
+        call.send(200, encode(stats))
+
+
+def wall_clock() -> float:
+    """Seconds since 1970, for fields of the wire that hold them."""
+    return datetime.now(UTC).timestamp()
+
+
+def _path(target: bytes) -> bytes:
+    return target.partition(b"?")[0]
+
+
+def query(call: Call) -> dict[str, str]:
+    """Query parameters, the last value of each."""
+    text = call.arrival.target.partition(b"?")[2].decode("latin-1")
+    return {name: values[-1] for name, values in parse_qs(text, keep_blank_values=True).items()}
+
+
+def bearer(call: Call) -> bytes | None:
+    """The key a caller sent."""
+    for name, value in call.arrival.headers:
+        if name.lower() == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            return key.strip() if scheme.lower() == b"bearer" else None
+    return None
+
+
+def plain(call: Call, status: int, text: str = "") -> None:
+    """A text answer; without text there is no content type either."""
+    call.send(status, text.encode(), TEXT if text else b"")
+
+
+def ok(call: Call, body: Any) -> None:
+    """200 with ``body`` as JSON."""
+    call.send(200, encode(body))

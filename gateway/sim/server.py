@@ -1,0 +1,240 @@
+"""A simulated engine as tests hold it in their hands.
+
+Owns: its life, its log, its scripts, the ways to end it. Must never enter: a dialect's rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import TracebackType
+
+from gateway.sim.arrivals import AbortCall, Arrival, Log, Mark
+from gateway.sim.config import KINDS, SGLANG, VLLM, SimConfig
+from gateway.sim.engine import Engine
+from gateway.sim.http1 import Server
+from gateway.sim.script import Script
+from gateway.sim.sglang.engine import SglangEngine
+from gateway.sim.vllm.engine import VllmEngine
+
+_BACKLOG = 4096
+_GENERATE = {SGLANG: "/generate", VLLM: "/inference/v1/generate"}
+
+
+class SimServer:
+    """One simulated engine on a socket of this process. Use it as an async context manager.
+
+    ``kind`` is ``sglang`` or ``vllm``. ``exit_code`` is set once the engine has ended by itself: after
+    ``terminate``, or because of an input that kills the real one.
+    """
+
+    def __init__(self, kind: str, config: SimConfig | None = None) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"{kind!r} is not one of {', '.join(KINDS)}")
+        self.kind = kind
+        self.config = config or SimConfig()
+        self.exit_code: int | None = None
+        self._port = self.config.port
+        self._listener: asyncio.Server | None = None
+        self._http: Server | None = None
+        self._engine: Engine | None = None
+
+    def __repr__(self) -> str:
+        return f"<SimServer {self.kind} {self.url} running={self.running} waiting={self.waiting}>"
+
+    # Life.
+
+    async def __aenter__(self) -> SimServer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen. After ``stop`` or ``kill`` a new engine starts on the same port, with an empty log."""
+        self.exit_code = None
+        log = Log(self.config.log_limit)
+        engine = SglangEngine(self.config, log) if self.kind == SGLANG else VllmEngine(self.config, log)
+        engine.on_exit = self._exit
+        engine.on_deaf = self._close_listener
+        self._engine = engine
+        self._http = Server(engine, log, self.config.keep_alive)
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            self._http.protocol, sock=_listening(self.config.host, self._port), backlog=_BACKLOG
+        )
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the listener and every connection."""
+        await self._end(lambda http: http.close())
+
+    async def kill(self) -> None:
+        """As if the process were killed: every connection ends with RST, nothing listens any more."""
+        await self._end(lambda http: http.reset())
+
+    def terminate(self) -> None:
+        """What SIGTERM does to this engine; ``await exited()`` for its end."""
+        self.engine.terminate()
+
+    async def exited(self) -> int:
+        """The engine ended by itself; its exit code."""
+        await self.log_book.until(lambda: self.exit_code is not None)
+        assert self.exit_code is not None
+        return self.exit_code
+
+    # Facts.
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("the simulated engine was never started")
+        return self._engine
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Base URL, without a trailing slash."""
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        return f"http://{host}:{self._port}"
+
+    @property
+    def generate_url(self) -> str:
+        """URL of the engine's generate route."""
+        return self.url + _GENERATE[self.kind]
+
+    @property
+    def log_book(self) -> Log:
+        return self.engine.log
+
+    @property
+    def log(self) -> list[Arrival]:
+        """The generate requests, oldest first."""
+        return list(self.log_book.generates)
+
+    @property
+    def all_requests(self) -> list[Arrival]:
+        """Every request, health checks too, oldest first."""
+        return list(self.log_book.all)
+
+    @property
+    def aborts(self) -> list[AbortCall]:
+        """Calls of the engine's abort routes, oldest first."""
+        return list(self.log_book.aborts)
+
+    @property
+    def running(self) -> int:
+        """Sequences the engine works on now."""
+        return len(self.engine.scheduler.running)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences in its queue."""
+        return self.engine.scheduler.queued
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._http.connections) if self._http is not None else 0
+
+    @property
+    def accepted(self) -> int:
+        """Connections accepted so far."""
+        return self._http.accepted if self._http is not None else 0
+
+    # Waiting. Each returns the n-th generate request to which it happened, as soon as there is one.
+
+    async def arrived(self, count: int = 1) -> Arrival:
+        """``count`` requests were read in full (or cut off before, by a script)."""
+        return await self.log_book.wait(Mark.ARRIVED, count)
+
+    async def streaming(self, count: int = 1) -> Arrival:
+        """``count`` streams have had their first event."""
+        return await self.log_book.wait(Mark.STREAMING, count)
+
+    async def finished(self, count: int = 1) -> Arrival:
+        """``count`` requests were answered in full."""
+        return await self.log_book.wait(Mark.FINISHED, count)
+
+    async def aborted(self, count: int = 1) -> Arrival:
+        """``count`` requests had generation stopped, by an abort call or because their client left."""
+        return await self.log_book.wait(Mark.ABORTED, count)
+
+    async def client_gone(self, count: int = 1) -> Arrival:
+        """``count`` requests were left by their client."""
+        return await self.log_book.wait(Mark.CLIENT_GONE, count)
+
+    async def abort_called(self, count: int = 1) -> AbortCall:
+        """``count`` abort calls came."""
+        await self.until(lambda: len(self.log_book.aborts) >= count)
+        return self.aborts[count - 1]
+
+    async def idle(self) -> None:
+        """Nothing runs and nothing waits."""
+        await self.until(lambda: not self.running and not self.waiting)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """``condition`` holds; it is looked at whenever something above changes."""
+        await self.log_book.until(condition)
+
+    # Scripts.
+
+    def behave(self, *scripts: Script, times: int = 1, path: str | None = None) -> None:
+        """Answer the next requests by these scripts in order, the whole list ``times`` over.
+
+        ``path`` is the route they are for, by default the engine's generate route. Requests after the
+        last script are answered as usual.
+        """
+        route = (path or _GENERATE[self.kind]).encode()
+        self.engine.scripts_for(route).extend(scripts * times)
+
+    # Ends.
+
+    def _exit(self, code: int) -> None:
+        self.exit_code = code
+        self._close_listener()
+        if self._http is not None:
+            if code:
+                self._http.reset()
+            else:
+                self._http.close()
+        self.engine.stop()
+        self.log_book.changed()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _end(self, close: Callable[[Server], None]) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        if self._engine is not None:
+            self._engine.stop()
+        if self._http is not None:
+            close(self._http)
+            while self._http.connections:
+                # The loop's own calls end them, one or two turns later.
+                await asyncio.sleep(0)
+        if listener is not None:
+            await listener.wait_closed()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A bound socket; the port of an engine that just ended can be used again."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,247 @@
+"""The SGLang server: what happens to a generate call, from its gates to its last event.
+
+Owns: generate, aborts, leaving clients, SIGTERM. Must never enter: control routes, the shape of replies.
+"""
+
+from __future__ import annotations
+
+import hmac
+import uuid
+from collections.abc import Callable
+
+from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
+from gateway.sim.arrivals import AbortCall, Log
+from gateway.sim.config import SimConfig
+from gateway.sim.engine import POST_OR_PUT, Engine, Route, bearer, wall_clock
+from gateway.sim.http1 import Call
+from gateway.sim.scheduler import Finish, Sampling, Scheduler, Sequence
+from gateway.sim.script import Timing
+from gateway.sim.sglang import errors, request, schema
+from gateway.sim.sglang.control import Control
+from gateway.sim.sglang.reply import SglangReply
+from gateway.sim.sglang.request import Item, Request
+
+_OPEN = (b"/health", b"/ready", b"/metrics", b"/_sim")
+_DONE = b"data: [DONE]\n\n"
+
+
+class SglangEngine(Engine):
+    """A simulated SGLang server."""
+
+    def __init__(self, config: SimConfig, log: Log) -> None:
+        super().__init__(config, log, Scheduler(config, 1, larger_first=True))
+        #: Loaded adapters, name to path.
+        self.loras: dict[str, str] = {}
+        self.routes[b"/generate"] = Route(POST_OR_PUT, self.start_generate, "api", generate=True)
+        self.routes.update(Control(self).routes())
+
+    def authorized(self, call: Call, guard: str) -> bool:
+        if call.arrival.method == b"OPTIONS" or call.arrival.target.startswith(_OPEN):
+            return True
+        admin = self.config.admin_api_key if guard == "admin" else None
+        wanted = admin or self.config.api_key
+        return wanted is None or hmac.compare_digest(bearer(call) or b"", wanted.encode())
+
+    def terminate(self) -> None:
+        """Health checks fail, requests are still served; the end comes when none is left."""
+        self.terminating = True
+        self.loop.call_later(self.config.drain_poll, self._leave_if_idle)
+
+    def _leave_if_idle(self) -> None:
+        if self.scheduler.running or self.scheduler.queued:
+            self.loop.call_later(self.config.drain_poll, self._leave_if_idle)
+        else:
+            self.on_exit(0)
+
+    # Aborts.
+
+    def abort(self, rid: str) -> int:
+        """End the request ``rid`` and, as the engine does, every other whose id begins with it."""
+        if not self.scheduler.in_flight(rid):
+            return 0
+        return len(self.scheduler.abort(lambda sequence: sequence.id.startswith(rid)))
+
+    def abort_all(self) -> int:
+        return len(self.scheduler.abort(lambda sequence: True))
+
+    def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
+        """Remember a call of the abort route."""
+        self.log.aborts.append(AbortCall(ids, everything, hit, self.loop.time()))
+        self.log.changed()
+
+    # Generate.
+
+    def generate(self, call: Call, timing: Timing) -> None:
+        body = schema.read(call)
+        schema.validate(body)
+        schema.check_contract(body)
+        streamed = bool(body.get("stream", False))
+        if streamed:
+            call.start()
+        try:
+            wanted = request.read(body, self.config, set(self.loras))
+            self._check_ids(wanted)
+        except errors.ValueFault as fault:
+            if not streamed:
+                raise errors.invalid(str(fault)) from fault
+            call.write(errors.event(str(fault)))
+            call.end(_DONE)
+        except errors.Fault as fault:
+            if not streamed:
+                raise errors.internal() from fault
+            call.cut()
+        except errors.Crash:
+            self.on_exit(1)
+        else:
+            self._run(call, wanted, timing, streamed=streamed)
+
+    def _check_ids(self, wanted: Request) -> None:
+        if wanted.n > 1:
+            return  # their ids are made anew
+        for item in wanted.items:
+            if self.scheduler.in_flight(item.rid):
+                raise errors.ValueFault(f"Duplicate request ID detected: {item.rid}")
+
+    def _run(self, call: Call, wanted: Request, timing: Timing, *, streamed: bool) -> None:
+        answer = self._answer(call, wanted, timing, streamed=streamed)
+        sequences = [
+            self._sequence(wanted, index, timing, answer) for index in range(len(wanted.items) * wanted.n)
+        ]
+        call.arrival.ids = [sequence.id for sequence in sequences]
+        received = self.loop.time()
+        leave = self._leave_stream if streamed else self._leave_unary
+        call.on_gone = lambda: leave(answer, wanted, received)
+        if wanted.n == 1:
+            answer.run(sequences, self._submit)
+        else:
+            self._prefill_first(answer, wanted, sequences, timing)
+
+    def _answer(self, call: Call, wanted: Request, timing: Timing, *, streamed: bool) -> Answer:
+        reply = SglangReply(wanted, self.config, wall_clock())
+        if not streamed:
+            return _Unary(call, timing, self.scheduler, self.log, reply)
+        interval = wanted.items[0].params.interval or self.config.stream_interval
+        merge = self.config.merge_unread
+        return StreamAnswer(call, timing, self.scheduler, self.log, reply, interval=interval, merge=merge)
+
+    def _sequence(self, wanted: Request, index: int, timing: Timing, answer: Answer) -> Sequence:
+        at, sample = divmod(index, wanted.n)
+        item = wanted.items[at]
+        return Sequence(
+            id=item.rid if wanted.n == 1 else uuid.uuid4().hex,
+            prompt=item.prompt,
+            packed=item.packed,
+            sampling=self._sampling(item, sample, timing),
+            timing=timing,
+            listener=answer,
+            index=index,
+            priority=wanted.priority,
+            namespace=item.namespace,
+            cache_limit=_cache_limit(item),
+        )
+
+    def _sampling(self, item: Item, sample: int, timing: Timing) -> Sampling:
+        params = item.params
+        draw = self.scheduler.draw(params.seed, sample, params.greedy)
+        if timing.tokens is not None:
+            return Sampling(limit=timing.tokens, draw=draw)
+        eos = frozenset({self.config.eos_token_id})
+        return Sampling(
+            limit=item.limit,
+            minimum=params.min_new_tokens,
+            stop_ids=frozenset() if params.ignore_eos else params.stop_token_ids,
+            eos=frozenset() if params.ignore_eos else eos,
+            stop=params.stop,
+            stop_regex=params.stop_regex,
+            draw=draw,
+            bias=params.bias,
+        )
+
+    def _submit(self, sequence: Sequence) -> None:
+        """To the scheduler, which may not take it."""
+        limit = self.config.max_queued
+        if sequence.cache_limit is not None and sequence.cache_limit > len(sequence.prompt):
+            message = (
+                f"req.logprob_start_len={sequence.cache_limit} is higher than the number of input tokens "
+                f"len(req.origin_input_ids)={len(sequence.prompt)}. Please use a smaller logprob_start_len."
+            )
+            self.scheduler.refuse(sequence, Finish("abort", message=message, status=400))
+        elif limit is not None and self.scheduler.full and self.scheduler.queued >= limit:
+            finish = Finish("abort", message="The request queue is full.", status=503, queued=True)
+            self.scheduler.refuse(sequence, finish)
+        else:
+            self.scheduler.submit(sequence)
+
+    def _prefill_first(
+        self, answer: Answer, wanted: Request, sequences: list[Sequence], timing: Timing
+    ) -> None:
+        """Each prompt is computed once, under yet another id; its samples start when that is done."""
+        prefill = _Prefill(len(wanted.items), lambda: answer.run(sequences, self._submit))
+        for at in range(len(wanted.items)):
+            sequence = self._sequence(wanted, at * wanted.n, timing, answer)
+            sequence.sampling = Sampling(limit=0)
+            sequence.listener = prefill
+            self.scheduler.submit(sequence)
+
+    # A client leaves.
+
+    def _leave_stream(self, answer: Answer, wanted: Request, received: float) -> None:
+        if not wanted.background:
+            self._abandon(answer)
+
+    def _leave_unary(self, answer: Answer, wanted: Request, received: float) -> None:
+        if wanted.background:
+            return
+        poll = self.config.unary_disconnect_poll
+        if not poll:
+            self._abandon(answer)
+            return
+        self.loop.call_later(poll - (self.loop.time() - received) % poll, self._abandon, answer)
+
+    def _abandon(self, answer: Answer) -> None:
+        ids = [sequence.id for sequence in answer.sequences if sequence.finish is None]
+        answer.drop()
+        for id in ids:
+            if self.scheduler.has_longer_id(id):
+                self.scheduler.abort(lambda sequence, id=id: sequence.id.startswith(id))
+
+
+class _Unary(UnaryAnswer):
+    """A prompt that the scheduler does not take fails the whole call and stops its siblings."""
+
+    def finished(self, sequence: Sequence) -> None:
+        finish = sequence.finish
+        if finish is None or finish.status is None or self.call.done:
+            super().finished(sequence)
+            return
+        refusal = errors.refused(finish)
+        self.call.send(refusal.status, refusal.body, refusal.content_type)
+        self.drop()
+
+
+class _Prefill:
+    """Waits for the prompts of a request with several samples."""
+
+    streams = False
+
+    def __init__(self, left: int, then: Callable[[], None]) -> None:
+        self._left = left
+        self._then = then
+
+    def ready(self) -> bool:
+        return True
+
+    def progress(self, sequence: Sequence) -> None:
+        """Nothing: no token is made."""
+
+    def finished(self, sequence: Sequence) -> None:
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+
+def _cache_limit(item: Item) -> int | None:
+    """Positions whose log probabilities are asked for must be computed."""
+    if item.logprobs is None or item.logprobs.start < 0:
+        return None
+    return item.logprobs.start

@@ -1,0 +1,61 @@
+"""SGLang's ways to say no, four JSON bodies and a plain one.
+
+Owns: the bodies. Must never enter: when they are due.
+"""
+
+from __future__ import annotations
+
+from gateway.sim.engine import Refusal, encode
+from gateway.sim.http1 import TEXT
+from gateway.sim.scheduler import Finish
+
+
+class ValueFault(Exception):
+    """A rule is broken, as the engine's ValueError: 400, or an event when the stream has begun."""
+
+
+class Fault(Exception):
+    """Anything else the engine raises: a plain 500, or a stream that is cut."""
+
+
+class Crash(Exception):
+    """An input that ends the whole engine."""
+
+
+def malformed(problem: str, where: str) -> Refusal:
+    """Body not JSON, or not of the types of the request's class. ``problem`` is the validator's own text."""
+    file = '  File "/usr/lib/python3/site-packages/sglang/srt/entrypoints/http_server.py", line 912, in '
+    message = f"1 validation error:\n  {problem}\n\n{file}{where}\n    POST [{problem}]"
+    return Refusal(400, _flat(message, "Bad Request", 400))
+
+
+def contract(message: str) -> Refusal:
+    """A type the published schema refuses."""
+    return Refusal(400, encode({"error": message}))
+
+
+def invalid(message: str) -> Refusal:
+    """A rule is broken."""
+    return Refusal(400, encode({"error": {"message": message}}))
+
+
+def internal() -> Refusal:
+    return Refusal(500, b"Internal Server Error", TEXT)
+
+
+def refused(finish: Finish) -> Refusal:
+    """The scheduler did not take a request."""
+    status = finish.status or 500
+    if status == 400:
+        return invalid(finish.message)
+    return Refusal(status, _flat(finish.message, str(status), status))
+
+
+def event(message: str) -> bytes:
+    """A broken rule in a stream that has begun."""
+    error = {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}
+    return b"data: %b\n\n" % encode({"error": error})
+
+
+def _flat(message: str, kind: str, code: int) -> bytes:
+    return encode({"object": "error", "message": message, "type": kind, "param": None, "code": code})

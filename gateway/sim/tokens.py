@@ -1,0 +1,111 @@
+"""The model that is not there: tokens, their text and their log probabilities, all from the prompt alone.
+
+Owns: which token follows, how an id reads as text. Must never enter: a dialect, HTTP, time.
+
+The state of a sequence is a checksum over every token so far, prompt and output alike. So the same prompt
+gives the same tokens on every worker, and a prompt that ends in the first half of an output continues with
+its second half, as a greedy model would.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from zlib import crc32
+
+_SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeiou"]
+_BASE = len(_SYLLABLES)
+_WORD = re.compile(r"\s*\S+")
+_FIRST_WORD = 3  # below are the special ids: unknown, begin, end
+#: A bias at which a token is as good as certain; smaller ones change nothing here.
+_CERTAIN = 15.0
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Token ids as bytes, 8 per id. Raises OverflowError outside of 64 bits, TypeError for a non-integer."""
+    return array("q", ids).tobytes()
+
+
+def word(token: int) -> str:
+    """The text of one token, "" for the special ones. Safe inside a JSON string as it is."""
+    if token < _FIRST_WORD:
+        return ""
+    text = ""
+    rest = token
+    while True:
+        rest, syllable = divmod(rest, _BASE)
+        text = _SYLLABLES[syllable] + text
+        if not rest:
+            return " " + text
+
+
+def words(ids: Sequence[int]) -> str:
+    """The text of ``ids``."""
+    return "".join(map(word, ids))
+
+
+def tokenize(text: str, vocab_size: int) -> list[int]:
+    """Ids of a text: the inverse of ``words`` for its own output, a checksum of each word for any other."""
+    return [_token(match.strip(), vocab_size) for match in _WORD.findall(text)]
+
+
+def _token(text: str, vocab_size: int) -> int:
+    token = 0
+    for at in range(0, len(text), 2):
+        syllable = text[at : at + 2]
+        if syllable not in _SYLLABLES:
+            return _FIRST_WORD + crc32(text.encode("utf-8", "surrogatepass")) % (vocab_size - _FIRST_WORD)
+        token = token * _BASE + _SYLLABLES.index(syllable)
+    return token if _FIRST_WORD <= token < vocab_size else _FIRST_WORD + token % (vocab_size - _FIRST_WORD)
+
+
+def logprob(state: int, token: int, rank: int = 1) -> float:
+    """Log probability of ``token`` after ``state``; lower for a higher rank. Exact as a 32-bit float."""
+    return -((state ^ token * 2654435761) & 0x3FFF) / 65536 - 0.25 * rank
+
+
+class Chooser:
+    """Chooses the next token of one sample. ``draw`` is 0 for greedy, else what makes this sample differ."""
+
+    __slots__ = ("_allowed", "_eos", "_eos_below", "_size", "draw", "state")
+
+    def __init__(self, prompt: bytes, *, vocab_size: int, eos: int, eos_rate: float, draw: int) -> None:
+        self.state = crc32(prompt)
+        self.draw = draw
+        self._size = vocab_size - _FIRST_WORD
+        self._eos = eos
+        self._eos_below = int(eos_rate * 0x10000)
+        self._allowed: Sequence[int] | None = None
+
+    def restrict(self, allowed: Sequence[int] | None, bias: dict[int, float] | None) -> None:
+        """Only ``allowed`` ids from now on; a strongly biased id is then the only one."""
+        certain = [token for token, value in (bias or {}).items() if value >= _CERTAIN]
+        self._allowed = certain or allowed or None
+
+    def next(self, *, may_end: bool, never: frozenset[int] | set[int]) -> tuple[int, int]:
+        """The next token, with the state its log probability depends on."""
+        mixed = self.state if not self.draw else crc32(self.draw.to_bytes(8, "little"), self.state)
+        token = self._pick(mixed, may_end)
+        for attempt in range(len(never) + 1):
+            if token not in never:
+                break
+            token = self._pick(mixed + attempt + 1, may_end)
+        self.state = crc32(token.to_bytes(8, "little"), self.state)
+        return token, mixed
+
+    def alternatives(self, state: int, token: int, count: int) -> list[tuple[int, float]]:
+        """``count`` ids with log probabilities in order of rank, ``token`` first."""
+        first = (token, logprob(state, token))
+        others = ((state + rank * 7919) % self._size + _FIRST_WORD for rank in range(2, count + 2))
+        ranked = [
+            (other, logprob(state, token, rank)) for rank, other in enumerate(others, 2) if other != token
+        ]
+        return [first, *ranked][:count]
+
+    def _pick(self, mixed: int, may_end: bool) -> int:
+        if self._allowed is not None:
+            return self._allowed[mixed % len(self._allowed)]
+        if may_end and (mixed >> 8 & 0xFFFF) < self._eos_below:
+            return self._eos
+        return _FIRST_WORD + mixed % self._size
