@@ -1,4 +1,7 @@
-"""Where the engines live on this machine: outside the work tree, so that a fresh clone finds them again."""
+"""Where things are: engines outside the work tree, so that a fresh clone finds them; what runs, inside it.
+
+Owns: folders. Must never enter: what lies in them.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import os
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 
 
 def cache_root() -> Path:
-    """The folder that holds environments, model, logs and records; created on demand."""
+    """The folder that holds environments and model; created on demand."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = Path(base) / "tito-gateway" / "engines"
     root.mkdir(parents=True, exist_ok=True)
@@ -29,7 +33,7 @@ def model() -> Path:
 
 
 def runs() -> Path:
-    """Logs and records of servers."""
-    folder = cache_root() / "run"
-    folder.mkdir(exist_ok=True)
+    """Logs and records of the servers that this checkout started."""
+    folder = ROOT / "build" / "engines"
+    folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -21,6 +21,8 @@ from urllib.request import ProxyHandler, build_opener
 from scripts.engines import install, paths
 
 MODEL_NAME = "tiny"
+#: In tokens. Long enough for a request that is still running seconds after its client left.
+CONTEXT = "8192"
 READY_WITHIN = 300.0
 STOPS_WITHIN = 15.0
 
@@ -29,12 +31,12 @@ _SGLANG = (
     *("-m", "sglang.launch_server", *_LIMITS, "--device", "cpu"),
     *("--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
     *("--disable-overlap-schedule", "--disable-cuda-graph"),
-    *("--max-total-tokens", "16384", "--context-length", "2048", "--max-running-requests", "16"),
+    *("--max-total-tokens", "16384", "--context-length", CONTEXT, "--max-running-requests", "16"),
     *("--random-seed", "0", "--model-path"),
 )
 _VLLM = (
     *("-m", "vllm.entrypoints.cli.main", "serve", *_LIMITS, "--enforce-eager", "--seed", "0"),
-    *("--max-model-len", "2048", "--max-num-seqs", "16", "--model"),
+    *("--max-model-len", CONTEXT, "--max-num-seqs", "16", "--model"),
 )
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
 _SGLANG_ENV = {**_OFFLINE, "SGLANG_USE_CPU_ENGINE": "1", "PYTHONPATH": str(paths.HERE / "standins")}
@@ -100,7 +102,7 @@ class Server:
 
 def start(name: str, port: int | None = None) -> Server:
     """Start the kind ``name`` in the background; ``wait_ready`` tells when it serves."""
-    kind, port = KINDS[name], port or _free_port()
+    kind, port = KINDS[name], port or free_port()
     log = paths.runs() / f"{name}.log"
     binaries = str(paths.interpreter(kind.engine).parent)
     env = {**os.environ, **kind.env, "PATH": os.pathsep.join((binaries, os.environ.get("PATH", "")))}
@@ -130,7 +132,7 @@ def wait_ready(server: Server, seconds: float = READY_WITHIN) -> None:
 
 
 def running() -> list[Server]:
-    """What was started from this machine's cache and still runs."""
+    """What this checkout started and still runs."""
     servers = [Server(**json.loads(path.read_text())) for path in sorted(paths.runs().glob("*.json"))]
     return [server for server in servers if server.alive]
 
@@ -169,7 +171,7 @@ def _kill_group(leader: int) -> None:
         return
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 VOCABULARY = 512
-CONTEXT = 2048
+CONTEXT = 8192
 PAD, BOS, EOS = 0, 1, 2
 MARKERS = ["<|pad|>", "<|bos|>", "<|eos|>", "<|turn|>", "<|end|>"]
 CHAT = (

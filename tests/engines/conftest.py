@@ -1,0 +1,137 @@
+"""Real engines, and gateways in front of them, for the whole run; all ended with it, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from scripts.engines import install, servers
+from tests.engines.front import Front, wait_for
+
+START_WITHIN = 30.0
+
+Servers = dict[str, servers.Server]
+Serve = Callable[[str, str], str]
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Servers]:
+    """The servers of every engine that is installed, by kind.
+
+    They start side by side and end with the run, but for those that were running already: whoever works on
+    these tests starts them once by ``python -m scripts.engines start``.
+    """
+    kinds = [kind for kind in ("sglang", "sglang-incremental", "vllm") if install.installed(_engine(kind))]
+    found = {server.name: server for server in servers.running()}
+    with ExitStack() as stack:
+        for kind in kinds:
+            if kind not in found:
+                found[kind] = servers.start(kind)
+                stack.callback(found[kind].stop)
+        for kind in kinds:
+            servers.wait_ready(found[kind])
+        yield {kind: found[kind] for kind in kinds}
+
+
+@pytest.fixture(scope="session")
+def serve(engines: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Give it two kinds of server: it returns the URL of one gateway in front of both that are installed."""
+    running: dict[tuple[str, ...], str] = {}
+    with ExitStack() as stack:
+
+        def url_of(*kinds: str) -> str:
+            if kinds not in running:
+                workers = [engines[kind].url for kind in kinds if kind in engines]
+                log = tmp_path_factory.mktemp("gateway") / "log"
+                running[kinds] = stack.enter_context(gateway(workers, log))
+            return running[kinds]
+
+        yield url_of
+
+
+@pytest.fixture(scope="session", params=["sglang", "sglang-incremental"])
+def sglang(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Front:
+    """SGLang in both of its stream modes, in turn."""
+    return _front(request.param, engines, serve)
+
+
+@pytest.fixture(scope="session")
+def vllm(engines: Servers, serve: Serve) -> Front:
+    return _front("vllm", engines, serve)
+
+
+@pytest.fixture(scope="session", params=["sglang", "sglang-incremental", "vllm"])
+def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Front:
+    """Each of them in turn."""
+    return _front(request.param, engines, serve)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        yield client
+
+
+def require(kind: str) -> None:
+    """Skip only what cannot be had on this machine; what was never tried to install is a failure."""
+    engine = _engine(kind)
+    if install.installed(engine):
+        return
+    reason = install.why_not(engine)
+    if reason is None:
+        pytest.fail(
+            f"{engine} is not installed: run `make test-engines`, or `python -m scripts.engines install`"
+        )
+    pytest.skip(f"NOT TESTED, {engine.upper()} CANNOT BE INSTALLED ON THIS MACHINE: {reason}")
+
+
+@contextmanager
+def gateway(workers: list[str], log: Path) -> Iterator[str]:
+    """``python -m gateway serve`` in front of ``workers``, ready; its URL."""
+    port = servers.free_port()
+    flags = [flag for worker in workers for flag in ("--worker", worker)]
+    command = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        ready = wait_for(lambda: process.poll() is not None or _all_ready(url), START_WITHIN)
+        assert ready and process.poll() is None, f"the gateway did not get ready:\n{log.read_text()}"
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _all_ready(url: str) -> bool:
+    """Whether the gateway answers and has found every worker usable."""
+    try:
+        with httpx.Client(trust_env=False) as client:
+            workers = client.get(url + "/workers").json()["workers"]
+    except httpx.TransportError:
+        return False
+    return all(worker["state"] == "ready" for worker in workers)
+
+
+def _front(kind: str, engines: Servers, serve: Serve) -> Front:
+    """``kind`` and a gateway that has it as a worker, beside one of the other engine."""
+    require(kind)
+    if kind == "vllm":
+        return Front(kind, "/inference/v1/generate", engines[kind].url, serve("sglang", kind))
+    return Front(kind, "/generate", engines[kind].url, serve(kind, "vllm"))
+
+
+def _engine(kind: str) -> str:
+    return servers.KINDS[kind].engine
