@@ -19,8 +19,9 @@ PREFIX = "generate-tokens-"
 NAME_LIMIT = 1024
 
 _HEADER_SAFE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# Longest run of blanks that is looked for around the colon; engines write none.
+# Engines write no blanks around the colon; something in between might.
 _BLANKS = 8
+_MEMBER = re.compile(rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})("[^"\\]*")' % (_BLANKS, _BLANKS))
 
 
 def fits_header(name: str) -> bool:
@@ -46,23 +47,21 @@ class IdMapper:
     of a model or a client can hold it by chance.
     """
 
-    __slots__ = ("_dispatch", "_longest", "_member", "_public", "_tail")
+    __slots__ = ("_dispatch", "_longest", "_mapped", "_public", "_tail", "_usual", "_value")
 
     def __init__(self, ids: Ids) -> None:
         self._dispatch = ids.dispatch[0].encode()
+        self._value = msgspec.json.encode(engine_id(ids.dispatch[0]))
         self._public = msgspec.json.encode(engine_id(ids.public[0]))
-        value = msgspec.json.encode(engine_id(ids.dispatch[0]))
-        self._member = re.compile(
-            rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})%b' % (_BLANKS, _BLANKS, re.escape(value))
-        )
-        self._longest = len(b'"request_id":') + 2 * _BLANKS + len(value)
+        self._usual = b'"request_id":' + self._value
+        self._mapped = b'"request_id":' + self._public
+        self._longest = len(self._usual) + 2 * _BLANKS
         self._tail = b""
 
     def whole(self, data: bytes) -> bytes:
         """Map ``data``, which cuts no id in two: an event, or a whole body."""
-        if self._dispatch not in data:
-            return data
-        return self._member.sub(self._replace, data)
+        data = data.replace(self._usual, self._mapped)
+        return _MEMBER.sub(self._replace, data) if self._dispatch in data else data
 
     def piece(self, data: bytes) -> bytes:
         """Map the next piece of a body that is cut anywhere; the end is held back until ``rest``."""
@@ -79,4 +78,4 @@ class IdMapper:
         return tail
 
     def _replace(self, match: re.Match[bytes]) -> bytes:
-        return match[1] + self._public
+        return match[1] + self._public if match[2] == self._value else match[0]

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from gateway.errors import InvalidRequest
 
-#: Above this, in bytes, a body is taken as plain JSON or not at all: the repair below runs in Python.
-REPAIR_LIMIT = 8 * 1024 * 1024
+#: Above this, in bytes, a body is taken as plain JSON or not at all, so that the repair below takes moments.
+REPAIR_LIMIT = 4 * 1024 * 1024
+#: As many places of one kind are repaired; with more the body is taken as it is.
+PLACES_LIMIT = 10_000
 
 # Both run from where they start to the next place to repair, so only repairs cost a step of Python.
 _NOT_FINITE = re.compile(rb'(?:[^"NI]++|"(?:[^"\\]++|\\.)*+")*+(NaN|Infinity)', re.DOTALL)
@@ -42,9 +45,9 @@ def plain_json(body: bytes) -> bytes:
         raise InvalidRequest("The body is not valid UTF-8 text", cause=error) from error
     copy = bytearray(text.removeprefix("\ufeff").encode("utf-8", "replace"))
     if len(copy) <= REPAIR_LIMIT:
-        for start, end in _places(_NOT_FINITE, bytes(copy)):
+        for start, end in islice(_places(_NOT_FINITE, bytes(copy)), PLACES_LIMIT):
             copy[start:end] = _NUMBERS[bytes(copy[start:end])]
-        for start, end in _places(_LONE_SURROGATE, bytes(copy)):
+        for start, end in islice(_places(_LONE_SURROGATE, bytes(copy)), PLACES_LIMIT):
             copy[start:end] = _CHARACTER
     return bytes(copy)
 

@@ -115,7 +115,7 @@ def _peek_again(body: bytes) -> _Body:
     try:
         loose = _ANY_BODY.decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidRequest("The body must be a JSON object", cause=error) from error
+        raise InvalidRequest("The body must be a JSON object", param="body", cause=error) from error
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}", cause=error) from error
     except RecursionError as error:

@@ -20,7 +20,7 @@ from gateway.formats.vllm.projection import Request
 from gateway.formats.vllm.reply import Chunk, any_object, error_status, note_usage
 from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
 
-_CHUNK = msgspec.json.Decoder(Chunk)
+_decode = msgspec.json.Decoder(Chunk).decode
 
 
 def reader(request: Request, ids: Ids, head: ReplyHead) -> Reader:
@@ -76,17 +76,19 @@ class StreamReader:
     def feed(self, data: bytes) -> bytes:
         if self._closing:
             return b""
-        good: list[bytes] = []
+        events = self._scanner.feed(data)
+        good = 0
         try:
-            for event in self._scanner.feed(data):
+            for event in events:
                 if self._is_closing(event):
                     self._closing = event
                     break
-                good.append(event)
+                good += 1
         except UpstreamMalformed:
-            self._unsent = self._mapped(b"".join(good))
+            self._unsent = self._mapped(b"".join(events[:good]))
             raise
-        return self._mapped(b"".join(good))
+        out = b"".join(events if good == len(events) else events[:good])
+        return out if self._mapper is None else self._mapper.whole(out)
 
     def finish(self) -> bytes:
         rest = b"" if self._closing else self._scanner.pending
@@ -129,25 +131,26 @@ class StreamReader:
             return True
         try:
             check_utf8(data)
-            chunk = _CHUNK.decode(data)
+            chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             chunk = Chunk.of(any_object(data))
-        self._note(chunk)
-        return False
-
-    def _note(self, chunk: Chunk) -> None:
-        facts = self.facts
         for choice in chunk.choices:
             if choice.token_ids:
-                facts.tokens += len(choice.token_ids)
-            if choice.finish_reason is not None and choice.index not in self._finished:
-                self._finished.add(choice.index)
-                facts.finish_reasons.append(choice.finish_reason)
-                facts.terminal = facts.terminal or len(self._finished) >= self._samples
+                self.facts.tokens += len(choice.token_ids)
+            if choice.finish_reason is not None:
+                self._note_finish(choice.index, choice.finish_reason)
         if chunk.usage is not None:
-            note_usage(facts, chunk.usage, total=not chunk.choices)
+            note_usage(self.facts, chunk.usage, total=not chunk.choices)
         if chunk.error is not None:
             self._note_error(chunk.error)
+        return False
+
+    def _note_finish(self, index: int, reason: str) -> None:
+        if index not in self._finished:
+            self._finished.add(index)
+            self.facts.finish_reasons.append(reason)
+            if len(self._finished) >= self._samples:
+                self.facts.terminal = True
 
     def _note_error(self, error: Any) -> None:
         self.facts.terminal = True

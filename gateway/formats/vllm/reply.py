@@ -60,7 +60,7 @@ class Choice(msgspec.Struct, gc=False):
         )
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     """One event of a stream, or a unary reply."""
 
     choices: list[Choice] = []

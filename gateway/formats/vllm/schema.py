@@ -98,9 +98,11 @@ class GenerateRequest(_Open):
 
 
 class TokenLogprob(_Open):
-    token_id: int
     logprob: float
+    token_id: int | None = None
     rank: int | None = None
+    token: str | None = Field(None, description="In text mode, instead of the id and the rank.")
+    bytes: list[int] | None = None
 
 
 class ContentLogprob(TokenLogprob):
@@ -122,6 +124,7 @@ class GenerateChoice(_Open):
     finish_reason: Literal["stop", "length", "abort", "repetition"] | None = None
     stop_reason: int | str | None = None
     token_ids: list[int] | None = Field(None, description="New tokens; in a stream since the last event.")
+    text: str | None = Field(None, description="In text mode.")
     routed_experts: str | None = Field(None, description="Base64 of an .npy file.")
     sampling_mask: list[list[int]] | None = None
     weight_versions: list[WeightVersions] | None = None

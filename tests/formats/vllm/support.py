@@ -1,0 +1,109 @@
+"""What the tests of this format share: recorded exchanges, a worker's view, ways to cut bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+
+from gateway.errors import GatewayError
+from gateway.formats.base import Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.vllm import FORMAT
+from gateway.formats.vllm.projection import Request
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "vllm"
+
+#: For tests of properties: a busy machine is no failure.
+fuzzed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+PRIVATE = Ids(("job-1",), ("0123456789abcdef0123456789abcdef",))
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+JSON = [(b"content-type", b"application/json")]
+
+
+@dataclass(frozen=True)
+class View:
+    """A worker as a format sees it."""
+
+    prefix: bytes = b""
+    authorization: bytes | None = None
+    info: WorkerInfo | None = None
+
+
+def lines(headers: Iterable[Iterable[str]]) -> Headers:
+    return [(name.encode(), value.encode()) for name, value in headers]
+
+
+@cache
+def recorded(kind: str) -> dict[str, dict[str, Any]]:
+    """The exchanges of one fixture file, by name."""
+    with (FIXTURES / f"{kind}.jsonl").open(encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    return {record["name"]: record for record in records}
+
+
+def request(body: bytes = b"{}", headers: Headers = ()) -> Request:
+    return FORMAT.parse(body, headers)
+
+
+def ids_of(request: Request) -> Ids:
+    """The ids a gateway would use when the client's are free."""
+    named = FORMAT.project(request).ids or ("f" * 32,)
+    return Ids(named, named)
+
+
+def reading(
+    *,
+    stream: bool = True,
+    status: int = 200,
+    n: int = 1,
+    headers: Headers | None = None,
+    ids: Ids | None = None,
+) -> Reader:
+    """A reader for a reply with this head."""
+    asked = request(b'{"token_ids":[1],"sampling_params":{"n":%d}}' % n)
+    head = ReplyHead(status, (EVENTS if stream else JSON) if headers is None else headers)
+    return FORMAT.reader(asked, View(), ids or ids_of(asked), head)
+
+
+def chunk(tokens: list[int], finish: str | None = None, *, index: int = 0, **more: Any) -> bytes:
+    """One event as the engine spells it."""
+    choice = {"index": index, "finish_reason": finish, "stop_reason": None, "token_ids": tokens}
+    found = {
+        "request_id": more.pop("request_id", "generate-tokens-a"),
+        "usage": None,
+        "choices": [choice],
+        **more,
+    }
+    return b"data: %b\n\n" % json.dumps(found, separators=(",", ":")).encode()
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def pieces(data: bytes, seed: int | None) -> Iterator[bytes]:
+    """``data`` cut at random places, or byte by byte where ``seed`` is None."""
+    if seed is None:
+        yield from (data[place : place + 1] for place in range(len(data)))
+        return
+    rng = random.Random(seed)
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 40)))
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        yield data[start:end]
+
+
+def relay(reader: Reader, parts: Iterable[bytes]) -> bytes:
+    """All that a client gets of a reply whose body ends well, as a committed handler would send it."""
+    out = b""
+    try:
+        for part in parts:
+            out += reader.feed(part)
+        return out + reader.finish()
+    except GatewayError as error:
+        return out + reader.fail(error)

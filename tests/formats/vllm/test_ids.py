@@ -1,0 +1,76 @@
+"""Mapping the engine's id back to the client's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats.base import Ids
+from gateway.formats.vllm.ids import IdMapper, client_id, engine_id, fits_header
+from tests.formats.vllm.support import PRIVATE, fuzzed, pieces
+
+ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
+
+
+def test_engine_id_and_client_id_are_opposites() -> None:
+    """The prefix is put on and taken off once."""
+    assert engine_id("a") == "generate-tokens-a"
+    assert client_id("generate-tokens-a") == client_id("a") == "a"
+    assert client_id("generate-tokens-generate-tokens-a") == "generate-tokens-a"
+
+
+@pytest.mark.parametrize("blanks", ["", " ", "\n\t "])
+def test_request_id_is_mapped_however_it_is_spaced(blanks: str) -> None:
+    """The value of the member is replaced, the blanks around it stay."""
+    body = b'{"request_id"%b:%b"%b","x":1}' % (blanks.encode(), blanks.encode(), ENGINE)
+    assert IdMapper(PRIVATE).whole(body) == body.replace(ENGINE, b"generate-tokens-job-1")
+
+
+def test_other_members_with_the_id_are_left_alone() -> None:
+    """Connector data names the engine's id to the next engine; changing it would break the transfer."""
+    params = b'"kv_transfer_params":{"remote_request_id":"%b","x":["%b"]}' % (ENGINE, ENGINE)
+    body = b'{"request_id":"%b",%b}' % (ENGINE, params)
+    assert IdMapper(PRIVATE).whole(body) == b'{"request_id":"generate-tokens-job-1",%b}' % params
+
+
+def test_other_request_ids_are_left_alone() -> None:
+    """Only this exchange's id is replaced."""
+    body = b'{"request_id":"%b-1","a":{"request_id": "other"},"b":"%b"}' % (ENGINE, ENGINE)
+    assert IdMapper(PRIVATE).whole(body) == body
+
+
+@fuzzed
+@given(st.text(max_size=30))
+def test_any_public_id_arrives_as_json(public: str) -> None:
+    """Quotes, controls and characters of any script are escaped as JSON needs."""
+    mapped = IdMapper(Ids((public,), PRIVATE.dispatch)).whole(b'{"request_id":"%b"}' % ENGINE)
+    assert json.loads(mapped) == {"request_id": "generate-tokens-" + public}
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("blanks", [b"", b"  "])
+@pytest.mark.parametrize("before", [0, 1, 70, 500])
+def test_pieces_are_mapped_wherever_they_are_cut(seed: int | None, blanks: bytes, before: int) -> None:
+    """A body cut anywhere, even inside the id, comes out as the whole would."""
+    body = b'{"a":"%b","request_id":%b"%b","b":"%b"}' % (b"x" * before, blanks, ENGINE, b"y" * 300)
+    mapper = IdMapper(PRIVATE)
+    out = b"".join(mapper.piece(part) for part in pieces(body, seed)) + mapper.rest()
+    assert out == IdMapper(PRIVATE).whole(body) == body.replace(ENGINE, b"generate-tokens-job-1")
+
+
+def test_rest_is_given_once() -> None:
+    """What was held back is not sent twice."""
+    mapper = IdMapper(PRIVATE)
+    assert mapper.piece(b"abc") == b""
+    assert (mapper.rest(), mapper.rest()) == (b"abc", b"")
+
+
+@fuzzed
+@given(st.text(max_size=5))
+def test_name_that_fits_is_visible_ascii(name: str) -> None:
+    """What passes needs no escaping in a header line and is not trimmed by its reader."""
+    if fits_header(name):
+        assert name.isascii() and name.isprintable() and name == name.strip() and name

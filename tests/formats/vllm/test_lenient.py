@@ -1,0 +1,110 @@
+"""Reading JSON as Python does and scalars as pydantic does."""
+
+from __future__ import annotations
+
+import json
+import math
+from time import perf_counter
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from gateway.errors import InvalidRequest
+from gateway.formats.vllm.lenient import REPAIR_LIMIT, count_items, flag, plain_json, whole
+from tests.formats.vllm.support import fuzzed
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats(-3, 3)
+    | st.sampled_from([1.0, 0.0, 2.0, math.nan, math.inf, 10**40])
+    | st.sampled_from(
+        ["1", "0", "t", "F", "YES", "no", "on", "Off", "true", "2", "", " 5", "+5", "1_0", "5.0", "x"]
+    )
+)
+
+
+@fuzzed
+@given(SCALARS)
+def test_flag_agrees_with_pydantic(value: object) -> None:
+    """A value is True exactly when the engine's model reads it as True."""
+    try:
+        expected = TypeAdapter(bool).validate_python(value)
+    except ValidationError:
+        expected = False
+    assert flag(value) is expected
+
+
+@fuzzed
+@given(SCALARS)
+def test_whole_agrees_with_pydantic(value: object) -> None:
+    """Whatever the engine's model reads as a whole number is read as the same one."""
+    try:
+        expected = TypeAdapter(int).validate_python(value)
+    except ValidationError:
+        return
+    assert whole(value) == expected
+
+
+@fuzzed
+@given(
+    st.text(max_size=12),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le"]),
+)
+def test_plain_json_of_any_encoding_means_the_same(text: str, encoding: str) -> None:
+    """A body in an encoding that Python detects is peeked at as if it were UTF-8."""
+    body = json.dumps({"a": text}, ensure_ascii=False).encode(encoding)
+    assert msgspec.json.decode(plain_json(body)) == json.loads(body)
+
+
+@fuzzed
+@given(
+    st.recursive(
+        st.text(max_size=6) | st.floats() | st.sampled_from(["NaN", "-Infinity", '"NaN', "\\", "\\ud800"]),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=10,
+    )
+)
+def test_plain_json_changes_only_what_is_not_standard(value: object) -> None:
+    """Strings and finite numbers come through; NaN and infinities become numbers."""
+    body = json.dumps(value).encode()
+    assert msgspec.json.decode(plain_json(body)) == json.loads(
+        body, parse_constant=lambda name: -1 if name == "-Infinity" else 1
+    )
+
+
+def test_lone_surrogates_are_replaced_and_pairs_kept() -> None:
+    """Half of a pair has no bytes in UTF-8; a whole pair has."""
+    body = rb'{"a":"\ud800x\udc00 \ud83d\ude00 \uD83D\uDE00 \\ud800 \ud83d\u0041"}'
+    found = msgspec.json.decode(plain_json(body))["a"]
+    assert found == "\ufffdx\ufffd \U0001f600 \U0001f600 \\ud800 \ufffdA"
+
+
+@pytest.mark.parametrize("body", [b"\xff", b'{"a":"\xc3"}', b"\xff\xfe\x00\xd8x"])
+def test_plain_json_of_no_text_is_refused(body: bytes) -> None:
+    """Bytes in no encoding are a bad request."""
+    with pytest.raises(InvalidRequest):
+        plain_json(body)
+
+
+@pytest.mark.parametrize(
+    "unit", [b'"",', b"NaN,", b"N", b"[", b'"', b"\\", b"\\u", b"\\ud800", b'\\"', b"I", b'"\\ud800",']
+)
+def test_plain_json_of_a_hostile_body_takes_moments(unit: bytes) -> None:
+    """No body of the largest size that is repaired can hold up the loop: the scan is linear."""
+    body = b"[NaN," + unit * ((REPAIR_LIMIT - 5) // len(unit))
+    started = perf_counter()
+    assert len(plain_json(body)) == len(body)
+    assert perf_counter() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("raw", "count"), [(b"[]", 0), (b"[\n]", 0), (b"[1]", 1), (b"[1 , 2]", 2), (b"{}", None), (b"", None)]
+)
+def test_count_items_counts_commas(raw: bytes, count: int | None) -> None:
+    """The number of items, without one of them being built."""
+    assert count_items(msgspec.Raw(raw)) == count

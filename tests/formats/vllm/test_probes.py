@@ -1,0 +1,152 @@
+"""What the answers to the probes say about a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats.base import ProbeReply, WorkerInfo
+from gateway.formats.vllm import FORMAT
+from tests.formats.vllm.support import fuzzed, recorded
+
+GENERATE = "/inference/v1/generate"
+REFUSAL = {
+    "error": {
+        "message": "2 validation errors:\n  {'type': 'missing', 'loc': 'body.token_ids'}",
+        "type": "Bad Request",
+        "param": "body.token_ids",
+        "code": 400,
+    }
+}
+SCALE_OUT = {"error": {"message": "Scale-out endpoints are disabled. Restart ...", "code": 403}}
+UNAUTHORIZED = {"error": "Unauthorized"}
+NOT_FOUND = {"detail": "Not Found"}
+
+
+def models(owner: str = "vllm", length: Any = 2048) -> dict[str, Any]:
+    base = {"id": "tiny", "owned_by": owner, "max_model_len": length}
+    return {"object": "list", "data": [base, {"id": "adapter", "owned_by": owner, "max_model_len": None}]}
+
+
+def identify(version: Any, listed: Any, generate: Any) -> WorkerInfo | None:
+    """Each argument a (status, JSON) pair, or None for no answer."""
+    answers = {"/version": version, "/v1/models": listed, GENERATE: generate}
+    return FORMAT.identify(
+        {
+            path: ProbeReply(answer[0], json.dumps(answer[1]).encode())
+            for path, answer in answers.items()
+            if answer is not None
+        }
+    )
+
+
+def test_questions_generate_nothing_on_an_engine() -> None:
+    """The generate route is asked with an empty object, which the engine refuses before any work."""
+    asked = {probe.target: probe for probe in FORMAT.probes}
+    assert asked[GENERATE].method == "POST"
+    assert json.loads(asked[GENERATE].body or b"") == {}
+    assert {probe.method for path, probe in asked.items() if path != GENERATE} == {"GET"}
+    assert (FORMAT.health.method, FORMAT.health.target) == ("GET", "/health")
+
+
+def test_recorded_engine_is_usable() -> None:
+    """The answers of a real server with its scale-out endpoints on."""
+    control = recorded("control")
+    refusal = recorded("generate")["err-missing-token-ids"]
+    found = FORMAT.identify(
+        {
+            "/version": ProbeReply(200, control["meta-version"]["body"].encode()),
+            "/v1/models": ProbeReply(200, control["meta-v1-models"]["body"].encode()),
+            GENERATE: ProbeReply(refusal["status"], refusal["body"].encode()),
+        }
+    )
+    assert found == WorkerInfo(
+        engine="vllm",
+        capability=FORMAT.capability,
+        usable=True,
+        version="0.32.0",
+        models=("tiny",),
+        context_length=2048,
+        stream_mode="delta",
+    )
+
+
+def test_adapters_are_models_and_the_base_model_gives_the_length() -> None:
+    """Every listed name can be asked for."""
+    found = identify((200, {"version": "0.33.0"}), (200, models()), (400, REFUSAL))
+    assert found is not None
+    assert (found.models, found.context_length) == (("tiny", "adapter"), 2048)
+
+
+@pytest.mark.parametrize(
+    ("version", "listed", "generate", "word"),
+    [
+        ((200, {"version": "1"}), (200, models()), (403, SCALE_OUT), "--enable-scale-out"),
+        (None, None, (403, SCALE_OUT), "--enable-scale-out"),
+        ((200, {"version": "1"}), (401, UNAUTHORIZED), (401, UNAUTHORIZED), "API key"),
+        ((200, {"version": "1"}), (200, models()), (404, NOT_FOUND), "too old"),
+        ((200, {"version": "1"}), (200, models()), (501, {}), "does not generate"),
+        ((200, {"version": "1"}), (200, models()), (500, {}), "answered 500"),
+        ((200, {"version": "1"}), (200, models()), (503, {}), "answered 503"),
+        ((200, {"version": "1"}), (200, models()), (200, {}), "answered 200"),
+        ((200, {"version": "1"}), (200, models()), None, "did not answer"),
+        (None, (200, models()), None, "did not answer"),
+    ],
+)
+def test_engine_that_cannot_serve_is_listed_with_its_reason(
+    version: Any, listed: Any, generate: Any, word: str
+) -> None:
+    """A user is told what to change."""
+    found = identify(version, listed, generate)
+    assert found is not None
+    assert not found.usable
+    assert word in found.reason
+
+
+@pytest.mark.parametrize(
+    ("version", "listed", "generate"),
+    [
+        (None, None, None),
+        ((404, NOT_FOUND), (200, models("sglang")), (404, NOT_FOUND)),
+        ((404, NOT_FOUND), (200, models("sglang")), (405, {"detail": "Method Not Allowed"})),
+        ((401, UNAUTHORIZED), (401, UNAUTHORIZED), (401, UNAUTHORIZED)),
+        ((200, {"version": "1"}), (404, NOT_FOUND), (404, NOT_FOUND)),
+        ((200, {"version": "1"}), (200, models("sglang")), (404, NOT_FOUND)),
+        ((200, {"version": "1"}), (404, NOT_FOUND), None),
+        ((404, {}), (200, models("someone")), (400, {"error": "no"})),
+        ((404, {}), (404, {}), (200, {})),
+        ((404, {}), (404, {}), (200, {"choices": "no"})),
+        ((200, {"version": 7}), (200, {"data": 7}), (400, {})),
+        ((200, []), (200, []), (503, [])),
+    ],
+)
+def test_other_server_is_not_taken_for_this_engine(version: Any, listed: Any, generate: Any) -> None:
+    """SGLang, a server behind a key that tells nothing, and strangers are left to other formats."""
+    assert identify(version, listed, generate) is None
+
+
+@pytest.mark.parametrize(
+    "generate", [(200, {"choices": [], "request_id": "x"}), (400, REFUSAL), (422, REFUSAL)]
+)
+def test_server_whose_route_speaks_the_dialect_is_used_whoever_it_is(generate: Any) -> None:
+    """A server of several dialects serves this one if its route does."""
+    found = identify((404, NOT_FOUND), (200, models("sglang")), generate)
+    assert found is not None
+    assert (found.usable, found.engine, found.version) == (True, "vllm-compatible", None)
+
+
+@fuzzed
+@given(
+    st.dictionaries(
+        st.sampled_from(["/version", "/v1/models", GENERATE]),
+        st.builds(ProbeReply, st.integers(100, 599), st.binary(max_size=40)),
+    )
+)
+def test_any_answers_are_read(replies: Mapping[str, ProbeReply]) -> None:
+    """Whatever a server answers, reading it raises nothing."""
+    FORMAT.identify(replies)

@@ -1,0 +1,301 @@
+"""Peeking at requests: what is read, what is left alone, and that no bytes do harm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import Projection
+from gateway.formats.vllm import FORMAT
+from tests.formats.vllm.support import fuzzed, recorded
+
+BODIES = [record["request_body"].encode() for record in recorded("generate").values()]
+
+
+def project(body: bytes | dict[str, Any], *headers: tuple[bytes, bytes]) -> Projection:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return FORMAT.project(FORMAT.parse(raw, headers))
+
+
+def test_projection_of_a_full_body() -> None:
+    """Each field that routing may know is read from where the engine reads it."""
+    found = project(
+        {
+            "token_ids": [1, 2, 3],
+            "sampling_params": {"max_tokens": 7, "n": 2},
+            "model": "m",
+            "request_id": "r",
+            "stream": True,
+        }
+    )
+    assert found == Projection(stream=True, ids=("r",), model="m", prompt_tokens=3, max_tokens=7, samples=2)
+
+
+def test_projection_of_an_empty_object() -> None:
+    """What is left out is unknown, and for the engine to complain of."""
+    assert project(b"{}") == Projection(stream=False)
+
+
+@pytest.mark.parametrize(
+    ("ids", "count"),
+    [
+        (b"[]", 0),
+        (b"[ ]", 0),
+        (b"[5]", 1),
+        (b"[ 1 ,\n2 , 3 ]", 3),
+        (b'["1","2"]', 2),
+        (b"[true,2.0]", 2),
+        (b"[1,9223372036854775808]", 2),
+        (b"null", None),
+        (b'"1,2"', None),
+        (b'{"0":1}', None),
+    ],
+)
+def test_prompt_tokens_are_counted_without_judging_them(ids: bytes, count: int | None) -> None:
+    """Ids are counted, whatever the engine makes of them."""
+    assert project(b'{"token_ids":%b,"sampling_params":{}}' % ids).prompt_tokens == count
+
+
+@pytest.mark.parametrize(
+    ("value", "stream"),
+    [
+        (b"true", True),
+        (b"false", False),
+        (b"null", False),
+        (b'"true"', True),
+        (b'"YES"', True),
+        (b'"off"', False),
+        (b'"maybe"', False),
+        (b"1", True),
+        (b"1.0", True),
+        (b"0", False),
+        (b"2", False),
+        (b"[1]", False),
+        (b"{}", False),
+    ],
+)
+def test_stream_is_read_as_the_engine_reads_it(value: bytes, stream: bool) -> None:
+    """The engine converts words and numbers to a flag, so a stream is expected exactly when it sends one."""
+    assert project(b'{"token_ids":[1],"stream":%b}' % value).stream is stream
+
+
+@pytest.mark.parametrize(
+    ("params", "max_tokens", "samples"),
+    [
+        (b'{"max_tokens":"5","n":"2"}', 5, 2),
+        (b'{"max_tokens":5.0,"n":2.0}', 5, 2),
+        (b'{"max_tokens":" 5 ","n":true}', 5, 1),
+        (b'{"max_tokens":"5.0"}', 5, 1),
+        (b'{"max_tokens":null,"n":null}', None, 1),
+        (b'{"max_tokens":1.5,"n":"x"}', None, 1),
+        (b'{"max_tokens":[],"n":{}}', None, 1),
+        (b'{"n":0}', None, 1),
+        (b'{"n":-3}', None, 1),
+        (b"[]", None, 1),
+        (b"null", None, 1),
+        (b'"x"', None, 1),
+    ],
+)
+def test_sampling_is_read_as_the_engine_reads_it(params: bytes, max_tokens: int | None, samples: int) -> None:
+    """Numbers the engine would convert are converted; what it refuses is left for it to refuse."""
+    found = project(b'{"token_ids":[1],"sampling_params":%b}' % params)
+    assert (found.max_tokens, found.samples) == (max_tokens, samples)
+
+
+def test_duplicate_keys_read_the_last_one() -> None:
+    """The engine's parser lets the last of several equal keys win, whatever the types of the others."""
+    found = project(
+        b'{"token_ids":[1],"stream":"x","request_id":7,"token_ids":[1,2],"stream":true,"request_id":"b"}'
+    )
+    assert (found.prompt_tokens, found.stream, found.ids) == (2, True, ("b",))
+
+
+def test_header_id_beats_the_body() -> None:
+    """The engine takes the id from the header when there is one."""
+    assert project({"request_id": "body"}, (b"x-request-id", b"head")).ids == ("head",)
+
+
+def test_first_of_several_header_ids_counts() -> None:
+    """The engine reads the first line."""
+    assert project({}, (b"x-request-id", b"a"), (b"x-request-id", b"b")).ids == ("a",)
+
+
+def test_empty_header_id_is_a_name_that_cannot_be_used() -> None:
+    """An empty header wins over the body, and no exchange can be filed under it."""
+    found = project({"request_id": "body"}, (b"x-request-id", b""))
+    assert (found.ids, found.ids_usable) == (("",), False)
+
+
+@pytest.mark.parametrize("value", [b"null", b"7", b"[]", b'{"a":1}', b"true"])
+def test_body_id_that_is_no_string_names_nothing(value: bytes) -> None:
+    """The engine refuses these in its own words; the exchange gets an id of the gateway's."""
+    assert project(b'{"request_id":%b}' % value).ids == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "usable"),
+    [
+        ("job-1", True),
+        ("a b", True),
+        ("~!@#$%^&*()", True),
+        ("x" * 1024, True),
+        ("x" * 1025, False),
+        (" a", False),
+        ("a ", False),
+        ("a\n", False),
+        ("a\nX-Evil: 1", False),
+        ("a\tb", False),
+        ("\x7f", False),
+        ("é", False),
+        ("日本", False),
+        ("\x00", False),
+    ],
+)
+def test_name_that_no_header_can_hold_is_not_usable(name: str, usable: bool) -> None:
+    """A name goes to the engine in a header, so only what survives there unchanged may be used."""
+    found = project({"request_id": name})
+    assert (found.ids, found.ids_usable) == ((name,), usable)
+
+
+def test_header_id_with_other_bytes_is_read_as_latin_1_and_not_used() -> None:
+    """The client sees the name as the engine would have read it."""
+    found = project({}, (b"x-request-id", b"caf\xe9"))
+    assert (found.ids, found.ids_usable) == (("café",), False)
+
+
+@pytest.mark.parametrize("model", [b"null", b'""', b"5", b"[]"])
+def test_model_that_names_nothing_is_none(model: bytes) -> None:
+    """Null and the empty string mean the base model."""
+    assert project(b'{"model":%b}' % model).model is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"token_ids":[1,2],"sampling_params":{"temperature":NaN}}',
+        b'{"token_ids":[1,2],"x":[NaN,-Infinity,Infinity,"NaN"]}',
+        b'{"token_ids":[1,2],"x":"\\ud800"}',
+        b'{"token_ids":[1,2],"x":"\\udc00\\ud83d\\ude00\\\\ud800"}',
+        b'{"token_ids":[1,2],"x":1e999}',
+        b'{"token_ids":[1,2],"x":123456789012345678901234567890}',
+        b'{"token_ids":[1,2],"x":"\xed\xa0\x80"}',
+        b'\xef\xbb\xbf{"token_ids":[1,2]}',
+        '{"token_ids":[1,2]}'.encode("utf-16"),
+        '{"token_ids":[1,2]}'.encode("utf-16-le"),
+        '{"token_ids":[1,2]}'.encode("utf-32"),
+        b' \t\r\n{"token_ids":[1,2]} \n',
+        b'{"token_ids":[1,2],"x":%b1%b}' % (b"[" * 400, b"]" * 400),
+    ],
+)
+def test_json_that_only_python_reads_is_read(body: bytes) -> None:
+    """The engine's parser takes more than the standard allows, so none of it is refused."""
+    json.loads(body)
+    request = FORMAT.parse(body, ())
+    assert request.prompt_tokens == 2
+    assert request.body is body
+
+
+def test_text_that_looks_like_a_number_keeps_its_place() -> None:
+    """Repairing numbers for the peek leaves names alone."""
+    found = project(b'{"request_id":"NaN-Infinity","x":NaN,"model":"\\"NaN"}')
+    assert (found.ids, found.model) == (("NaN-Infinity",), '"NaN')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"{]",
+        b'{"a":1,}',
+        b"{'a':1}",
+        b"{} x",
+        b'{"a":01}',
+        b'{"a":NaN',
+        b'{"a":nan}',
+        b'{"a":"\\q"}',
+        b'{"a":"\x01"}',
+        b'{"a":"\xff"}',
+        b'{"request_id":"\xff"}',
+        b"\xff\xfe",
+        b"\x00",
+        b"[1,2,3]",
+        b"null",
+        b"7",
+        b"NaN",
+        b'"{}"',
+        b"\x1f\x8b\x08",
+        b'{"a":%b}' % (b"[" * 100_000),
+        b'{"a":%b1%b}' % (b'{"a":' * 100_000, b"}" * 100_000),
+        b"[" * 100_000,
+    ],
+)
+def test_bytes_that_are_no_object_are_refused(body: bytes) -> None:
+    """Everything that is no JSON object gets a clear 400 and reaches no worker."""
+    with pytest.raises(InvalidRequest) as caught:
+        FORMAT.parse(body, ())
+    assert caught.value.message.startswith("The body ")
+
+
+@fuzzed
+@given(st.binary(max_size=200))
+def test_parse_of_any_bytes_returns_or_refuses(body: bytes) -> None:
+    """No bytes raise anything but InvalidRequest."""
+    try:
+        FORMAT.project(FORMAT.parse(body, ()))
+    except InvalidRequest:
+        pass
+
+
+@fuzzed
+@given(st.data())
+def test_parse_of_a_mutated_body_returns_or_refuses(data: st.DataObject) -> None:
+    """Real requests with bytes changed, cut out or put in raise nothing but InvalidRequest."""
+    body = bytearray(data.draw(st.sampled_from([body for body in BODIES if len(body) < 1000])))
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(body)))
+        end = min(len(body), start + data.draw(st.integers(0, 8)))
+        body[start:end] = data.draw(st.binary(max_size=6))
+    try:
+        FORMAT.project(FORMAT.parse(bytes(body), ()))
+    except InvalidRequest:
+        pass
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@fuzzed
+@given(
+    st.dictionaries(
+        st.sampled_from(["token_ids", "sampling_params", "request_id", "model", "stream", "other"]),
+        JSON_VALUES | st.fixed_dictionaries({"n": JSON_VALUES, "max_tokens": JSON_VALUES}),
+    )
+)
+def test_every_object_is_accepted_whatever_its_types(body: dict[str, Any]) -> None:
+    """A JSON object is never refused here: wrong types are the engine's to name."""
+    found = project(body)
+    assert found.samples >= 1
+    ids = body.get("token_ids")
+    if isinstance(ids, list) and all(type(item) is int for item in ids):
+        assert found.prompt_tokens == len(ids)
+
+
+@fuzzed
+@given(st.binary(max_size=40))
+def test_any_header_value_names_an_id_or_none(value: bytes) -> None:
+    """A usable name is one that the engine reads back unchanged from a header."""
+    found = project(b"{}", (b"x-request-id", value))
+    assert found.ids == (value.decode("latin-1"),)
+    if found.ids_usable:
+        assert value and value == value.strip() and value.isascii() and value.decode().isprintable()

@@ -1,0 +1,372 @@
+"""Relaying a worker's stream: bytes, facts, ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import Headers, Ids
+from gateway.formats.vllm.reader import StreamReader
+from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
+from tests.formats.vllm.support import (
+    DONE,
+    EVENTS,
+    JSON,
+    PRIVATE,
+    chunk,
+    fuzzed,
+    pieces,
+    reading,
+    relay,
+)
+
+LOST = UpstreamIncomplete("The worker went away")
+USAGE = (
+    b'data: {"request_id":"generate-tokens-a","usage":{"prompt_tokens":3,"total_tokens":5,'
+    b'"completion_tokens":2,'
+    b'"prompt_tokens_details":{"cached_tokens":1}},"output_mode":"tokens","choices":[]}\n\n'
+)
+
+
+def error_event(error: GatewayError) -> bytes:
+    envelope = {"message": error.message, "type": "InternalServerError", "param": None, "code": error.status}
+    return b"data: %b\n\n" % json.dumps({"error": envelope}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "kind", "streaming"),
+    [
+        (200, EVENTS, StreamReader, True),
+        (200, [(b"content-type", b"Text/Event-Stream")], StreamReader, True),
+        (200, [*EVENTS, (b"content-encoding", b"identity")], StreamReader, True),
+        (200, JSON, UnaryReader, False),
+        (200, [(b"content-type", b"application/json; charset=utf-8")], UnaryReader, False),
+        (200, [*JSON, (b"content-encoding", b"gzip")], OpaqueReader, False),
+        (200, [*EVENTS, (b"content-encoding", b"br")], OpaqueReader, True),
+        (200, [(b"content-type", b"text/html")], OpaqueReader, False),
+        (200, [], OpaqueReader, False),
+        (400, JSON, OpaqueReader, False),
+        (500, EVENTS, OpaqueReader, False),
+        (204, [], OpaqueReader, False),
+    ],
+)
+def test_reader_fits_the_head(status: int, headers: Headers, kind: type, streaming: bool) -> None:
+    """Status, type and encoding decide, not what was asked for."""
+    reader = reading(status=status, headers=headers)
+    assert type(reader) is kind
+    assert reader.streaming is streaming
+
+
+def test_each_event_is_passed_on_as_soon_as_it_is_whole() -> None:
+    """Nothing but an unfinished event and the end is kept back."""
+    reader = reading()
+    first, second = chunk([1]), chunk([2], "length")
+    assert reader.feed(first + second[:9]) == first
+    assert reader.feed(second[9:]) == second
+    assert (reader.feed(DONE), reader.finish()) == (b"", DONE)
+
+
+def test_facts_grow_with_the_stream() -> None:
+    """Tokens are added up, the finish comes with the last, usage where it was asked for."""
+    reader = reading()
+    seen = []
+    for part in (chunk([1, 2]), chunk([]), chunk([3], "stop"), USAGE, DONE):
+        reader.feed(part)
+        seen.append((reader.facts.tokens, reader.facts.terminal))
+    assert seen == [(2, False), (2, False), (3, True), (3, True), (3, True)]
+    assert reader.facts.finish_reasons == ["stop"]
+    assert (reader.facts.prompt_tokens, reader.facts.cached_tokens) == (3, 1)
+
+
+def test_usage_of_one_sample_is_not_the_total() -> None:
+    """Continuous usage counts the chunk's sample only."""
+    reader = reading(n=2)
+    usage = {"prompt_tokens": 3, "total_tokens": 90, "completion_tokens": 87}
+    reader.feed(chunk([1], usage=usage))
+    assert (reader.facts.tokens, reader.facts.prompt_tokens) == (1, 3)
+
+
+def test_total_usage_tells_tokens_that_no_event_named() -> None:
+    """Where ids are left out of the events, the engine's own count stands."""
+    reader = reading()
+    reader.feed(b'data: {"choices":[{"index":0,"finish_reason":"stop","text":"ab"}]}\n\n' + USAGE)
+    assert reader.facts.tokens == 2
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_several_samples_are_over_when_each_is(order: tuple[int, ...]) -> None:
+    """Every index has to finish, in any order and however often it says so."""
+    reader = reading(n=3)
+    for place, index in enumerate(order):
+        assert not reader.facts.terminal
+        reader.feed(chunk([1], index=index) + chunk([2], "length", index=index))
+        reader.feed(chunk([], "length", index=index))
+        assert len(reader.facts.finish_reasons) == place + 1
+    assert reader.facts.terminal
+    assert reader.facts.tokens == 6
+
+
+def test_done_without_a_finish_becomes_an_error() -> None:
+    """The client never gets an end that looks clean."""
+    reader = reading()
+    assert reader.feed(chunk([1]) + DONE) == chunk([1])
+    with pytest.raises(UpstreamIncomplete) as caught:
+        reader.finish()
+    assert reader.fail(caught.value) == error_event(caught.value) + DONE
+
+
+def test_done_before_the_last_sample_becomes_an_error() -> None:
+    """One of two samples finished is not an end."""
+    reader = reading(n=2)
+    reader.feed(chunk([1], "stop") + DONE)
+    with pytest.raises(UpstreamIncomplete):
+        reader.finish()
+
+
+@pytest.mark.parametrize("part", [b"", b": ping\n\n", b"data: {", chunk([2])[:-1]])
+def test_end_without_a_finish_becomes_an_error(part: bytes) -> None:
+    """A stream that just stops is a failure, wherever it stopped."""
+    reader = reading()
+    reader.feed(chunk([1]) + part)
+    with pytest.raises(UpstreamIncomplete):
+        reader.finish()
+
+
+def test_end_after_a_finish_needs_no_done() -> None:
+    """Nothing is invented for an engine that leaves it out."""
+    whole = chunk([1], "stop")
+    assert relay(reading(), [whole]) == whole
+
+
+@pytest.mark.parametrize("rest", [DONE[:-1], DONE[:-2], b"data: [DO", b"\n", USAGE[:-2], USAGE[:-20]])
+def test_last_bytes_without_a_blank_line_are_kept(rest: bytes) -> None:
+    """After the finish, what the worker wrote last is passed on as it wrote it."""
+    whole = chunk([1], "stop") + rest
+    assert relay(reading(), [whole]) == whole
+
+
+def test_finish_in_an_event_that_was_not_closed_counts() -> None:
+    """A worker that leaves out the last blank line has still said all."""
+    whole = chunk([1], "stop")[:-2]
+    reader = reading()
+    assert reader.feed(whole) == b""
+    assert reader.finish() == whole
+    assert reader.facts.tokens == 1
+
+
+def test_bytes_after_done_are_dropped() -> None:
+    """Nothing follows the end."""
+    whole = chunk([1], "stop") + DONE
+    reader = reading()
+    assert reader.feed(whole + chunk([9])) == chunk([1], "stop")
+    assert reader.feed(b"garbage\n\n") == b""
+    assert reader.finish() == DONE
+    assert reader.facts.tokens == 1
+
+
+def test_error_event_of_the_engine_is_terminal_and_noted() -> None:
+    """It is passed on as it is, with its code for the metrics."""
+    event = b'data: {"error": {"message": "paused", "type": "x", "param": null, "code": 503}}\n\n'
+    reader = reading()
+    assert relay(reader, [chunk([1]) + event + DONE]) == chunk([1]) + event + DONE
+    assert (reader.facts.terminal, reader.facts.error_status) == (True, 503)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ({"code": 400}, 400),
+        ({"code": "400"}, 500),
+        ({"code": 7}, 500),
+        ({}, 500),
+        ("scaling", 500),
+        ([], 500),
+        (False, 500),
+    ],
+)
+def test_error_without_a_usable_code_is_a_500(error: Any, status: int) -> None:
+    """Any value but null is an error."""
+    reader = reading()
+    reader.feed(b"data: %b\n\n" % json.dumps({"error": error}).encode())
+    assert (reader.facts.terminal, reader.facts.error_status) == (True, status)
+
+
+def test_error_that_is_null_is_none() -> None:
+    """A key without a value says nothing."""
+    reader = reading()
+    reader.feed(chunk([1], error=None))
+    assert (reader.facts.terminal, reader.facts.error_status) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"data: {\n\n",
+        b"data: \n\n",
+        b"data: nonsense\n\n",
+        b"data: [1]\n\n",
+        b"data: null\n\n",
+        b'data: {"a":"\xff"}\n\n',
+        b'data: {"a":1}{}\n\n',
+        b"data: [DONE\n\n",
+        b"data: %b\n\n" % (b"[" * 100_000),
+        b'data: {"a":%b}\n\n' % (b"[" * 100_000),
+    ],
+)
+def test_event_that_is_no_object_is_malformed(event: bytes) -> None:
+    """An engine never sends these, so the exchange is over."""
+    with pytest.raises(UpstreamMalformed):
+        reading().feed(event)
+
+
+def test_good_events_before_a_broken_one_reach_the_client() -> None:
+    """Those that came in the same read lead the in-band error, so the cut of reads changes nothing."""
+    good, bad = chunk([1]) + chunk([2]), b"data: {\n\n"
+    reader = reading()
+    with pytest.raises(UpstreamMalformed) as caught:
+        reader.feed(good + bad + chunk([3]))
+    assert reader.fail(caught.value) == good + error_event(caught.value) + DONE
+    assert reader.facts.tokens == 2
+    assert relay(reading(), [good + bad]) == relay(reading(), [good, bad])
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"choices": None},
+        {"choices": {}},
+        {"choices": [None, 7, "x"]},
+        {"choices": [{"index": "0", "finish_reason": 7, "token_ids": "ab"}]},
+        {"choices": [{"token_ids": [None, "x"]}]},
+        {"usage": 7, "choices": []},
+        {"usage": {"prompt_tokens": "3", "prompt_tokens_details": 7}},
+        {"usage": {"prompt_tokens_details": {"cached_tokens": "x"}}},
+        {"surprise": True},
+        {},
+    ],
+)
+def test_object_of_another_shape_is_passed_on(found: dict[str, Any]) -> None:
+    """Only looking at a field, the reader refuses none of its types."""
+    event = b"data: %b\n\n" % json.dumps(found).encode()
+    assert reading().feed(event) == event
+
+
+def test_odd_types_do_not_hide_what_is_regular() -> None:
+    """The second look finds the same facts as the first."""
+    event = chunk([1, 2], "stop", usage={"prompt_tokens": 3, "completion_tokens": "2"})
+    reader = reading()
+    reader.feed(event)
+    facts = reader.facts
+    assert (facts.tokens, facts.finish_reasons, facts.prompt_tokens, facts.terminal) == (2, ["stop"], 3, True)
+
+
+def test_number_that_only_python_writes_is_passed_on() -> None:
+    """A client that reads the engine's NaN reads it through the gateway as well."""
+    event = b'data: {"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop","x":NaN}]}\n\n'
+    reader = reading()
+    assert reader.feed(event) == event
+    assert (reader.facts.tokens, reader.facts.terminal) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        b": ping\n\n" + chunk([1], "stop") + b": pong\n\n" + DONE,
+        b"event: message\nid: 7\n" + chunk([1], "stop") + b"retry: 5\n\n" + DONE,
+        chunk([1], "stop").replace(b"data: ", b"data:") + b"data:[DONE]\n\n",
+        (chunk([1], "stop") + DONE).replace(b"\n", b"\r\n"),
+        (chunk([1], "stop") + DONE).replace(b"\n", b"\r"),
+        b'data: {"choices":\ndata: [{"token_ids":[1],"finish_reason":"stop"}]}\n\n' + DONE,
+    ],
+)
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_any_spelling_of_events_is_read(whole: bytes, seed: int | None) -> None:
+    """Comments, other fields and other line ends pass; the facts are the same."""
+    reader = reading()
+    assert relay(reader, pieces(whole, seed)) == whole
+    assert (reader.facts.tokens, reader.facts.terminal) == (1, True)
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4])
+def test_private_id_is_mapped_back_in_every_event(seed: int | None) -> None:
+    """The client sees its own id, whichever way the bytes were cut, and nothing else changes."""
+    engine = "generate-tokens-" + PRIVATE.dispatch[0]
+    whole = chunk([1], request_id=engine) + chunk([2], "stop", request_id=engine) + DONE
+    reader = reading(ids=PRIVATE)
+    assert not reader.identity
+    mapped = whole.replace(engine.encode(), b"generate-tokens-job-1")
+    assert relay(reader, pieces(whole, seed)) == mapped
+    assert reading().identity
+
+
+def test_private_id_is_mapped_in_events_held_for_an_error() -> None:
+    """The good events before a broken one are the client's too."""
+    engine = "generate-tokens-" + PRIVATE.dispatch[0]
+    out = relay(reading(ids=PRIVATE), [chunk([1], request_id=engine) + b"data: {\n\n"])
+    assert b'"request_id":"generate-tokens-job-1"' in out
+    assert engine.encode() not in out
+
+
+def test_public_id_of_any_text_arrives() -> None:
+    """A name that no header can hold comes back in JSON."""
+    ids = Ids(('é"\n',), PRIVATE.dispatch)
+    event = chunk([1], request_id="generate-tokens-" + PRIVATE.dispatch[0])
+    out = reading(ids=ids).feed(event)
+    assert json.loads(out[6:])["request_id"] == 'generate-tokens-é"\n'
+
+
+def test_failure_is_told_once() -> None:
+    """After the end, given by either way, there is nothing to add."""
+    reader = reading()
+    reader.feed(chunk([1]))
+    assert reader.fail(LOST) == error_event(LOST) + DONE
+    assert reader.fail(LOST) == b""
+    ended = reading()
+    ended.feed(chunk([1], "stop") + DONE)
+    assert ended.finish() == DONE
+    assert ended.fail(LOST) == b""
+
+
+def test_connection_lost_after_done_ends_well_for_the_client() -> None:
+    """All was said; only the last bytes of the framing are missing."""
+    reader = reading()
+    reader.feed(chunk([1], "stop") + DONE)
+    assert reader.fail(LOST) == DONE
+
+
+def test_connection_lost_after_a_finish_is_an_error() -> None:
+    """Without the engine's own end more might have come."""
+    reader = reading()
+    reader.feed(chunk([1], "stop"))
+    assert reader.fail(LOST) == error_event(LOST) + DONE
+
+
+EVENT = st.builds(
+    chunk,
+    st.lists(st.integers(0, 200_000), max_size=4),
+    st.sampled_from([None, None, "stop", "length"]),
+    index=st.integers(0, 1),
+)
+
+
+@fuzzed
+@given(st.lists(EVENT, max_size=8), st.booleans(), st.integers(0, 10_000))
+def test_cuts_change_neither_bytes_nor_facts(events: list[bytes], done: bool, seed: int) -> None:
+    """Law: a stream read in any pieces gives what it gives in one."""
+    whole = b"".join(events) + (DONE if done else b"")
+    one, cut = reading(n=2), reading(n=2)
+    assert relay(one, [whole]) == relay(cut, pieces(whole, seed))
+    assert one.facts == cut.facts
+
+
+@fuzzed
+@given(st.lists(EVENT | st.binary(max_size=30), max_size=6), st.integers(0, 10_000))
+def test_any_bytes_end_in_a_reply_that_ends(parts: list[bytes], seed: int) -> None:
+    """Nonsense never raises anything but the gateway's own errors, and cutting it changes nothing."""
+    whole = b"".join(parts)
+    assert relay(reading(), [whole]) == relay(reading(), pieces(whole, seed))

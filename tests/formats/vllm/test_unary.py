@@ -1,0 +1,223 @@
+"""Relaying replies that are no stream: whole up to the limit, then as they come."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import Reader
+from gateway.formats.vllm.unary import HOLD_LIMIT
+from tests.formats.vllm.support import JSON, PRIVATE, fuzzed, pieces, reading
+
+ENGINE = "generate-tokens-" + PRIVATE.dispatch[0]
+
+
+def reply(*, pad: int = 0, usage_last: bool = False, **more: Any) -> bytes:
+    """A reply of two samples as the engine spells it, with ``pad`` bytes more before the choices."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
+    choices = [
+        {"index": 0, "finish_reason": "stop", "stop_reason": None, "token_ids": [1, 2]},
+        {"index": 1, "finish_reason": "length", "stop_reason": None, "token_ids": [3, 4, 5]},
+    ]
+    head = {"request_id": ENGINE} if usage_last else {"request_id": ENGINE, "usage": usage}
+    found = {**head, "pad": "x" * pad, "choices": choices, **more}
+    if usage_last:
+        found["usage"] = usage
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def facts_of(reader: Reader) -> tuple[Any, ...]:
+    facts = reader.facts
+    return (
+        facts.tokens,
+        facts.finish_reasons,
+        facts.prompt_tokens,
+        facts.cached_tokens,
+        facts.terminal,
+        facts.error_status,
+    )
+
+
+FACTS = (5, ["stop", "length"], 3, 2, True, None)
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_short_reply_is_held_until_it_is_whole(seed: int | None) -> None:
+    """Nothing leaves before the last byte, so a broken reply can still be a clear error."""
+    body = reply()
+    reader = reading(stream=False)
+    assert {reader.feed(part) for part in pieces(body, seed)} == {b""}
+    assert reader.finish() == body
+    assert facts_of(reader) == FACTS
+    assert (reader.streaming, reader.identity) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b" ", b"{", reply()[:-1], reply() + b"x", b"[1]", b"null", b'{"a":"\xff"}', b"[" * 50_000],
+)
+def test_reply_that_is_no_object_is_malformed(body: bytes) -> None:
+    """An engine never sends these with a 200."""
+    reader = reading(stream=False)
+    reader.feed(body)
+    with pytest.raises(UpstreamMalformed):
+        reader.finish()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"choices": None},
+        {"choices": [7, {"finish_reason": 1, "token_ids": "x"}]},
+        {"usage": "none"},
+        {"usage": {"prompt_tokens": 1.5}},
+    ],
+)
+def test_object_of_another_shape_is_passed_on(found: dict[str, Any]) -> None:
+    """The reader looks, it does not judge."""
+    body = json.dumps(found).encode()
+    reader = reading(stream=False)
+    assert reader.feed(body) + reader.finish() == body
+    assert reader.facts.terminal
+
+
+def test_odd_types_do_not_hide_what_is_regular() -> None:
+    """The second look finds the same facts as the first."""
+    reader = reading(stream=False)
+    reader.feed(reply(error=None).replace(b'"index":1', b'"index":"1"').replace(b'"x":', b""))
+    reader.finish()
+    assert facts_of(reader) == FACTS
+    odd = reading(stream=False)
+    odd.feed(reply().replace(b'"completion_tokens":5', b'"completion_tokens":"5"'))
+    odd.finish()
+    assert facts_of(odd) == FACTS
+
+
+def test_error_inside_a_success_is_noted() -> None:
+    """As in a stream."""
+    reader = reading(stream=False)
+    reader.feed(b'{"error":{"code":503}}')
+    reader.finish()
+    assert reader.facts.error_status == 503
+
+
+def test_private_id_is_mapped_back() -> None:
+    """The client sees its own id, and nothing else changes."""
+    body = reply()
+    reader = reading(stream=False, ids=PRIVATE)
+    assert not reader.identity
+    assert reader.feed(body) + reader.finish() == body.replace(ENGINE.encode(), b"generate-tokens-job-1")
+
+
+def test_reply_of_exactly_the_limit_is_held() -> None:
+    """One byte more is not."""
+    body = reply(pad=HOLD_LIMIT - len(reply()))
+    assert len(body) == HOLD_LIMIT
+    reader = reading(stream=False)
+    assert reader.feed(body) == b""
+    assert reader.finish() == body
+    longer = reading(stream=False)
+    assert longer.feed(body + b" ") == body + b" "
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("usage_last", [False, True])
+@pytest.mark.parametrize("size", [1000, 65_536, 10_000_000])
+def test_long_reply_is_passed_on_with_its_facts(private: bool, usage_last: bool, size: int) -> None:
+    """Over the limit bytes go on as they come, and the facts are the same wherever they stand."""
+    body = reply(pad=HOLD_LIMIT, usage_last=usage_last) + b"\n"
+    reader = reading(stream=False, ids=PRIVATE if private else None)
+    out = [reader.feed(body[place : place + size]) for place in range(0, len(body), size)]
+    assert len(out[-1]) > 0
+    expected = body.replace(ENGINE.encode(), b"generate-tokens-job-1") if private else body
+    assert b"".join(out) + reader.finish() == expected
+    assert facts_of(reader) == FACTS
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 50])
+def test_facts_of_a_long_reply_survive_small_pieces(step: int) -> None:
+    """A member cut in two, even inside its number, is read once and whole."""
+    body = reply(pad=HOLD_LIMIT, usage_last=True)
+    reader = reading(stream=False)
+    split = HOLD_LIMIT + 10
+    reader.feed(body[:split])
+    for place in range(split, len(body), step):
+        reader.feed(body[place : place + step])
+    reader.finish()
+    assert facts_of(reader) == FACTS
+
+
+def test_text_of_a_long_reply_is_not_taken_for_facts() -> None:
+    """Generated text that spells a member has its quotes escaped."""
+    text = json.dumps({"finish_reason": "fake", "usage": {"prompt_tokens": 99}}, separators=(",", ":"))
+    reader = reading(stream=False)
+    body = reply(pad=HOLD_LIMIT, text=text)
+    reader.feed(body)
+    reader.finish()
+    assert facts_of(reader) == FACTS
+
+
+def test_long_reply_that_was_cut_is_incomplete() -> None:
+    """What its framing called whole ends without its last brace."""
+    reader = reading(stream=False)
+    reader.feed(reply(pad=HOLD_LIMIT)[:-1])
+    with pytest.raises(UpstreamIncomplete):
+        reader.finish()
+    assert not reader.facts.terminal
+
+
+def test_long_reply_that_is_no_object_is_refused_before_it_leaves() -> None:
+    """The limit is reached with nothing sent, so a proper status is still possible."""
+    reader = reading(stream=False)
+    with pytest.raises(UpstreamMalformed):
+        reader.feed(b"<html>" + b"x" * HOLD_LIMIT)
+
+
+def test_failure_has_no_in_band_form() -> None:
+    """A unary reply that cannot be finished has to be cut."""
+    assert reading(stream=False).fail(UpstreamIncomplete("m")) == b""
+    assert reading(status=500).fail(UpstreamIncomplete("m")) == b""
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+@pytest.mark.parametrize("body", [b"", b"Internal Server Error", b'{"error":{"code":400}}', b"\xff\x00"])
+def test_error_reply_is_passed_on_whole(status: int, body: bytes, seed: int | None) -> None:
+    """Status and body are the engine's; nothing is read into them."""
+    reader = reading(status=status, headers=JSON, ids=PRIVATE)
+    assert b"".join(reader.feed(part) for part in pieces(body, seed)) == b""
+    assert reader.finish() == body
+    assert reader.identity
+    assert facts_of(reader) == (0, [], None, None, False, None)
+
+
+def test_long_error_reply_is_passed_on_as_it_comes() -> None:
+    """Over the limit nothing more is held."""
+    reader = reading(status=500)
+    assert reader.feed(b"x" * HOLD_LIMIT) == b""
+    assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
+    assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
+
+
+def test_encoded_events_are_not_held() -> None:
+    """They cannot be read, but neither may they be delayed."""
+    reader = reading(headers=[(b"content-type", b"text/event-stream"), (b"content-encoding", b"gzip")])
+    assert (reader.feed(b"\x1f\x8b"), reader.feed(b"\x08"), reader.finish()) == (b"\x1f\x8b", b"\x08", b"")
+
+
+@fuzzed
+@given(st.binary(max_size=80))
+def test_any_bytes_are_returned_or_malformed(body: bytes) -> None:
+    """Nonsense raises nothing but UpstreamMalformed."""
+    reader = reading(stream=False)
+    reader.feed(body)
+    try:
+        assert reader.finish() == body
+    except UpstreamMalformed:
+        pass

@@ -1,0 +1,129 @@
+"""What goes to a worker: the generate request, its abort; and a client's own abort call."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import AbortTarget, Ids
+from gateway.formats.vllm import FORMAT
+from tests.formats.vllm.support import PRIVATE, View, fuzzed, recorded, request
+
+ODD = b'{ "token_ids" :[1,  2],"x":123456789012345678901234567890,"y":1e-7,"y":2, "request_id": "mine"}\n'
+
+
+def test_body_is_never_touched() -> None:
+    """Unknown keys, big numbers, odd spaces and duplicate keys leave as they came, whatever the id."""
+    asked = request(ODD)
+    for ids in (PRIVATE, Ids(("mine",), ("mine",))):
+        assert FORMAT.upstream(asked, View(), ids).body is ODD
+
+
+def test_request_goes_to_the_generate_route_under_the_prefix() -> None:
+    """A worker behind a path prefix is asked there."""
+    sent = FORMAT.upstream(request(), View(prefix=b"/a/b"), PRIVATE)
+    assert (sent.method, sent.target) == (b"POST", b"/a/b/inference/v1/generate")
+
+
+def test_dispatch_id_replaces_every_line_of_the_client() -> None:
+    """The engine sees one id, the gateway's choice."""
+    lines = [(b"x-request-id", b"a"), (b"x-other", b"1"), (b"x-request-id", b"b")]
+    sent = FORMAT.upstream(request(headers=lines), View(), PRIVATE)
+    assert sent.headers == [(b"x-other", b"1"), (b"x-request-id", PRIVATE.dispatch[0].encode())]
+
+
+def test_id_from_the_body_goes_out_in_the_header() -> None:
+    """A safe id of the client's is set in the header too, where it is what the body says already."""
+    sent = FORMAT.upstream(request(ODD), View(), Ids(("mine",), ("mine",)))
+    assert sent.headers == [(b"x-request-id", b"mine")]
+
+
+def test_end_to_end_headers_pass_and_others_do_not() -> None:
+    """Rank, session, tracing and unknown lines reach the engine; what is about the connection does not."""
+    kept = [
+        (b"content-type", b"application/json"),
+        (b"x-data-parallel-rank", b"1"),
+        (b"x-session-id", b"s"),
+        (b"authorization", b"Bearer mine"),
+        (b"traceparent", b"00-1"),
+    ]
+    dropped = [(b"host", b"h"), (b"content-length", b"2"), (b"connection", b"close"), (b"te", b"x")]
+    sent = FORMAT.upstream(request(headers=[*dropped, *kept]), View(), PRIVATE)
+    assert list(sent.headers)[:-1] == kept
+
+
+def test_worker_key_replaces_the_clients_in_both_calls() -> None:
+    """A worker with a key of its own gets that one, for the request and its abort."""
+    asked = request(headers=[(b"authorization", b"Bearer mine")])
+    view = View(authorization=b"Bearer its")
+    sent = FORMAT.upstream(asked, view, PRIVATE)
+    (abort,) = FORMAT.abort(view, asked, PRIVATE)
+    for call in (sent, abort):
+        assert [value for name, value in call.headers if name == b"authorization"] == [b"Bearer its"]
+
+
+def test_abort_names_the_engines_own_spelling() -> None:
+    """The bare id would be answered 200 and do nothing."""
+    asked = request(headers=[(b"authorization", b"Bearer mine")])
+    (abort,) = FORMAT.abort(View(prefix=b"/p"), asked, PRIVATE)
+    assert (abort.method, abort.target) == (b"POST", b"/p/inference/v1/abort_requests")
+    assert json.loads(abort.body) == {"request_ids": ["generate-tokens-" + PRIVATE.dispatch[0]]}
+    assert abort.headers == [(b"content-type", b"application/json"), (b"authorization", b"Bearer mine")]
+
+
+def test_abort_without_a_key_sends_none() -> None:
+    """Nothing is invented."""
+    (abort,) = FORMAT.abort(View(), request(), PRIVATE)
+    assert abort.headers == [(b"content-type", b"application/json")]
+
+
+@pytest.mark.parametrize(
+    ("body", "ids"),
+    [
+        (b'{"request_ids":["generate-tokens-a","b"]}', ("a", "b")),
+        (b'{"request_ids":"generate-tokens-a"}', ("a",)),
+        (b'{"request_ids":[]}', ()),
+        (b'{"request_ids":[""],"x":1}', ("",)),
+    ],
+)
+def test_client_abort_names_public_ids(body: bytes, ids: tuple[str, ...]) -> None:
+    """A list or one string, with the engine's prefix or without."""
+    assert FORMAT.aborted_ids(body) == AbortTarget(ids=ids)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"request_ids":null}', b"[]", b"null", b"7"])
+def test_client_abort_without_ids_is_refused_in_the_engines_words(body: bytes) -> None:
+    """The recorded engine's own message."""
+    with pytest.raises(InvalidRequest) as caught:
+        FORMAT.aborted_ids(body)
+    engines = json.loads(recorded("control")["abort-endpoint-missing-field"]["body"])
+    assert caught.value.message == engines["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"request_ids":["\xff"]}'])
+def test_client_abort_that_is_no_json_is_refused(body: bytes) -> None:
+    """As the engine begins its message for these."""
+    with pytest.raises(InvalidRequest, match="JSON decode error"):
+        FORMAT.aborted_ids(body)
+
+
+@pytest.mark.parametrize("body", [b'{"request_ids":7}', b'{"request_ids":{}}', b'{"request_ids":[1]}'])
+def test_client_abort_of_odd_types_is_refused(body: bytes) -> None:
+    """What is no string is named."""
+    with pytest.raises(InvalidRequest) as caught:
+        FORMAT.aborted_ids(body)
+    assert caught.value.param == "request_ids"
+
+
+@fuzzed
+@given(st.binary(max_size=60))
+def test_client_abort_of_any_bytes_returns_or_refuses(body: bytes) -> None:
+    """No bytes raise anything but InvalidRequest."""
+    try:
+        FORMAT.aborted_ids(body)
+    except InvalidRequest:
+        pass
