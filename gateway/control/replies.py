@@ -31,4 +31,4 @@ def failure(status: int, message: str, headers: Mapping[str, str] | None = None)
 def get(router: APIRouter, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
     """Serve ``endpoint`` at ``path`` for GET, and for HEAD, which load balancers like to send."""
     router.add_api_route(path, endpoint, methods=["GET"], **described)
-    router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
+    router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, response_model=None)

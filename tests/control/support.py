@@ -1,0 +1,102 @@
+"""A control plane over made-up views, and a client for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httpx
+
+from gateway.catalog import Endpoint
+from gateway.control.app import control_app
+from gateway.control.views import Views
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
+from gateway.settings import Settings
+
+
+class FakeFormat:
+    """As much of a format as the control plane uses. Its name has an abort path in the catalog."""
+
+    def __init__(self, name: str = "sglang", capability: str = "cap") -> None:
+        self.name = name
+        self.capability = capability
+
+    def aborted_ids(self, body: bytes) -> AbortTarget:
+        if not body:
+            raise InvalidRequest("nothing is named")
+        return AbortTarget(everything=body == b"all", ids=tuple(body.decode().split(",")))
+
+    def render(self, error: GatewayError) -> ErrorReply:
+        return ErrorReply(
+            error.status, [(b"content-type", b"application/json")], b'{"said":"%s"}' % error.message.encode()
+        )
+
+    def openapi(self) -> Mapping[str, Any]:
+        schema = {
+            "$defs": {"Knob": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Knob"}}}},
+            "type": "object",
+            "properties": {"knob": {"$ref": "#/$defs/Knob"}},
+        }
+        body = {"content": {"application/json": {"schema": schema, "example": {"knob": "<b>"}}}}
+        return {
+            "summary": "Generate",
+            "description": "Generates <things>",
+            "requestBody": body,
+            "responses": {"200": {"description": "ok", **body}},
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    worker: str
+    aborted: int
+    error: str | None = None
+
+
+@dataclass
+class World:
+    """What the views show; tests change it."""
+
+    workers: list[Worker] = field(default_factory=list)
+    draining: bool = False
+    aborted: list[tuple[AbortTarget, str]] = field(default_factory=list)
+    results: Sequence[Result] = ()
+
+    def usable(self, capability: str) -> Sequence[Worker]:
+        return [w for w in self.workers if w.state is WorkerState.READY and w.offers(capability)]
+
+    def models(self) -> Mapping[str, WorkerInfo]:
+        return {
+            model: info
+            for worker in self.workers
+            if worker.state is WorkerState.READY
+            for info in worker.infos.values()
+            for model in info.models
+        }
+
+    async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[Result]:
+        self.aborted.append((target, format.name))
+        return self.results
+
+    def add(self, url: str, state: WorkerState = WorkerState.READY, **facts: Any) -> Worker:
+        """A worker of the fake format; ``facts`` go into its info."""
+        worker = Worker(Address.parse(url))
+        worker.state = state
+        worker.reason = "" if state is WorkerState.READY else "some reason"
+        described = {"engine": "eng", "capability": "cap", "usable": True, "models": ("m",), **facts}
+        worker.infos = {"sglang": WorkerInfo(**described)}
+        self.workers.append(worker)
+        return worker
+
+
+def endpoint(path: str = "/generate", **format: str) -> Endpoint:
+    return Endpoint(path, ("POST", "PUT"), cast(AnyFormat, FakeFormat(**format)))
+
+
+def client(world: World, *endpoints: Endpoint, **settings: Any) -> httpx.AsyncClient:
+    views = Views(world, world, world, lambda: (b"a_metric 1\n", "text/plain; version=0.0.4; charset=utf-8"))
+    app = control_app(Settings(**settings), endpoints or (endpoint(),), views)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")

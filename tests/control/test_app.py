@@ -1,0 +1,165 @@
+"""The control plane as a whole: no route, wrong method, documents, paths taken."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway import catalog
+from gateway.control.app import control_app, reserved_paths
+from gateway.control.views import Views
+from gateway.formats.registry import load_formats
+from gateway.settings import Settings, SettingsError
+from tests.control.support import World, client, endpoint
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+async def test_unknown_path_is_a_flat_404_that_names_the_method(method: str) -> None:
+    async with client(World()) as http:
+        reply = await http.request(method, "/foo")
+    assert reply.status_code == 404
+    assert reply.json() == {"message": f"Route not found: {method} /foo", "type": "Not Found", "code": 404}
+
+
+async def test_path_with_a_slash_too_many_is_not_redirected() -> None:
+    async with client(World()) as http:
+        assert (await http.get("/health/")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"), [("POST", "/health", "GET"), ("GET", "/abort_request", "POST")]
+)
+async def test_wrong_method_is_a_405_with_allow(method: str, path: str, allowed: str) -> None:
+    async with client(World()) as http:
+        reply = await http.request(method, path)
+    assert reply.status_code == 405
+    assert reply.headers["allow"] == allowed
+    assert reply.json() == {
+        "message": f"Method not allowed: {method} {path}",
+        "type": "Method Not Allowed",
+        "code": 405,
+    }
+
+
+async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
+    app = control_app(Settings(), [endpoint()], Views(World(), World(), World(), lambda: (b"", "")))
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/abort_request", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 499
+
+
+def test_reserved_paths_hold_every_route_there_is() -> None:
+    world = World()
+    views = Views(world, world, world, lambda: (b"", ""))
+    app = control_app(Settings(), [endpoint(), endpoint("/o", name="vllm")], views)
+    documents = {"/docs", "/openapi.json"}
+    assert set(app.openapi()["paths"]) - {"/generate", "/o"} | documents == {
+        path.replace(":path}", "}") for path in reserved_paths(Settings())
+    }
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {"health_path": "/live"},
+        {"metrics_path": "/docs"},
+        {"models_path": "/ready"},
+        {"live_path": "/abort_request"},
+    ],
+)
+def test_path_of_two_routes_is_refused_by_the_name_of_its_setting(moved: dict[str, Any]) -> None:
+    (name,) = moved
+    variable = "DYN_HTTP_SVC_" + name.upper()
+    with pytest.raises(SettingsError, match=variable):
+        reserved_paths(Settings(**moved))
+
+
+async def test_generate_endpoints_are_in_the_openapi_document() -> None:
+    async with client(World()) as http:
+        document = (await http.get("/openapi.json")).json()
+    operations = document["paths"]["/generate"]
+    assert sorted(operations) == ["post", "put"]
+    assert operations["post"]["operationId"] != operations["put"]["operationId"]
+    schema = operations["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["properties"]["knob"] == {"$ref": "#/components/schemas/sglang.Knob"}
+    assert "$defs" not in schema
+
+
+async def test_every_reference_of_the_document_leads_somewhere() -> None:
+    formats = load_formats()
+    endpoints = catalog.default_catalog(formats, reserved=reserved_paths(Settings()))
+    async with client(World(), *endpoints) as http:
+        reply = await http.get("/openapi.json")
+    document = reply.json()
+    references = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', reply.text))
+    assert references <= set(document["components"]["schemas"])
+    assert '"$ref":"#/$defs' not in reply.text
+    ids = [op["operationId"] for methods in document["paths"].values() for op in methods.values()]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_both_generate_endpoints_show_schemas_and_an_example() -> None:
+    endpoints = catalog.default_catalog(load_formats(), reserved=reserved_paths(Settings()))
+    async with client(World(), *endpoints) as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+    for path in ("/generate", "/inference/v1/generate"):
+        operation = paths[path]["post"]
+        request = operation["requestBody"]["content"]["application/json"]
+        assert request["schema"]
+        assert request.get("examples") or request.get("example")
+        assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+
+
+async def test_docs_page_needs_nothing_from_elsewhere() -> None:
+    async with client(World()) as http:
+        reply = await http.get("/docs")
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].startswith("text/html")
+    assert "//" not in re.sub(r"<!doctype html>", "", reply.text.replace("http://gateway", ""))
+    assert "<script" not in reply.text
+
+
+async def test_docs_page_shows_the_endpoint_and_escapes_what_it_quotes() -> None:
+    async with client(World()) as http:
+        page = (await http.get("/docs")).text
+    assert "/generate" in page
+    assert "Generates &lt;things&gt;" in page
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+
+
+async def test_answers_are_instant_for_a_large_fleet() -> None:
+    world = World()
+    for number in range(512):
+        world.add(f"http://10.0.{number // 256}.{number % 256}:3000")
+    async with client(world) as http:
+        await http.get("/health")
+        loop = asyncio.get_running_loop()
+        for path in ("/health", "/workers", "/ready", "/live"):
+            began = loop.time()
+            reply = await http.get(path)
+            assert reply.status_code == 200
+            assert loop.time() - began < 0.1, path
+
+
+def test_two_apps_in_a_process_share_nothing() -> None:
+    first, second = World(), World()
+    first.add("http://a:1")
+    clients: list[httpx.AsyncClient] = [client(first), client(second)]
+
+    async def totals() -> list[int]:
+        return [(await http.get("/workers")).json()["total"] for http in clients]
+
+    assert asyncio.run(totals()) == [1, 0]

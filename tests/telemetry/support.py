@@ -1,0 +1,73 @@
+"""Ended exchanges of every kind, and reading a scrape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.errors import Cancelled, GatewayError
+from gateway.exchange import Event, Exchange
+from gateway.settings import Settings
+from gateway.telemetry.metrics import Metrics
+
+BUCKETS = Settings().buckets
+
+
+def fresh(*, stream: bool = False, **facts: Any) -> Exchange:
+    """An exchange accepted at 100 s, with ``facts`` as its attributes."""
+    exchange = Exchange("fmt", "/generate", 100.0, BUCKETS.itl)
+    exchange.stream = stream
+    for name, value in facts.items():
+        setattr(exchange, name, value)
+    return exchange
+
+
+def dispatched(*, stream: bool = False, **facts: Any) -> Exchange:
+    exchange = fresh(stream=stream, **{"model": "m", "worker": "http://w:1", "attempts": 1, **facts})
+    exchange.on(Event.DISPATCH)
+    exchange.dispatched_at = 100.25
+    return exchange
+
+
+def completed(*, stream: bool = False, tokens: int = 3, **facts: Any) -> Exchange:
+    """Tokens one by one: the first after 0.5 s, then one each 0.1 s; the end 2 s after acceptance."""
+    exchange = dispatched(stream=stream, **{"prompt_tokens": 7, "status": 200, **facts})
+    exchange.on(Event.DATA)
+    exchange.committed = True
+    for token in range(tokens):
+        exchange.saw_tokens(token + 1, 100.5 + token * 0.1)
+    exchange.end(Event.FINISH, 102.0)
+    return exchange
+
+
+def failed(error: GatewayError, exchange: Exchange | None = None) -> Exchange:
+    exchange = exchange or fresh()
+    exchange.end(Event.CANCEL if isinstance(error, Cancelled) else Event.FAIL, 101.0, error)
+    return exchange
+
+
+def count(metrics: Metrics, *exchanges: Exchange) -> None:
+    for exchange in exchanges:
+        metrics.started(exchange)
+        metrics.ended(exchange)
+
+
+Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(metrics: Metrics) -> Scrape:
+    """(sample name without the prefix, labels) -> value, as a standard client reads it."""
+    body, content_type = metrics.render()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    found: Scrape = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            key = (sample.name.removeprefix("dynamo_frontend_"), frozenset(sample.labels.items()))
+            assert key not in found, f"{key} is given twice"
+            found[key] = sample.value
+    return found
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return scrape(metrics).get((name, frozenset(labels.items())))

@@ -1,0 +1,153 @@
+"""One line per request, whatever the request was called."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.errors import Cancelled, NoWorker, UpstreamIncomplete
+from gateway.exchange import Exchange
+from gateway.telemetry.access_log import AccessLog, line_of
+from tests.telemetry.support import completed, dispatched, failed
+
+NASTY = [
+    'quote"',
+    "two\nlines",
+    "carriage\rreturn",
+    "\x1b[2Jclear",
+    "line\u2028separator",
+    "next\x85line",
+    "nul\x00",
+    "Größe",
+    "\ud800",
+    "back\\slash",
+    "del\x7f",
+]
+
+
+def logged(*exchanges: Exchange, shape: Any = "json") -> list[str]:
+    reading, writing = os.pipe()
+    log = AccessLog(shape=shape, fd=writing)
+    for exchange in exchanges:
+        log.record(exchange)
+    log.close()
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        return stream.read().decode("ascii").splitlines()
+
+
+def test_completed_stream_is_told_in_full() -> None:
+    exchange = completed(
+        stream=True,
+        public_id="job-1",
+        cached_tokens=5,
+        finish_reasons=("stop",),
+        request_bytes=11,
+        reply_bytes=22,
+    )
+    (line,) = logged(exchange)
+    facts = json.loads(line)
+    moment = datetime.fromisoformat(facts.pop("time"))
+    assert abs((datetime.now(UTC) - moment).total_seconds()) < 60
+    assert facts == {
+        "request_id": "job-1",
+        "format": "fmt",
+        "endpoint": "/generate",
+        "request_type": "stream",
+        "model": "m",
+        "worker": "http://w:1",
+        "status": 200,
+        "outcome": "completed",
+        "error_type": "",
+        "error": None,
+        "finish_reasons": {"stop": 1},
+        "attempts": 1,
+        "isl": 7,
+        "osl": 3,
+        "cached": 5,
+        "ttft_ms": 500.0,
+        "itl_ms": 100.0,
+        "elapsed_ms": 2000.0,
+        "request_bytes": 11,
+        "reply_bytes": 22,
+    }
+
+
+def test_unary_reply_has_no_token_times() -> None:
+    facts = json.loads(logged(completed())[0])
+    assert (facts["request_type"], facts["ttft_ms"], facts["itl_ms"]) == ("unary", None, None)
+
+
+def test_failure_names_its_code_and_never_its_cause() -> None:
+    error = UpstreamIncomplete("the reply was cut", cause=ValueError("a secret prompt"))
+    (line,) = logged(failed(error, dispatched()))
+    facts = json.loads(line)
+    assert (facts["outcome"], facts["error"], facts["error_type"]) == (
+        "failed",
+        "upstream_incomplete",
+        "internal",
+    )
+    assert facts["status"] == 502
+    assert "secret" not in line
+
+
+def test_client_that_left_is_499_and_cancelled() -> None:
+    facts = json.loads(logged(failed(Cancelled("left"), dispatched()))[0])
+    assert (facts["outcome"], facts["status"], facts["error_type"]) == ("cancelled", 499, "cancelled")
+
+
+def test_request_that_reached_no_worker_has_none() -> None:
+    facts = json.loads(logged(failed(NoWorker("none")))[0])
+    assert (facts["worker"], facts["model"], facts["attempts"]) == (None, None, 0)
+
+
+@pytest.mark.parametrize("public_id", NASTY)
+def test_no_id_can_break_a_json_line(public_id: str) -> None:
+    (line,) = logged(completed(public_id=public_id))
+    assert json.loads(line)["request_id"] == public_id
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("public_id", NASTY)
+def test_no_id_can_break_a_text_line(public_id: str) -> None:
+    (line,) = logged(completed(public_id=public_id), shape="text")
+    assert line.isprintable()
+
+
+def test_long_id_is_cut() -> None:
+    (line,) = logged(completed(public_id="x" * 1_000_000))
+    assert len(line) < 1000
+
+
+def test_many_finish_reasons_are_counted_and_cut() -> None:
+    reasons = ("stop",) * 1000 + ("length",) * 24 + tuple("z" * 500 + str(i) for i in range(40))
+    facts = json.loads(logged(completed(finish_reasons=reasons))[0])
+    assert facts["finish_reasons"]["stop"] == 1000
+    assert facts["finish_reasons"]["length"] == 24
+    assert len(json.dumps(facts)) < 8000
+
+
+def test_text_line_has_names_and_leaves_out_what_says_nothing() -> None:
+    (line,) = logged(completed(public_id="job 1", finish_reasons=("stop", "stop")), shape="text")
+    assert ' request_id="job 1" ' in line
+    assert "finish_reasons=stop:2" in line
+    assert "error" not in line
+    assert "ttft_ms" not in line
+
+
+def test_disabled_log_writes_nothing_and_starts_no_thread() -> None:
+    log = AccessLog(enabled=False)
+    log.record(completed())
+    log.close()
+    assert log.dropped == 0
+
+
+def test_line_keeps_no_hold_on_the_exchange_or_its_error() -> None:
+    exchange = failed(UpstreamIncomplete("cut", cause=ValueError("large")), dispatched())
+    line = line_of(exchange, datetime.now(UTC))
+    held = [getattr(line, name) for name in line.__struct_fields__]
+    assert all(type(value) in (str, int, float, datetime, dict, type(None)) for value in held)

@@ -1,0 +1,109 @@
+"""Lines reach their descriptor in order, and a blocked one never blocks the writer's caller."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.telemetry.lines import LineWriter
+
+Pipe = tuple[int, int]
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            pass
+
+
+def read_all(pipe: Pipe) -> bytes:
+    os.close(pipe[1])
+    parts = []
+    while part := os.read(pipe[0], 65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def fill(fd: int) -> None:
+    """Write until the pipe takes no more, and leave it blocking."""
+    os.set_blocking(fd, False)
+    try:
+        while True:
+            os.write(fd, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(fd, True)
+
+
+def test_lines_come_out_in_order(pipe: Pipe) -> None:
+    writer = LineWriter(pipe[1], str.encode)
+    for number in range(3000):
+        writer.put(f"line {number}")
+    writer.close()
+    assert read_all(pipe).decode().splitlines() == [f"line {number}" for number in range(3000)]
+    assert writer.dropped == 0
+
+
+def test_urgent_line_does_not_wait_for_a_batch(pipe: Pipe) -> None:
+    writer = LineWriter(pipe[1], str.encode)
+    writer.put("now", soon=True)
+    assert os.read(pipe[0], 100) == b"now\n"
+    writer.close()
+
+
+def test_nothing_is_started_before_the_first_line(pipe: Pipe) -> None:
+    writer = LineWriter(pipe[1], str.encode)
+    assert writer._thread is None
+    writer.close()
+
+
+def test_blocked_pipe_drops_and_counts_what_does_not_fit(pipe: Pipe) -> None:
+    fill(pipe[1])
+    writer = LineWriter(pipe[1], str.encode, capacity=10)
+    for number in range(5000):
+        writer.put(str(number))
+    assert writer.dropped >= 5000 - 10 - 1024
+    writer.close(seconds=0.01)
+    os.read(pipe[0], 1 << 20)
+
+
+def test_close_gives_up_on_a_blocked_pipe(pipe: Pipe) -> None:
+    fill(pipe[1])
+    writer = LineWriter(pipe[1], str.encode)
+    writer.put("never read", soon=True)
+    writer.close(seconds=0.01)
+    assert writer._thread is not None
+    assert writer._thread.is_alive()
+    while b"never read\n" not in os.read(pipe[0], 1 << 20):
+        pass
+    writer._thread.join(5)
+    assert not writer._thread.is_alive()
+
+
+def test_reader_that_went_away_costs_lines_only(pipe: Pipe) -> None:
+    os.close(pipe[0])
+    writer = LineWriter(pipe[1], str.encode)
+    writer.put("one", soon=True)
+    writer.close()
+    writer.put("two")
+    assert writer.dropped == 2
+
+
+def test_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:
+    fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, 4096)
+    fill(pipe[1])
+    os.set_blocking(pipe[1], False)
+    writer = LineWriter(pipe[1], str.encode)
+    writer.put("y" * 10_000, soon=True)
+    received = b""
+    while not received.endswith(b"\n"):
+        received += os.read(pipe[0], 4096)
+    assert received.endswith(b"y" * 10_000 + b"\n")
+    writer.close()

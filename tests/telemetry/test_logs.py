@@ -1,0 +1,70 @@
+"""Log lines go through one handler that can neither block nor be fooled."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.telemetry.logs import Logs
+
+
+class Captured:
+    text = ""
+
+
+@contextmanager
+def capturing(level: str) -> Iterator[Captured]:
+    reading, writing = os.pipe()
+    captured = Captured()
+    with Logs(level, writing):
+        yield captured
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        captured.text = stream.read().decode()
+
+
+def test_line_holds_time_level_logger_and_message() -> None:
+    with capturing("info") as captured:
+        logging.getLogger("gateway.x").info("worker %s is %s", "a", "ready")
+    assert captured.text.endswith("Z INFO gateway.x: worker a is ready\n")
+
+
+def test_less_severe_lines_are_left_out() -> None:
+    with capturing("warning") as captured:
+        logging.getLogger("gateway.x").info("no")
+        logging.getLogger("gateway.x").warning("yes")
+    assert "yes" in captured.text
+    assert "no" not in captured.text
+
+
+def test_message_cannot_forge_a_line() -> None:
+    with capturing("info") as captured:
+        logging.getLogger("gateway.x").info("%s", "a\n2026 INFO forged\x1b[0m\u2028")
+    assert captured.text.count("\n") == 1
+    assert "a\\n2026 INFO forged\\x1b[0m\\u2028" in captured.text
+
+
+def test_traceback_follows_its_line() -> None:
+    with capturing("info") as captured:
+        try:
+            raise ValueError("deep\ud800")
+        except ValueError:
+            logging.getLogger("gateway.x").exception("failed")
+    assert "ERROR gateway.x: failed\nTraceback" in captured.text
+    assert captured.text.endswith("ValueError: deep\\ud800\n")
+
+
+def test_talkative_libraries_are_kept_to_warnings() -> None:
+    with capturing("debug") as captured:
+        logging.getLogger("httpx").info("HTTP Request: GET")
+    assert captured.text == ""
+
+
+def test_closing_restores_what_was_there() -> None:
+    root = logging.getLogger()
+    before = (root.level, root.handlers[:])
+    with capturing("debug"):
+        assert root.handlers != before[1]
+    assert (root.level, root.handlers) == before

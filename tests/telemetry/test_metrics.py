@@ -1,0 +1,306 @@
+"""Every exchange is counted once, under names and labels that dashboards know."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway import errors
+from gateway.errors import (
+    Aborted,
+    Cancelled,
+    ConnectFailed,
+    GatewayError,
+    InvalidRequest,
+    NoWorker,
+    Overloaded,
+    UnknownModel,
+    UpstreamIncomplete,
+)
+from gateway.exchange import Event
+from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.formats.base import WorkerInfo
+from gateway.telemetry.families import REASONS
+from gateway.telemetry.metrics import Metrics
+from tests.support import until
+from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh, scrape, value
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("dynamo_frontend", BUCKETS, workers=lambda: [worker("http://w:1")])
+
+
+def worker(url: str, **info: object) -> Worker:
+    made = Worker(Address.parse(url))
+    made.state = WorkerState.READY
+    made.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",), context_length=4096)}
+    return made
+
+
+def test_success_is_counted_with_every_label(metrics: Metrics) -> None:
+    count(metrics, completed(stream=True))
+    labels = {"model": "m", "endpoint": "generate", "request_type": "stream"}
+    assert value(metrics, "requests_started_total", **labels) == 1
+    assert value(metrics, "requests_total", **labels, status="success", error_type="") == 1
+    assert (
+        value(metrics, "worker_requests_total", worker="http://w:1", format="fmt", outcome="completed") == 1
+    )
+
+
+def test_unary_is_told_apart_from_stream(metrics: Metrics) -> None:
+    count(metrics, completed(stream=True), completed())
+    for kind in ("stream", "unary"):
+        assert (
+            value(metrics, "requests_started_total", model="m", endpoint="generate", request_type=kind) == 1
+        )
+
+
+@pytest.mark.parametrize(
+    ("error", "error_type", "cause"),
+    [
+        (InvalidRequest("x"), "validation", ("InvalidRequest", "request.invalid")),
+        (UnknownModel("x"), "not_found", ("NotFound", "request.not_found")),
+        (NoWorker("x"), "unavailable", ("Unavailable", "backend.unavailable")),
+        (Overloaded("x"), "overload", ("Overloaded", "gateway.overloaded")),
+        (ConnectFailed("x"), "unavailable", ("Unavailable", "backend.connect_failed")),
+        (UpstreamIncomplete("x"), "internal", ("Internal", "backend.incomplete")),
+        (Cancelled("x"), "cancelled", ("Cancelled", "request.cancelled")),
+        (GatewayError("x"), "internal", ("Internal", "gateway.internal")),
+    ],
+)
+def test_failure_before_dispatch_is_counted_for_the_unknown_model(
+    metrics: Metrics, error: GatewayError, error_type: str, cause: tuple[str, str]
+) -> None:
+    count(metrics, failed(error))
+    labels = {"model": "unknown_model", "endpoint": "generate", "request_type": "unary"}
+    assert value(metrics, "requests_total", **labels, status="error", error_type=error_type) == 1
+    assert value(metrics, "failures_total", **{"class": cause[0], "reason": cause[1]}) == 1
+    assert value(metrics, "request_duration_seconds_count", model="unknown_model") == 1
+
+
+def test_every_error_code_that_ours_raise_has_a_reason_or_is_the_gateways() -> None:
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GatewayError)
+    ]
+    others = {kind.code for kind in kinds if kind.source is not errors.Source.GATEWAY} - set(REASONS)
+    assert not others
+
+
+def test_workers_own_error_reply_is_a_failure_of_the_backend(metrics: Metrics) -> None:
+    count(metrics, completed(tokens=0, status=400, reply_error="validation"))
+    labels = {"model": "m", "endpoint": "generate", "request_type": "unary"}
+    assert value(metrics, "requests_total", **labels, status="error", error_type="validation") == 1
+    assert value(metrics, "failures_total", **{"class": "InvalidRequest", "reason": "backend.replied"}) == 1
+    assert value(metrics, "input_sequence_tokens_count", model="m") == 0
+
+
+def test_client_that_left_is_counted_as_cancelled_and_disconnected(metrics: Metrics) -> None:
+    count(metrics, failed(Cancelled("left"), dispatched(stream=True)))
+    labels = {"model": "m", "endpoint": "generate", "request_type": "stream"}
+    assert value(metrics, "model_cancellation_total", **labels) == 1
+    assert value(metrics, "disconnected_clients") == 1
+    assert (
+        value(metrics, "worker_requests_total", worker="http://w:1", format="fmt", outcome="cancelled") == 1
+    )
+
+
+def test_abort_call_is_a_cancellation_but_no_disconnect(metrics: Metrics) -> None:
+    exchange = dispatched()
+    exchange.end(Event.CANCEL, 101.0, Aborted("asked for"))
+    count(metrics, exchange)
+    assert (
+        value(metrics, "model_cancellation_total", model="m", endpoint="generate", request_type="unary") == 1
+    )
+    assert value(metrics, "disconnected_clients") == 0
+
+
+def test_refusal_for_overload_is_a_rejection(metrics: Metrics) -> None:
+    count(metrics, failed(Overloaded("x")), failed(Overloaded("x"), fresh(stream=True)))
+    assert value(metrics, "model_rejection_total", model="unknown_model", endpoint="generate") == 2
+
+
+def test_lengths_and_times_of_a_stream_are_observed(metrics: Metrics) -> None:
+    count(metrics, completed(stream=True, tokens=3, cached_tokens=5))
+    for name, total, observed in (
+        ("request_duration_seconds", 2.0, 1),
+        ("input_sequence_tokens", 7, 1),
+        ("output_sequence_tokens", 3, 1),
+        ("cached_tokens", 5, 1),
+        ("time_to_first_token_seconds", 0.5, 1),
+        ("inter_token_latency_seconds", 0.2, 2),
+    ):
+        assert value(metrics, f"{name}_sum", model="m") == pytest.approx(total)
+        assert value(metrics, f"{name}_count", model="m") == observed
+        assert value(metrics, f"{name}_bucket", model="m", le="+Inf") == observed
+    assert value(metrics, "output_tokens_total", model="m") == 3
+
+
+def test_buckets_hold_all_observations_up_to_their_bound(metrics: Metrics) -> None:
+    count(metrics, completed(stream=True, tokens=3))
+    bucket = "inter_token_latency_seconds_bucket"
+    assert value(metrics, bucket, model="m", le="0.084") == 0
+    assert value(metrics, bucket, model="m", le="0.16") == 2
+    assert value(metrics, "request_duration_seconds_bucket", model="m", le="2.0") == 1
+
+
+def test_gap_over_the_last_bound_is_counted(metrics: Metrics) -> None:
+    exchange = dispatched(stream=True)
+    exchange.on(Event.DATA)
+    exchange.saw_tokens(1, 101.0)
+    exchange.saw_tokens(2, 161.0)
+    exchange.end(Event.FINISH, 162.0)
+    count(metrics, exchange)
+    assert value(metrics, "inter_token_latency_seconds_bucket", model="m", le="2.0") == 0
+    assert value(metrics, "inter_token_latency_seconds_bucket", model="m", le="+Inf") == 1
+    assert value(metrics, "inter_token_latency_seconds_sum", model="m") == 60
+
+
+def test_unary_reply_has_no_time_to_first_token(metrics: Metrics) -> None:
+    count(metrics, completed(tokens=3))
+    assert value(metrics, "time_to_first_token_seconds_count", model="m") == 0
+    assert value(metrics, "output_sequence_tokens_count", model="m") == 1
+
+
+def test_running_exchanges_are_seen_at_scrape(metrics: Metrics) -> None:
+    waiting, streaming = dispatched(stream=True), dispatched(stream=True)
+    streaming.on(Event.DATA)
+    streaming.saw_tokens(1, 101.0)
+    metrics.started(waiting)
+    metrics.started(streaming)
+    assert value(metrics, "active_requests", model="m") == 2
+    assert value(metrics, "inflight_requests", model="m") == 2
+    assert value(metrics, "queued_requests", model="m") == 1
+    for exchange in (waiting, streaming):
+        exchange.end(Event.CANCEL, 102.0, Cancelled("left"))
+        metrics.ended(exchange)
+    assert value(metrics, "active_requests", model="m") == 0
+    assert value(metrics, "queued_requests", model="m") == 0
+
+
+def test_started_counter_never_falls_while_a_label_becomes_known(metrics: Metrics) -> None:
+    exchange = fresh(stream=True)
+    metrics.started(exchange)
+    labels = {"endpoint": "generate", "request_type": "stream"}
+    assert value(metrics, "requests_started_total", model="unknown_model", **labels) is None
+    exchange.model = "m"
+    exchange.on(Event.DISPATCH)
+    exchange.dispatched_at = 101.0
+    assert value(metrics, "requests_started_total", model="m", **labels) == 1
+    assert value(metrics, "requests_started_total", model="m", **labels) == 1
+    exchange.end(Event.FAIL, 102.0, ConnectFailed("x"))
+    metrics.ended(exchange)
+    assert value(metrics, "requests_started_total", model="m", **labels) == 1
+
+
+def test_retries_and_bytes_are_counted_per_format(metrics: Metrics) -> None:
+    count(
+        metrics,
+        completed(attempts=3, request_bytes=10, reply_bytes=100),
+        completed(request_bytes=1, reply_bytes=2),
+    )
+    assert value(metrics, "upstream_retries_total", format="fmt") == 2
+    assert value(metrics, "request_bytes_total", format="fmt") == 11
+    assert value(metrics, "reply_bytes_total", format="fmt") == 102
+
+
+def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
+    first, second = worker("http://a:1"), worker("http://b:1")
+    metrics = Metrics("dynamo_frontend", BUCKETS, workers=lambda: [first, second])
+    first.state = WorkerState.DEAD
+    assert value(metrics, "model_ready", model="m") == 1
+    second.state = WorkerState.UNUSABLE
+    assert value(metrics, "model_ready", model="m") == 0
+    assert value(metrics, "model_context_length", model="m") == 4096
+
+
+def test_worker_gauges_follow_the_fleet() -> None:
+    busy = worker("http://a:1")
+    busy.in_flight = 4
+    fleet = [busy]
+    metrics = Metrics("dynamo_frontend", BUCKETS, workers=lambda: fleet)
+    assert value(metrics, "worker_inflight_requests", worker="http://a:1") == 4
+    assert value(metrics, "worker_state", worker="http://a:1", state="ready") == 1
+    fleet.clear()
+    assert value(metrics, "worker_inflight_requests", worker="http://a:1") is None
+
+
+def test_worker_that_left_the_fleet_leaves_no_series_behind() -> None:
+    fleet = [worker("http://w:1")]
+    metrics = Metrics("dynamo_frontend", BUCKETS, workers=lambda: fleet)
+    count(metrics, completed())
+    labels = {"worker": "http://w:1", "format": "fmt", "outcome": "completed"}
+    assert value(metrics, "worker_requests_total", **labels) == 1
+    fleet.clear()
+    assert value(metrics, "worker_requests_total", **labels) is None
+    assert value(metrics, "output_tokens_total", model="m") == 3
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "müll/Qwen", "100%s"])
+def test_any_model_name_survives_the_text_format(metrics: Metrics, name: str) -> None:
+    count(metrics, completed(model=name))
+    assert value(metrics, "output_tokens_total", model=name) == 3
+
+
+def test_model_name_outside_unicode_does_not_break_the_scrape(metrics: Metrics) -> None:
+    count(metrics, completed(model="\ud800"))
+    assert value(metrics, "output_tokens_total", model="\\ud800") == 3
+
+
+def test_prefix_is_that_of_the_settings() -> None:
+    body, _ = Metrics("mine", BUCKETS).render()
+    assert b"\nmine_requests_total" in body or b"# TYPE mine_requests_total counter" in body
+    assert b"dynamo_frontend" not in body
+
+
+def test_two_gateways_in_a_process_count_apart() -> None:
+    first, second = Metrics("dynamo_frontend", BUCKETS), Metrics("dynamo_frontend", BUCKETS)
+    count(first, completed())
+    assert value(first, "output_tokens_total", model="m") == 3
+    assert value(second, "output_tokens_total", model="m") is None
+
+
+def test_exchange_that_was_never_started_is_a_fault(metrics: Metrics) -> None:
+    with pytest.raises(KeyError):
+        metrics.ended(completed())
+
+
+async def test_late_event_loop_is_seen(metrics: Metrics) -> None:
+    watch = asyncio.get_running_loop().create_task(metrics.watch_loop())
+    try:
+        await until(lambda: bool(value(metrics, "event_loop_delay_seconds_count")))
+    finally:
+        watch.cancel()
+    assert value(metrics, "event_loop_delay_seconds_bucket", le="+Inf")
+
+
+def test_process_metrics_are_shown_too(metrics: Metrics) -> None:
+    assert (value(metrics, "process_open_fds") or 0) > 0
+
+
+def test_large_fleet_is_scraped_in_a_moment() -> None:
+    fleet = [worker(f"http://10.0.{i // 256}.{i % 256}:3000") for i in range(512)]
+    metrics = Metrics("dynamo_frontend", BUCKETS, workers=lambda: fleet)
+    for member in fleet:
+        count(metrics, completed(worker=member.url), failed(Cancelled("x"), dispatched(worker=member.url)))
+    found = scrape(metrics)
+    assert sum(name == "worker_requests_total" for name, _ in found) == 1024
+    loop = asyncio.new_event_loop()
+    began = loop.time()
+    metrics.render()
+    took = loop.time() - began
+    loop.close()
+    assert took < 0.1
+
+
+def test_every_metric_is_documented_with_its_type_and_labels(metrics: Metrics) -> None:
+    body, _ = metrics.render()
+    kinds = dict(re.findall(r"^# TYPE dynamo_frontend_(\S+) (\S+)$", body.decode(), re.MULTILINE))
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
+    assert dict(rows) == kinds
+    assert len(rows) == len(kinds)

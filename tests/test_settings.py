@@ -1,0 +1,219 @@
+"""Settings: where each comes from, and what a user is told when one is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import gateway
+from gateway.settings import (
+    Settings,
+    SettingsError,
+    WorkerEntry,
+    flag_of,
+    ignored_variables,
+    load_settings,
+    variable_of,
+)
+
+PACKAGE = Path(gateway.__file__).parent
+
+
+def complaint(**flags: object) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags)
+    return str(caught.value)
+
+
+def test_defaults_are_those_of_the_frontend_whose_names_are_used() -> None:
+    settings = Settings()
+    assert (settings.host, settings.port, settings.listen_backlog) == ("0.0.0.0", 8000, 4096)
+    assert (settings.metrics_prefix, settings.models_path) == ("dynamo_frontend", "/v1/models")
+    assert settings.generate_format == "sglang"
+    assert settings.body_limit == 512 * 1024 * 1024
+
+
+def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
+    variables = [variable_of(field) for field in Settings.model_fields.values()]
+    assert len(set(variables)) == len(variables)
+    assert all(re.fullmatch(r"DYN_[A-Z_]+", variable) for variable in variables)
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_used_by_something(name: str) -> None:
+    """An option that does nothing is worse than none."""
+    properties = {"worker": "workers", "body_limit_mb": "body_limit"}
+    used = "buckets" if re.match("metrics_(?!path|prefix)", name) else properties.get(name, name)
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "settings.py"]
+    assert any(re.search(rf"settings\.{used}\b", source) for source in sources)
+
+
+def test_variable_is_read_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_HTTP_PORT", "9001")
+    monkeypatch.setenv("DYN_ACCESS_LOG", "off")
+    assert Settings().port == 9001
+    assert Settings().access_log is False
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PORT", "PORT", "DYN_PORT", "dyn_http_port"])
+def test_variable_of_another_name_is_not_read(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "9001")
+    assert Settings().port == 8000
+
+
+def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_HTTP_PORT", "")
+    monkeypatch.setenv("DYN_WORKER", "")
+    assert Settings().port == 8000
+    assert Settings().worker == ()
+
+
+def test_flag_wins_over_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_HTTP_PORT", "9001")
+    assert load_settings({"port": "9002", "host": None}).port == 9002
+
+
+def test_flag_wins_even_over_a_bad_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_HTTP_PORT", "nonsense")
+    assert load_settings({"port": "9002"}).port == 9002
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        Settings().port = 1
+
+
+def test_unknown_argument_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"prot": 1})
+
+
+def test_bad_flag_names_the_flag_in_one_line() -> None:
+    assert complaint(port="x").startswith("--port: ")
+    assert "\n" not in complaint(port="x")
+
+
+def test_bad_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_PROBE_INTERVAL_SECS", "soon")
+    assert complaint().startswith("DYN_PROBE_INTERVAL_SECS: ")
+
+
+def test_all_bad_values_are_told_at_once() -> None:
+    text = complaint(port="x", probe_interval_secs="-1")
+    assert "--port: " in text
+    assert "--probe-interval-secs: " in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "65536"),
+        ("port", "-1"),
+        ("host", ""),
+        ("body_limit_mb", "0"),
+        ("connect_timeout_secs", "nan"),
+        ("connect_timeout_secs", "0"),
+        ("probe_interval_secs", "inf"),
+        ("graceful_shutdown_timeout_secs", "-1"),
+        ("sse_keep_alive_interval_ms", "-5"),
+        ("router_mode", "kv"),
+        ("log_level", "loud"),
+        ("access_log", "perhaps"),
+        ("access_log_format", "xml"),
+        ("metrics_prefix", "9lives"),
+        ("metrics_prefix", "a-b"),
+        ("metrics_itl_count", "1"),
+        ("metrics_itl_count", "513"),
+        ("metrics_ttft_min", "0"),
+        ("health_path", "health"),
+        ("live_path", "/a/:b"),
+        ("models_path", "/a/*"),
+        ("metrics_path", "/a b"),
+        ("metrics_path", "/a?b"),
+        ("metrics_path", "/a//b"),
+        ("sglang_generate_path", "generate"),
+        ("worker", ["127.0.0.1:30000"]),
+        ("worker", ["http://127.0.0.1:port"]),
+        ("worker", ["ftp://127.0.0.1"]),
+        ("worker", ["http://a:1", "http://a:1"]),
+        ("worker", ["http://a:1,fmt=http://a:1"]),
+    ],
+)
+def test_bad_value_is_refused_by_name(name: str, value: object) -> None:
+    assert complaint(**{name: value}).startswith(f"{flag_of(name)}: ")
+
+
+def test_bad_buckets_name_their_variables() -> None:
+    text = complaint(metrics_ttft_min="5", metrics_ttft_max="1")
+    assert text.startswith("DYN_METRICS_TTFT_MIN, DYN_METRICS_TTFT_MAX: ")
+
+
+def test_zero_switches_keep_alive_comments_off() -> None:
+    assert load_settings({"sse_keep_alive_interval_ms": "0"}).sse_keep_alive_interval_ms is None
+    assert load_settings({"sse_keep_alive_interval_ms": "250"}).sse_keep_alive_interval_ms == 250
+
+
+@pytest.mark.parametrize("spelling", ["round-robin", "round_robin", "Round-Robin"])
+def test_router_mode_is_taken_in_either_spelling(spelling: str) -> None:
+    assert load_settings({"router_mode": spelling}).router_mode == "round_robin"
+
+
+def test_workers_come_from_a_comma_separated_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_WORKER", "http://a:1, sglang=http://[::1]:2/base ,")
+    assert Settings().workers == (
+        WorkerEntry("http://a:1"),
+        WorkerEntry("http://[::1]:2/base", "sglang"),
+    )
+
+
+def test_workers_come_from_repeated_flags() -> None:
+    settings = load_settings({"worker": ["http://a:1", "http://b:1"]})
+    assert [entry.url for entry in settings.workers] == ["http://a:1", "http://b:1"]
+
+
+def test_key_is_never_shown() -> None:
+    settings = load_settings({"worker_api_key": "hunter2"})
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in str(settings)
+    assert "hunter2" not in settings.model_dump_json()
+
+
+@pytest.mark.parametrize("key", ["hun ter", "hunter\n", "hünter"])
+def test_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
+    text = complaint(worker_api_key=key)
+    assert text.startswith("--worker-api-key: ")
+    assert key not in text
+
+
+def test_credentials_in_a_worker_url_are_refused_without_being_shown() -> None:
+    text = complaint(worker=["http://me:hunter2@a:1"])
+    assert text.startswith("--worker: ")
+    assert "hunter2" not in text
+
+
+def test_unknown_variables_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_WORKERS", "http://a:1")
+    monkeypatch.setenv("DYN_HTTP_PROT", "1")
+    monkeypatch.setenv("DYN_HTTP_PORT", "1")
+    monkeypatch.setenv("OTHER", "1")
+    assert ignored_variables() == "ignored environment variables: unknown: DYN_HTTP_PROT, DYN_WORKERS"
+
+
+def test_variable_of_the_other_frontend_is_told_apart_from_an_unknown_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DYN_MIGRATION_LIMIT", "3")
+    monkeypatch.setenv("DYN_ODD", "3")
+    assert ignored_variables() == (
+        "ignored environment variables: unknown: DYN_ODD; not supported here: DYN_MIGRATION_LIMIT"
+    )
+
+
+def test_nothing_is_said_where_every_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in Settings.model_fields.values():
+        monkeypatch.setenv(variable_of(field), "1")
+    assert ignored_variables() is None
