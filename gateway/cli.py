@@ -95,10 +95,12 @@ def _simulate(kind: str) -> Callable[[Values], None]:
             end_with_stdin()
         given = {name: value for name, value in values.items() if value is not None}
         try:
-            config = SimConfig(**given)
+            code = sim.main(kind, SimConfig(**given))
         except ValueError as error:
             raise _stop(str(error), WRONG_CALL) from None
-        raise typer.Exit(sim.main(kind, config))
+        except OSError as error:
+            raise _stop(f"cannot listen: {error.strerror or error}", CANNOT) from None
+        raise typer.Exit(code)
 
     return run
 

@@ -1,0 +1,63 @@
+"""The pages for users say what the product does. (docs/metrics.md: tests/telemetry/test_metrics.py)"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway import errors
+from gateway.errors import GatewayError
+from gateway.settings import Settings, flag_of, variable_of
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
+ERRORS = (ROOT / "docs" / "errors.md").read_text()
+README = (ROOT / "README.md").read_text()
+
+KINDS = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, GatewayError)
+}
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_has_its_row_with_flag_variable_default_and_meaning(name: str) -> None:
+    field = Settings.model_fields[name]
+    default = field.default
+    if default in (None, ()):
+        shown = ""
+    else:
+        shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
+    row = f"| `{flag_of(name)}` | `{variable_of(field)}` | {shown} | {field.description} |"
+    assert row in CONFIGURATION.splitlines()
+
+
+def test_configuration_page_has_no_setting_that_does_not_exist() -> None:
+    documented = re.findall(r"^\| `(--[a-z-]+)` \|", CONFIGURATION, re.MULTILINE)
+    assert sorted(documented) == sorted(flag_of(name) for name in Settings.model_fields)
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_every_error_has_its_row_with_status_source_and_type(code: str) -> None:
+    kind = KINDS[code]
+    assert f"| `{code}` | {kind.status} | {kind.source} | {kind.error_type} | " in ERRORS
+
+
+def test_errors_page_has_no_code_that_does_not_exist() -> None:
+    assert sorted(re.findall(r"^\| `(\w+)` \|", ERRORS, re.MULTILINE)) == sorted(KINDS)
+
+
+@pytest.mark.parametrize(
+    "page", [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"], ids=lambda page: page.name
+)
+def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_flags_named_in_the_readme_exist() -> None:
+    known = {flag_of(name) for name in Settings.model_fields} | {"--port", "--once"}
+    assert set(re.findall(r"`(--[a-z-]+)", README)) <= known
