@@ -7,7 +7,8 @@ sees them. Must never enter: behaviour of a part.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -15,7 +16,16 @@ from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
 from gateway.catalog import Endpoint
 from gateway.control.app import control_app, reserved_paths
-from gateway.downstream import Receive, Scope, Send, lifespan, method_not_allowed, send_error
+from gateway.downstream import (
+    AsgiClient,
+    Client,
+    Receive,
+    Scope,
+    Send,
+    lifespan,
+    method_not_allowed,
+    send_error,
+)
 from gateway.fleet.health import Health, probe_client
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker
@@ -70,10 +80,19 @@ class Gateway:
         background: Background,
     ) -> None:
         self._endpoints = endpoints
+        self._handlers = {
+            (path.encode(), method.encode()): handler.serve
+            for path, (endpoint, handler) in endpoints.items()
+            for method in endpoint.methods
+        }
         self._control = control
         self._background = background
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
+
+    def handler_of(self, path: bytes, method: bytes) -> Callable[[Client], Coroutine[Any, Any, None]] | None:
+        """For our own listener: what serves such requests without ASGI; None: the application itself."""
+        return self._handlers.get((path, method))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -83,7 +102,8 @@ class Gateway:
             endpoint, handler = found
             if scope["method"] in endpoint.methods:
                 return await handler(scope, receive, send)
-            return await send_error(send, method_not_allowed(endpoint.methods))
+            client = AsgiClient(scope, receive, send)
+            return await send_error(client, method_not_allowed(endpoint.methods))
         if scope["type"] == "lifespan":
             return await lifespan(receive, send, self._background)
         raise RuntimeError(f"unsupported scope {scope['type']!r}")

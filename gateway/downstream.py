@@ -1,6 +1,7 @@
-"""The client's side of an exchange in ASGI terms: its body, its leaving, and the reply's messages.
+"""The client's side of an exchange: what the handler asks of it, and how ASGI gives that.
 
-Owns: ASGI. Must never enter: a dialect, workers, metrics.
+Owns: the Client protocol and its ASGI form (``gateway.listener`` has the one that costs less). Must never
+enter: a dialect, workers, metrics.
 """
 
 from __future__ import annotations
@@ -21,8 +22,75 @@ Send = Callable[[Message], Awaitable[None]]
 WATCH_AFTER = 0.05
 
 
+class Client(Protocol):
+    """The client of one exchange. Sending to one that is known to have left raises Cancelled."""
+
+    @property
+    def headers(self) -> Headers:
+        """The request's header lines, names in lower case."""
+        ...
+
+    async def body(self, limit: int) -> bytes:
+        """The request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
+        ...
+
+    def watch(self, left: Callable[[], None]) -> None:
+        """Call ``left`` once if the client leaves before ``unwatch``; the body has been read."""
+        ...
+
+    def unwatch(self) -> None: ...
+
+    async def start(self, status: int, headers: Headers, *, hold: bool) -> None:
+        """Commit the reply. ``hold``: body bytes follow at once, so the head may wait for them."""
+        ...
+
+    async def more(self, data: bytes) -> None:
+        """Send body bytes, at least one; waits while the client does not take them."""
+        ...
+
+    async def last(self, data: bytes) -> None:
+        """Send the end of the body."""
+        ...
+
+    def cut(self) -> None:
+        """Leave the reply visibly unfinished."""
+        ...
+
+
+class AsgiClient:
+    """A Client on any ASGI server."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers: Headers = scope["headers"]
+        self._receive = receive
+        self._send = send
+        self._watch: Watch | None = None
+
+    async def body(self, limit: int) -> bytes:
+        return await read_body(self._receive, self.headers, limit)
+
+    def watch(self, left: Callable[[], None]) -> None:
+        self._watch = Watch(self._receive, left)
+
+    def unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+
+    async def start(self, status: int, headers: Headers, *, hold: bool) -> None:
+        await self._send(start(status, headers))
+
+    async def more(self, data: bytes) -> None:
+        await self._send(more(data))
+
+    async def last(self, data: bytes) -> None:
+        await self._send(last(data))
+
+    def cut(self) -> None:
+        """Nothing to do: a server closes the connection of an application that did not finish its reply."""
+
+
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
-    """The whole request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
+    """The request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
     announced = header(headers, b"content-length")
     if announced is not None and len(announced) > 5 and int(announced) > limit:
         raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
@@ -87,11 +155,11 @@ def last(body: bytes = b"") -> Message:
     return {"type": "http.response.body", "body": body, "more_body": False}
 
 
-async def send_error(send: Send, reply: ErrorReply, extra: Headers = ()) -> None:
+async def send_error(client: Client, reply: ErrorReply, extra: Headers = ()) -> None:
     """A whole error reply."""
     length = (b"content-length", b"%d" % len(reply.body))
-    await send(start(reply.status, [*reply.headers, *extra, length]))
-    await send(last(reply.body))
+    await client.start(reply.status, [*reply.headers, *extra, length], hold=True)
+    await client.last(reply.body)
 
 
 def method_not_allowed(methods: Sequence[str]) -> ErrorReply:

@@ -10,9 +10,8 @@ import asyncio
 import logging
 from typing import Any
 
-from gateway import downstream
 from gateway.aborts import Running
-from gateway.downstream import Receive, Scope, Send
+from gateway.downstream import AsgiClient, Client, Receive, Scope, Send, send_error
 from gateway.errors import (
     Cancelled,
     ConnectFailed,
@@ -36,7 +35,7 @@ HeaderLines = list[tuple[bytes, bytes]]
 
 
 class GenerateHandler:
-    """ASGI application of one generate endpoint."""
+    """One generate endpoint; callable as an ASGI application, too."""
 
     def __init__(self, path: str, format: AnyFormat, services: Services) -> None:
         self._path = path
@@ -44,13 +43,17 @@ class GenerateHandler:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.serve(AsgiClient(scope, receive, send))
+
+    async def serve(self, client: Client) -> None:
+        """One exchange, from its request's head to its end."""
         task: asyncio.Task[Any] | None = asyncio.current_task()
         assert task is not None
-        run = Run(self._format, self._path, task, self._services)
+        run = Run(client, self._format, self._path, task, self._services)
         # Stays the error when somebody who gave no reason cancels this task: the server, as it stops.
         error: GatewayError | None = Draining("the gateway is shutting down")
         try:
-            await self._serve(run, scope["headers"], receive, send)
+            await self._serve(run, client)
             error = None
         except GatewayError as failure:
             error = failure
@@ -66,23 +69,23 @@ class GenerateHandler:
         finally:
             run.close(error)
         if error is not None and not isinstance(error, Cancelled):
-            await self._tell(run, error, send)
+            await self._tell(run, error, client)
 
-    async def _serve(self, run: Run, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _serve(self, run: Run, client: Client) -> None:
         # 1 accept
         run.enter()
-        body = await downstream.read_body(receive, headers, self._services.body_limit)
+        body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
-        run.watch(receive)
+        run.watch()
         # 2 parse
-        request = self._format.parse(body, headers)
+        request = self._format.parse(body, client.headers)
         # 3 project
         projection = self._format.project(request)
         running = run.claim(self._format, request, projection)
         # 4 lease, 5 open
         connection, head = await self._dispatch(run, running, projection.model)
         # 6 commit, 7 feed, 8 finish; 9, release, is Run.close
-        await self._relay(run, running.ids, connection, head, send)
+        await self._relay(run, running.ids, connection, head, client)
 
     async def _dispatch(self, run: Run, running: Running, model: str | None) -> tuple[Connection, ReplyHead]:
         """Lease a worker and send it the request; the next one if that provably did not take it."""
@@ -110,7 +113,9 @@ class GenerateHandler:
         run.reader = self._format.reader(running.request, view, running.ids, head)
         return connection, head
 
-    async def _relay(self, run: Run, ids: Ids, connection: Connection, head: ReplyHead, send: Send) -> None:
+    async def _relay(
+        self, run: Run, ids: Ids, connection: Connection, head: ReplyHead, client: Client
+    ) -> None:
         reader, exchange = run.reader, run.exchange
         assert reader is not None
         facts, feed = reader.facts, reader.feed
@@ -119,28 +124,28 @@ class GenerateHandler:
         exchange.reply_error = error_type_of(head.status)
         headers = _reply_headers(head, ids)
         if reader.streaming:
-            await self._commit(run, head, headers, send)
-        while data := await self._read(connection, reader, send):
+            await self._commit(run, head, headers, hold=connection.ready)
+        while data := await self._read(connection, reader, client):
             out = feed(data)
             if facts.tokens != exchange.tokens:
                 run.saw(facts.tokens)
             if out:
                 if not exchange.committed:
-                    await self._commit(run, head, headers + _true_length(head, reader), send)
+                    await self._commit(run, head, headers + _true_length(head, reader), hold=True)
                 exchange.reply_bytes += len(out)
-                await send(downstream.more(out))
+                await client.more(out)
         out = reader.finish()
         run.saw(facts.tokens)
         if not exchange.committed:
-            await self._commit(run, head, [*headers, (b"content-length", b"%d" % len(out))], send)
+            await self._commit(run, head, [*headers, (b"content-length", b"%d" % len(out))], hold=True)
         exchange.reply_bytes += len(out)
-        await send(downstream.last(out))
+        await client.last(out)
 
-    async def _commit(self, run: Run, head: ReplyHead, headers: Headers, send: Send) -> None:
+    async def _commit(self, run: Run, head: ReplyHead, headers: Headers, *, hold: bool) -> None:
         run.exchange.committed = True
-        await send(downstream.start(head.status, headers))
+        await run.client.start(head.status, headers, hold=hold)
 
-    async def _read(self, connection: Connection, reader: Reader, send: Send) -> bytes:
+    async def _read(self, connection: Connection, reader: Reader, client: Client) -> bytes:
         """The next bytes of the reply; meanwhile, if asked for, a comment in each silence of a stream."""
         interval = self._services.keep_alive
         if interval is None or not reader.streaming:
@@ -150,19 +155,17 @@ class GenerateHandler:
                 async with asyncio.timeout(interval):
                     return await connection.read()
             except TimeoutError:
-                await send(downstream.more(b":\n\n"))
+                await client.more(b":\n\n")
 
-    async def _tell(self, run: Run, error: GatewayError, send: Send) -> None:
+    async def _tell(self, run: Run, error: GatewayError, client: Client) -> None:
         """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""
         if run.exchange.committed:
             out = run.reader.fail(error) if run.reader is not None else b""
-            if out:
-                await send(downstream.last(out))
-            return
+            return await client.last(out) if out else client.cut()
         extra: HeaderLines = [(b"connection", b"close")] if isinstance(error, Draining) else []
         if run.running is not None:
             extra += public_id_line(run.running.ids)
-        await downstream.send_error(send, self._format.render(error), extra)
+        await send_error(client, self._format.render(error), extra)
 
 
 def _reply_headers(head: ReplyHead, ids: Ids) -> HeaderLines:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.aborts import Aborter, Running
-from gateway.downstream import Receive, Watch
+from gateway.downstream import Client
 from gateway.errors import (
     Aborted,
     Cancelled,
@@ -57,7 +57,7 @@ class Run:
         "_sent",
         "_services",
         "_task",
-        "_watch",
+        "client",
         "connection",
         "exchange",
         "reader",
@@ -65,11 +65,18 @@ class Run:
         "worker",
     )
 
-    def __init__(self, format: AnyFormat, endpoint: str, task: asyncio.Task[Any], services: Services) -> None:
+    def __init__(
+        self,
+        client: Client,
+        format: AnyFormat,
+        endpoint: str,
+        task: asyncio.Task[Any],
+        services: Services,
+    ) -> None:
+        self.client = client
         self._services = services
         self._task = task
         self._loop = task.get_loop()
-        self._watch: Watch | None = None
         self._sent = False
         self.exchange = Exchange(format.name, endpoint, self._loop.time(), services.metrics.gap_bounds)
         self.running: Running | None = None
@@ -82,9 +89,9 @@ class Run:
         """Be counted as open. Raises Draining."""
         self._services.lifecycle.enter(self._task)
 
-    def watch(self, receive: Receive) -> None:
+    def watch(self) -> None:
         """End this exchange when its client leaves; its request body has been read."""
-        self._watch = Watch(receive, lambda: self._end(Cancelled("the client left")))
+        self.client.watch(lambda: self._end(Cancelled("the client left")))
 
     def claim(self, format: AnyFormat, request: Any, projection: Projection) -> Running:
         """Take ids for the request and become findable under the public ones."""
@@ -129,8 +136,7 @@ class Run:
 
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
-        if self._watch is not None:
-            self._watch.stop()
+        self.client.unwatch()
         self._services.lifecycle.leave(self._task)
         self._close_upstream(error)
         if self.running is not None:

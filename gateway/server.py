@@ -16,6 +16,7 @@ import uvicorn
 
 from gateway.app import Gateway, create_app
 from gateway.lifecycle import Lifecycle
+from gateway.listener.connection import ClientConnection
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
 
@@ -74,7 +75,7 @@ def run(settings: Settings) -> int:
     with Logs(settings.log_level):
         raise_file_limit()
         app = create_app(settings)
-        server = Server(_config(app, settings), app.lifecycle, settings.graceful_shutdown_timeout_secs)
+        server = Server(server_config(app, settings), app.lifecycle, settings.graceful_shutdown_timeout_secs)
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         # What start-up made lives as long as the process; the collector need not look at it again.
@@ -112,11 +113,11 @@ def raise_file_limit() -> None:
         log.info("open files: limit raised from %d to %d", soft, hard)
 
 
-def _config(app: Gateway, settings: Settings) -> uvicorn.Config:
+def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=ClientConnection,
         ws="none",
         lifespan="on",
         log_config=None,

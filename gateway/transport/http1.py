@@ -7,30 +7,30 @@ retries. Source of the rules: RFC 9112.
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from typing import Any
 
 import httptools
 
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
+from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
 HIGH_WATER = 128 * 1024
-#: A reply's status line and headers (or its trailers) over this are taken as nonsense, in bytes.
+#: A reply's head over this is taken as nonsense, in bytes; and so is this much in a row that is no part of a
+#: body (trailers, chunk extensions, interim replies).
 HEAD_LIMIT = 256 * 1024
+#: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
+REFUSAL_WAIT = 0.25
 
-# struct tcp_info: tcpi_bytes_acked, a u64; a SYN counts as one byte. Linux has had it since 4.1.
-_BYTES_ACKED = struct.Struct("@Q")
-_BYTES_ACKED_AT = 120
+_TOO_LARGE = "the head of the worker's reply is over the size limit"
 
 
 class Connection(asyncio.Protocol):
     """One connection, used for one exchange at a time: ``send``, then ``head``, then ``read`` until b"".
 
-    ``head`` and ``read`` raise UpstreamIncomplete when the connection ends early (NotReceived when it can be
-    shown that the worker never had the request) and UpstreamMalformed when the bytes are not HTTP/1.1.
+    ``head`` and ``read`` raise UpstreamIncomplete when the connection ends early and UpstreamMalformed when
+    the bytes are not HTTP/1.1; ``head`` raises NotReceived when the worker provably never had the request.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._head: ReplyHead | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._barren = 0
         self._chunks: list[bytes] = []
         self._held = 0
         self._complete = False
@@ -56,11 +56,17 @@ class Connection(asyncio.Protocol):
         self._until_close = False
         self._awaiting = False
         self._answered = False
+        self._peer_left = False
         self._sent = 0
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "busy" if self._awaiting else "idle"
         return f"<Connection {state} held={self._held}>"
+
+    @property
+    def usable(self) -> bool:
+        """False once it is known to be over, whoever ended it."""
+        return not self.closed and not self._transport.is_closing()
 
     # -- what the handler calls
 
@@ -68,17 +74,24 @@ class Connection(asyncio.Protocol):
         """Write one request. ``head`` ends with its blank line."""
         self._awaiting = True
         self._sent = len(head) + len(body)
-        if len(body) < 65536:
+        if not self.usable:
+            self._error = NotReceived("the worker closed the connection before anything was sent")
+        elif len(body) < 65536:
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``read`` would return at once."""
+        return bool(self._chunks) or self._complete
 
     async def head(self) -> ReplyHead:
         """Wait for the final response's status and headers; interim responses are skipped."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await (self._settle() if self._peer_left else self._wait())
         return self._head
 
     async def read(self) -> bytes:
@@ -99,7 +112,7 @@ class Connection(asyncio.Protocol):
 
     def recycle(self) -> bool:
         """Make ready for another request. False: the connection cannot carry one and was closed."""
-        if not (self._complete and self._reusable) or self.closed or self._transport.is_closing():
+        if not (self._complete and self._reusable and self.usable):
             self.close()
             return False
         if self._chunks or self._transport.get_write_buffer_size():
@@ -127,35 +140,42 @@ class Connection(asyncio.Protocol):
             # Bytes that nobody asked for: what follows could be taken for the next reply.
             return self.close()
         self._answered = True
-        if self._head is None:
-            self._head_bytes += len(data)
+        self._barren += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._break(UpstreamMalformed("the worker switched protocols"))
         except httptools.HttpParserError as error:
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
-        if self._head is None and self._head_bytes > HEAD_LIMIT:
-            self._break(UpstreamMalformed("the head of the worker's reply is over the size limit"))
+        if self._barren > HEAD_LIMIT:
+            self._break(UpstreamMalformed(_TOO_LARGE))
         if self._held > HIGH_WATER and not self._paused and not self.closed:
             self._paused = True
             self._transport.pause_reading()
         self._wake()
 
+    def eof_received(self) -> bool:
+        """The peer will send no more. True keeps the socket open, to learn what became of the request."""
+        self._peer_left = True
+        if self._head is not None and self._until_close:
+            self._complete = True
+        elif self._awaiting and not self._answered and tcp_info(self._transport) is not None:
+            self._wake()
+            return True
+        self._lost(None)
+        # What is still to be sent has no reader: to flush it first could take for ever.
+        self.close()
+        return False
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        if self._awaiting and not self._complete and self._error is None:
-            if self._head is not None and self._until_close and exc is None:
-                self._complete = True
-            elif not self._answered and self._never_acknowledged():
-                self._error = NotReceived("the worker closed the connection before it took the request")
-            else:
-                self._error = UpstreamIncomplete("the worker's reply broke off", cause=exc)
-        self._wake()
+        self._lost(exc)
 
     # -- what the parser calls
 
     def on_message_begin(self) -> None:
+        if self._complete:
+            raise ValueError("more bytes than one reply")  # stops the parser; the connection is closed
         self._headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -164,16 +184,23 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status: int = self._parser.get_status_code()
-        if status < 200:
+        if 100 <= status < 200:
             if status == 101:
                 self._break(UpstreamMalformed("the worker switched protocols"))
             return
-        if status > 599:
+        if not 200 <= status <= 599:
             return self._break(UpstreamMalformed("the worker's status code is not one of HTTP's"))
+        if self._barren > HEAD_LIMIT and _size(self._headers) > HEAD_LIMIT:
+            return self._break(UpstreamMalformed(_TOO_LARGE))
+        sized = _sized(self._headers)
+        if sized is None:
+            return self._break(UpstreamMalformed("the worker's reply has an unknown transfer coding"))
+        self._until_close = not sized
+        self._barren = 0
         self._head = ReplyHead(status, self._headers)
-        self._until_close = not _has_length(self._headers)
 
     def on_body(self, body: bytes) -> None:
+        self._barren = 0
         self._chunks.append(body)
         self._held += len(body)
 
@@ -189,19 +216,38 @@ class Connection(asyncio.Protocol):
             self._error = error
         self.close()
 
-    def _never_acknowledged(self) -> bool:
-        """True only if the peer's TCP is known not to have acknowledged a byte of this request."""
-        if self._transport.get_extra_info("sslcontext") is not None:
-            return False  # encrypted bytes cannot be compared with ours
-        sock = self._transport.get_extra_info("socket")
-        try:
-            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED_AT + 8)
-        except (OSError, AttributeError):
+    def _lost(self, exc: Exception | None) -> None:
+        if self._awaiting and not self._complete and self._error is None:
+            if self._refused():
+                self._error = NotReceived("the worker closed the connection before it took the request")
+            else:
+                self._error = UpstreamIncomplete("the worker's reply broke off", cause=exc)
+        self._wake()
+
+    async def _settle(self) -> None:
+        """The peer closed before any answer: wait until its TCP tells what became of the request."""
+        deadline = self._loop.time() + REFUSAL_WAIT
+        while self._error is None:
+            info = tcp_info(self._transport)
+            if info is None or info.reset or self._reached(info) or self._loop.time() > deadline:
+                self._lost(None)
+                return self.close()
+            await asyncio.sleep(0.002)
+
+    def _refused(self) -> bool:
+        """True only if no byte of this request can have reached the worker.
+
+        Three things prove it. The peer had closed (a reset alone may hide a request that was read and not yet
+        acknowledged). It acknowledged none of our bytes. And its TCP refused them with a reset, as it does
+        when there is no reader left (a peer that closed only its own side would have taken them).
+        """
+        if self._answered or not self._peer_left:
             return False
-        if len(info) < _BYTES_ACKED_AT + 8:
-            return False
-        acknowledged: int = _BYTES_ACKED.unpack_from(info, _BYTES_ACKED_AT)[0]
-        return acknowledged <= 1 + self._sent_before
+        info = tcp_info(self._transport)
+        return info is not None and info.reset and not self._reached(info)
+
+    def _reached(self, info: TcpInfo) -> bool:
+        return info.acknowledged > 1 + self._sent_before
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()
@@ -215,8 +261,18 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
 
-def _has_length(headers: Headers) -> bool:
-    return any(
-        name == b"content-length" or (name == b"transfer-encoding" and value.lower().endswith(b"chunked"))
-        for name, value in headers
-    )
+def _sized(headers: Headers) -> bool | None:
+    """Whether the body tells its own end, or the connection's end does; None: it is coded in another way."""
+    sized = False
+    for name, value in headers:
+        if name == b"content-length":
+            sized = True
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                return None
+            sized = True
+    return sized
+
+
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value) + 4 for name, value in headers)

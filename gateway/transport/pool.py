@@ -40,7 +40,7 @@ class Pool:
         oldest = asyncio.get_running_loop().time() - MAX_IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed and connection.idle_since > oldest:
+            if connection.usable and connection.idle_since > oldest:
                 return connection
             connection.close()
         return None
@@ -85,10 +85,13 @@ class Pool:
     def _drop_stale(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - MAX_IDLE_SECONDS
-        stale = [c for c in self._idle if c.closed or c.idle_since <= oldest]
-        self._idle = [c for c in self._idle if not c.closed and c.idle_since > oldest]
-        for connection in stale:
-            connection.close()
+        kept = []
+        for connection in self._idle:
+            if connection.usable and connection.idle_since > oldest:
+                kept.append(connection)
+            else:
+                connection.close()
+        self._idle = kept
         # The list is in order of return, so its first entry is the next to grow stale.
         self._sweep = None
         if self._idle:

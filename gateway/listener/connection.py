@@ -1,0 +1,245 @@
+"""One client connection: requests in, each answered in its turn.
+
+Owns: parsing, keep-alive, pipelining, flow control, and which calls go to a generate handler. Must never
+enter: a dialect, the content of replies. uvicorn makes one for each accepted socket (its ``http`` option).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, cast
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from gateway.downstream import Receive, Scope, Send
+from gateway.errors import Cancelled
+from gateway.listener import wire
+from gateway.listener.asgi import AsgiCall, scope_of
+from gateway.listener.call import Call
+
+log = logging.getLogger(__name__)
+
+#: Requests that a client may have sent ahead of its replies before its socket is no longer read.
+PIPELINE_LIMIT = 16
+
+
+class Application(Protocol):
+    """What is served: ``handler_of`` gives, for some requests, a way around ASGI."""
+
+    def handler_of(
+        self, path: bytes, method: bytes
+    ) -> Callable[[Call], Coroutine[Any, Any, None]] | None: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """The protocol class for uvicorn's ``http`` option; its app must be a ``gateway.app.Gateway``."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._app = cast(Application, config.app)
+        self._find = self._app.handler_of
+        self._state = server_state
+        self._loop = _loop or asyncio.get_running_loop()
+        self._idle_limit = config.timeout_keep_alive
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport
+        self._target = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._reading: Call | None = None
+        self._serving: Call | None = None
+        self._ahead: deque[Call] = deque()
+        self._closing = False
+        self._room: asyncio.Future[None] | None = None
+        self._full = False
+        self._idle_since = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._common_of: list[tuple[bytes, bytes]] | None = None
+        self._common = b""
+
+    # -- what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._state.connections.add(cast(Any, self))
+        self._idle_since = self._loop.time()
+        self._idle_timer = self._loop.call_later(self._idle_limit, self._look_if_idle)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No other protocol is spoken here: the request is answered as if it had not asked.
+            self._stop_reading()
+        except httptools.HttpParserError:
+            self._refuse()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(cast(Any, self))
+        self._closing = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self.resume_writing()
+        for call in (self._serving, self._reading, *self._ahead):
+            if call is not None:
+                call.lost()
+        self._ahead.clear()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def shutdown(self) -> None:
+        """uvicorn stops: close now, or after the reply that is under way."""
+        if self._serving is None:
+            self._close()
+        else:
+            self._serving.keep_alive = False
+
+    # -- what the parser calls
+
+    def on_message_begin(self) -> None:
+        self._target = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        http11 = parser.get_http_version() == "1.1"
+        call = Call(self, parser.get_method(), self._target, self._headers, http11)
+        call.keep_alive = parser.should_keep_alive()
+        call.expects_continue = http11 and (b"expect", b"100-continue") in self._headers
+        self._reading = call
+        if self._serving is None:
+            self._serve(call)
+        else:
+            self._ahead.append(call)
+            if len(self._ahead) >= PIPELINE_LIMIT:
+                self._transport.pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        call = self._reading
+        if call is None:
+            return
+        call.took(body)
+        if call is not self._serving and not call.replied:
+            # Its turn has not come; until then it may fill no more than the socket's buffer.
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._reading is not None:
+            self._reading.whole()
+            self._reading = None
+
+    # -- what a call asks (gateway.listener.call.Wire)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def drained(self) -> None:
+        while self._full:
+            self._room = self._loop.create_future()
+            await self._room
+
+    def common_lines(self) -> bytes:
+        headers = self._state.default_headers
+        if headers is not self._common_of:
+            self._common_of, self._common = headers, wire.lines(headers)
+        return self._common
+
+    def replied(self, call: Call) -> None:
+        self._state.total_requests += 1
+        self._serving = None
+        self._idle_since = self._loop.time()
+        if not call.keep_alive or self._closing:
+            self._close()
+        elif self._ahead:
+            self._transport.resume_reading()
+            self._serve(self._ahead.popleft())
+
+    def cut(self) -> None:
+        self._serving = None
+        self._close()
+
+    # -- internals
+
+    def _serve(self, call: Call) -> None:
+        self._serving = call
+        path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
+        handler = self._find(path, call.method)
+        task = self._loop.create_task(handler(call) if handler is not None else self._ordinary(call))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    async def _ordinary(self, call: Call) -> None:
+        addresses = {
+            "client": self._transport.get_extra_info("peername"),
+            "server": self._transport.get_extra_info("sockname"),
+            "scheme": "https" if self._transport.get_extra_info("sslcontext") else "http",
+        }
+        asgi = AsgiCall(call)
+        try:
+            await self._app(scope_of(call, addresses), asgi.receive, asgi.send)
+        except Cancelled:
+            return
+        except Exception:  # noqa: BLE001 - the edge of the control plane: no traceback may reach a client
+            log.exception("a fault of the gateway ended a control request")
+        if not call.started and not call.left:
+            body = b'{"error":{"message":"internal error of the gateway"}}'
+            length = (b"content-length", b"%d" % len(body))
+            await call.start(500, [(b"content-type", b"application/json"), length])
+            await call.last(body)
+        call.cut()
+
+    def _refuse(self) -> None:
+        """The bytes are not HTTP: say so if no reply is under way, and hang up."""
+        if self._serving is None:
+            body = b'{"error":{"message":"Invalid HTTP request"}}'
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            self._transport.write(wire.head(400, headers, self.common_lines() + wire.CLOSE) + body)
+        self._close()
+        if self._serving is not None:
+            self._serving.lost()
+
+    def _stop_reading(self) -> None:
+        if self._serving is not None:
+            self._serving.keep_alive = False
+
+    def _close(self) -> None:
+        self._closing = True
+        self._transport.close()
+
+    def _look_if_idle(self) -> None:
+        """Close after ``_idle_limit`` seconds without a request; one timer per connection, not per reply."""
+        now = self._loop.time()
+        due = self._idle_since + self._idle_limit
+        if self._serving is not None:
+            due = now + self._idle_limit
+        elif now >= due:
+            return self._close()
+        self._idle_timer = self._loop.call_later(due - now, self._look_if_idle)

@@ -1,0 +1,179 @@
+"""The process as a user starts it: its signals, its port, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from gateway.server import PortTaken, listen
+from gateway.sim import Pace, SimConfig, SimServer
+from tests.support import RawClient, arrived, eventually, generates, sse
+from tests.test_handler_bytes import KINDS, body_of
+
+
+@dataclass
+class Served:
+    """A gateway in a process of its own."""
+
+    process: asyncio.subprocess.Process
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
+    """``tito-gateway serve`` in front of ``workers``, ready."""
+    port = free_port()
+    flags = [flag for worker in workers for flag in ("--worker", worker)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags,
+        env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    gateway = Served(process, port)
+
+    async def ready() -> bool:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                return (await client.get(gateway.url + "/ready")).status_code == 200
+            except httpx.TransportError:
+                assert process.returncode is None, (await process.communicate())[1].decode()
+                return False
+
+    try:
+        await eventually(ready, 20)
+        yield gateway
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(kind: str) -> None:
+    """Not ready at once; a new request on a kept connection gets 503 and a close; exit code 0."""
+    async with SimServer(kind, SimConfig(token_delay=0.05)) as sim, served(sim.url) as gateway:
+        running = await RawClient.connect(gateway.port)
+        running.request(KINDS[kind], json.dumps(body_of(kind, 20, True)).encode())
+        await running.head()
+        kept = await RawClient.connect(gateway.port)
+        gateway.process.send_signal(signal.SIGTERM)
+
+        async def not_ready() -> bool:
+            kept.request("/ready", b"", method="GET")
+            head = await kept.head()
+            await kept.reader.readexactly(_length(head))
+            return head.startswith(b"HTTP/1.1 503 ")
+
+        await eventually(not_ready)
+        kept.request(KINDS[kind], json.dumps(body_of(kind)).encode())
+        head = (await kept.head()).lower()
+        assert head.startswith(b"http/1.1 503 ")
+        assert b"connection: close" in head and b"retry-after:" in head
+        rest = await running.reader.readuntil(b"data: [DONE]\n\n")
+        assert b'"error"' not in rest
+        running.leave()
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert len(generates(sim)) == 1
+
+
+def _length(head: bytes) -> int:
+    lines = head.lower().split(b"\r\n")
+    return next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_second_signal_ends_at_once_visibly_and_with_aborts(kind: str) -> None:
+    async with SimServer(kind, SimConfig()) as sim, served(sim.url) as gateway:
+        sim.behave(Pace(stall_after=2))
+        running = await RawClient.connect(gateway.port)
+        running.request(KINDS[kind], json.dumps(body_of(kind, 20, True)).encode())
+        await running.head()
+        await running.reader.readuntil(b"\n\n")
+        gateway.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        gateway.process.send_signal(signal.SIGINT)
+        rest = await _until_closed(running)
+        assert b'"error"' in rest
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert len(sim.aborts) == 1
+
+
+async def _until_closed(client: RawClient) -> bytes:
+    received = b""
+    while data := await client.reader.read(65536):
+        received += data
+    return received
+
+
+async def test_grace_time_over_cuts_what_still_runs_with_an_error_event() -> None:
+    async with SimServer("sglang", SimConfig(token_delay=0.05)) as sim:
+        async with served(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
+            async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+                run = asyncio.ensure_future(
+                    client.post(gateway.url + "/generate", json=body_of("sglang", 4000, True))
+                )
+                await arrived(1, sim)
+                gateway.process.send_signal(signal.SIGTERM)
+                events = sse((await run).content)
+                assert "error" in events[-1]
+            assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+
+
+async def test_idle_gateway_leaves_within_a_second() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(gateway.process.wait(), 5) == 0
+
+
+async def test_access_log_has_one_line_a_request_and_nothing_of_its_content() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            await client.post(gateway.url + "/generate", json=body_of("sglang", rid="r-1"))
+            await client.post(gateway.url + "/generate", content=b"{nonsense}")
+        gateway.process.send_signal(signal.SIGTERM)
+        out, _ = await gateway.process.communicate()
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [line["status"] for line in lines] == [200, 400]
+        assert lines[0]["request_id"] == "r-1" and lines[0]["worker"] == sim.url
+        assert lines[0]["isl"] == 3 and lines[0]["osl"] == 3
+        assert b"15043" not in out and b"nonsense" not in out
+
+
+async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, err = await process.communicate()
+    assert process.returncode == 1
+    assert len(err.decode().strip().splitlines()) == 1
+    assert str(port).encode() in err and b"Traceback" not in err
+
+
+def test_listen_on_a_name_that_is_none_says_so() -> None:
+    with pytest.raises(PortTaken, match="no-such-host"):
+        listen("no-such-host.invalid", 0, 10)
