@@ -16,6 +16,7 @@ from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
 from gateway.catalog import Endpoint
 from gateway.control.app import control_app, reserved_paths
+from gateway.control.views import Views
 from gateway.downstream import (
     AsgiClient,
     Client,
@@ -127,7 +128,8 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
     else:
         catalogs.validate_catalog(catalog, reserved)
     services = _services(settings, [endpoint.format for endpoint in catalog])
-    control = control_app(settings, catalog, services)
+    views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render)
+    control = control_app(settings, catalog, views)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
         for endpoint in catalog
