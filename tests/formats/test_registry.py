@@ -1,0 +1,214 @@
+"""Plugins are found by entry point, and one that breaks the contract stops the start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gateway.formats.base import Format, ProbeRequest
+from gateway.formats.registry import GROUP, FormatError, check_format, load_formats
+from gateway.formats.vllm import FORMAT, VllmFormat
+
+METHODS = "parse project upstream abort reader render identify aborted_ids openapi".split()
+ATTRIBUTES = "name capability probes health".split()
+
+
+class Renamed(VllmFormat):
+    """A good format under another name."""
+
+    def __init__(self, name: str = "other") -> None:
+        self.name = name
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., EntryPoint]]:
+    """Makes an entry point of ``value`` in a module of its own."""
+    made = 0
+
+    def make(value: Any, name: str = "plugin") -> EntryPoint:
+        nonlocal made
+        made += 1
+        module = ModuleType(f"format_plugin_{made}")
+        module.__dict__["FORMAT"] = value
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return EntryPoint(name, f"{module.__name__}:FORMAT", GROUP)
+
+    yield make
+
+
+def without(name: str) -> Any:
+    """A format that lacks one member."""
+    members = {key: getattr(VllmFormat, key) for key in METHODS + ATTRIBUTES if key != name}
+    return type("Partial", (), members)()
+
+
+def replaced(name: str, value: Any) -> Any:
+    """A format with one member that is something else."""
+    return type("Changed", (VllmFormat,), {name: value})()
+
+
+def test_own_formats_are_found_by_the_same_door() -> None:
+    """They are plugins like any other, in the order of names."""
+    formats = load_formats()
+    assert list(formats) == sorted(formats)
+    assert {"sglang", "vllm"} <= formats.keys()
+    assert formats["vllm"] is FORMAT
+
+
+def test_result_cannot_be_changed() -> None:
+    """The set of formats is decided once."""
+    with pytest.raises(TypeError):
+        load_formats()["x"] = FORMAT  # type: ignore[index]
+
+
+def test_good_plugin_is_loaded_under_its_own_name(plugin: Callable[..., EntryPoint]) -> None:
+    """The format's name counts, not that of the entry point."""
+    assert list(load_formats([plugin(Renamed(), "whatever"), plugin(FORMAT)])) == ["other", "vllm"]
+
+
+def test_protocol_is_checked_whole() -> None:
+    """No member of the contract is left out of these tests."""
+    assert {name for name in vars(Format) if not name.startswith("_")} == {*METHODS, *ATTRIBUTES}
+
+
+@pytest.mark.parametrize("member", METHODS + ATTRIBUTES)
+def test_missing_member_is_named(member: str, plugin: Callable[..., EntryPoint]) -> None:
+    """The message says which plugin lacks what."""
+    with pytest.raises(FormatError, match=rf"plugin mine = \S+:FORMAT: {member} is missing"):
+        load_formats([plugin(without(member), "mine")])
+
+
+@pytest.mark.parametrize("member", METHODS)
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (lambda self, other: None, "takes"),
+        (lambda self, a, b, c, d, e: None, r"takes \(a, b, c, d, e\) instead of"),
+        (lambda self, *args, **kwargs: None, "takes"),
+        (7, "is not a method"),
+        (None, "is not a method"),
+    ],
+)
+def test_wrong_signature_is_named(
+    member: str, method: Any, said: str, plugin: Callable[..., EntryPoint]
+) -> None:
+    """Names and number of parameters are those of the protocol."""
+    with pytest.raises(FormatError, match=rf"FORMAT: {member} {said}"):
+        load_formats([plugin(replaced(member, method))])
+
+
+async def _async_parse(self: Any, body: bytes, headers: Any) -> None: ...
+
+
+def _keyword_parse(self: Any, body: bytes, *, headers: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [(_async_parse, "parse is async"), (_keyword_parse, "by position and by name"), (int, "parse")],
+)
+def test_method_that_cannot_be_called_as_the_handler_does_is_named(
+    method: Any, said: str, plugin: Callable[..., EntryPoint]
+) -> None:
+    """Async methods and keyword-only parameters pass a check of names only."""
+    with pytest.raises(FormatError, match=said):
+        load_formats([plugin(replaced("parse", method))])
+
+
+@pytest.mark.parametrize("name", ["", "Vllm", "1a", "a b", "a\n", "é", None, 7])
+def test_bad_name_is_refused(name: Any, plugin: Callable[..., EntryPoint]) -> None:
+    """A name is a metric label and a setting's value."""
+    with pytest.raises(FormatError, match="FORMAT: name "):
+        load_formats([plugin(replaced("name", name))])
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("capability", ""),
+        ("capability", None),
+        ("probes", ()),
+        ("probes", None),
+        ("probes", "GET /"),
+        ("probes", (ProbeRequest("GET", "/a"), "/b")),
+        ("probes", (ProbeRequest("GET", "a"),)),
+        ("health", None),
+        ("health", ProbeRequest("GET", "")),
+    ],
+)
+def test_bad_attribute_is_named(member: str, value: Any, plugin: Callable[..., EntryPoint]) -> None:
+    """What the fleet will ask with has to be askable."""
+    with pytest.raises(FormatError, match=rf"FORMAT: {member} "):
+        load_formats([plugin(replaced(member, value))])
+
+
+def test_class_in_place_of_an_instance_is_refused(plugin: Callable[..., EntryPoint]) -> None:
+    """A common slip, told as such."""
+    with pytest.raises(FormatError, match="is a class"):
+        load_formats([plugin(VllmFormat)])
+
+
+@pytest.mark.parametrize("value", [None, 7, "vllm", object()])
+def test_anything_else_is_refused(value: Any, plugin: Callable[..., EntryPoint]) -> None:
+    """An entry point may name any object."""
+    with pytest.raises(FormatError, match="is missing"):
+        load_formats([plugin(value)])
+
+
+def test_two_of_one_name_are_refused(plugin: Callable[..., EntryPoint]) -> None:
+    """Both plugins are named, as one of them has to go."""
+    with pytest.raises(FormatError, match=r"'other' is installed twice: a = \S+ and b = \S+"):
+        load_formats([plugin(Renamed(), "a"), plugin(Renamed(), "b")])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("no_such_module_at_all:FORMAT", "ModuleNotFoundError"), ("json:FORMAT", "AttributeError")],
+)
+def test_plugin_that_is_not_there_is_named(value: str, said: str) -> None:
+    """An entry point may outlive its module."""
+    with pytest.raises(FormatError, match=f"plugin gone = {value}: cannot be imported: {said}"):
+        load_formats([EntryPoint("gone", value, GROUP)])
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("1/0", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+        ("import no_such_module_at_all", "ModuleNotFoundError"),
+        ("raise RuntimeError('no licence')", "no licence"),
+        ("assert False", "AssertionError"),
+        ("undefined", "NameError"),
+        ("open('/no/such/file')", "FileNotFoundError"),
+    ],
+)
+def test_plugin_that_breaks_at_import_is_named(
+    source: str, said: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's mistake is told as theirs."""
+    (tmp_path / "broken_format_plugin.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "broken_format_plugin", raising=False)
+    with pytest.raises(FormatError, match=f"plugin broken = broken_format_plugin:F: .*{said}"):
+        load_formats([EntryPoint("broken", "broken_format_plugin:F", GROUP)])
+
+
+def test_property_that_breaks_is_named(plugin: Callable[..., EntryPoint]) -> None:
+    """Reading a member may run code."""
+
+    def broken(self: Any) -> str:
+        raise ValueError("not today")
+
+    with pytest.raises(FormatError, match="capability cannot be read: ValueError: not today"):
+        load_formats([plugin(replaced("capability", property(broken)))])
+
+
+def test_check_returns_the_format_itself() -> None:
+    """Nothing is wrapped."""
+    assert check_format(FORMAT, "x") is FORMAT

@@ -1,0 +1,134 @@
+"""A sample format: servers that say words back.
+
+Owns: a dialect unlike any engine's, so that the contract is seen to carry it. Must never enter: anything of
+the gateway but ``gateway.errors`` and the ``gateway.formats`` helpers.
+
+``POST /echo {"say": "a b", "tag": "t"}`` answers ``{"tag": "t", "said": ["a", "b"], "why": "end"}``; with
+``"lines": true`` it answers one JSON object a line: ``{"word": "a"}``, ``{"word": "b"}``, ``{"why": "end",
+"tag": "t"}``. The tag may also come as header ``X-Tag``; the server files the call under that one. Errors are
+``{"problem": "..."}``. A call is stopped by hanging up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.formats.base import (
+    AbortTarget,
+    ErrorReply,
+    Format,
+    Headers,
+    Ids,
+    ProbeReply,
+    ProbeRequest,
+    Projection,
+    Reader,
+    ReplyHead,
+    UpstreamRequest,
+    WorkerInfo,
+    WorkerView,
+    header,
+)
+from gateway.formats.headers import to_worker
+
+from .reader import LinesReader, WholeReader
+
+JSON = [(b"content-type", b"application/json")]
+ABOUT = ProbeRequest("GET", "/about-echo")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request of this dialect."""
+
+    body: bytes
+    headers: Headers
+    words: int
+    lines: bool
+    tag: str | None
+
+
+class EchoFormat:
+    """Stateless; the gateway finds it by its entry point."""
+
+    name = "echo"
+    capability = "echo"
+    probes: Sequence[ProbeRequest] = (ABOUT,)
+    health = ABOUT
+
+    def parse(self, body: bytes, headers: Headers) -> Call:
+        found = _object(body)
+        say = found.get("say")
+        if not isinstance(say, str):
+            raise InvalidRequest("Nothing to say", param="say")
+        named = header(headers, b"x-tag")
+        tag = found.get("tag") if named is None else named.decode("latin-1")
+        if tag is not None and not isinstance(tag, str):
+            raise InvalidRequest("The tag must be text", param="tag")
+        return Call(body, headers, len(say.split()), found.get("lines") is True, tag)
+
+    def project(self, request: Call) -> Projection:
+        tag = request.tag
+        return Projection(
+            stream=request.lines,
+            ids=() if tag is None else (tag,),
+            ids_usable=tag is None or (tag.isascii() and tag.isalnum()),
+            prompt_tokens=request.words,
+            max_tokens=request.words,
+        )
+
+    def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        lines = [line for line in to_worker(request.headers, worker.authorization) if line[0] != b"x-tag"]
+        lines.append((b"x-tag", ids.dispatch[0].encode()))
+        return UpstreamRequest(b"POST", worker.prefix + b"/echo", lines, request.body)
+
+    def abort(self, worker: WorkerView, request: Call, ids: Ids) -> Sequence[UpstreamRequest]:
+        return ()
+
+    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        if head.status == 200 and header(head.headers, b"content-type") == b"application/x-ndjson":
+            return LinesReader(ids)
+        return WholeReader(ids, checked=head.status == 200)
+
+    def render(self, error: GatewayError) -> ErrorReply:
+        headers = list(JSON)
+        if error.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after))
+        return ErrorReply(error.status, headers, json.dumps({"problem": error.message}).encode())
+
+    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+        reply = replies.get(ABOUT.target)
+        if reply is None or reply.status != 200 or reply.body != b"echo":
+            return None
+        return WorkerInfo(engine="echo", capability=self.capability, usable=True, models=("parrot",))
+
+    def aborted_ids(self, body: bytes) -> AbortTarget:
+        tag = _object(body).get("tag")
+        if not isinstance(tag, str):
+            raise InvalidRequest("The tag must be text", param="tag")
+        return AbortTarget(ids=(tag,))
+
+    def openapi(self) -> Mapping[str, Any]:
+        schema = {"type": "object", "properties": {"say": {"type": "string"}}, "required": ["say"]}
+        return {
+            "summary": "Say words back",
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": {"200": {"description": "The words."}},
+        }
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("The body is not JSON", cause=error) from error
+    if not isinstance(found, dict):
+        raise InvalidRequest("The body must be a JSON object")
+    return found
+
+
+FORMAT: Format[Call] = EchoFormat()

@@ -1,0 +1,161 @@
+"""Which endpoint speaks what, and which lists of endpoints are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.catalog import CatalogError, Endpoint, abort_paths, default_catalog, validate_catalog
+from gateway.formats.base import AnyFormat
+from gateway.formats.registry import load_formats
+from gateway.formats.vllm import VllmFormat
+
+
+class Other(VllmFormat):
+    name = "other"
+
+
+@pytest.fixture(scope="module")
+def formats() -> Mapping[str, AnyFormat]:
+    return {**load_formats(), "other": Other()}
+
+
+def shown(endpoints: tuple[Endpoint, ...]) -> list[tuple[str, tuple[str, ...], str]]:
+    return [(endpoint.path, endpoint.methods, endpoint.format.name) for endpoint in endpoints]
+
+
+@pytest.mark.parametrize("name", ["sglang", "vllm", "other"])
+def test_generate_speaks_the_format_that_is_named(name: str, formats: Mapping[str, AnyFormat]) -> None:
+    """Any installed format may have `/generate`; the other route keeps its own."""
+    assert shown(default_catalog(formats, generate_format=name)) == [
+        ("/generate", ("POST", "PUT"), name),
+        ("/inference/v1/generate", ("POST",), "vllm"),
+    ]
+
+
+def test_generate_speaks_sglang_unless_told_otherwise(formats: Mapping[str, AnyFormat]) -> None:
+    """An unchanged SGLang client finds its engine's API."""
+    assert default_catalog(formats)[0].format is formats["sglang"]
+
+
+def test_paths_can_be_moved(formats: Mapping[str, AnyFormat]) -> None:
+    """The usual paths are then free."""
+    moved = default_catalog(formats, sglang_path="/a/b", vllm_path="/generate")
+    assert [endpoint.path for endpoint in moved] == ["/a/b", "/generate"]
+
+
+@pytest.mark.parametrize("name", ["", "sglan", "SGLANG", "x"])
+def test_unknown_format_lists_the_installed_ones(name: str, formats: Mapping[str, AnyFormat]) -> None:
+    """A user sees what could have been meant."""
+    with pytest.raises(
+        CatalogError, match=rf"unknown format '{name}'; installed formats: .*other, sglang, vllm"
+    ):
+        default_catalog(formats, generate_format=name)
+
+
+def test_no_format_at_all_is_said() -> None:
+    """Not an empty list of names."""
+    with pytest.raises(CatalogError, match="installed formats: none"):
+        default_catalog({})
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("generate", "must start with a slash: 'generate'"),
+        ("", "must start with a slash"),
+        ("/a/:id", "must not start with ':' or '*'"),
+        ("/*", "must not start with ':' or '*'"),
+        ("/a/*rest/b", "must not start with ':' or '*'"),
+        ("/a?b", "a character"),
+        ("/a#b", "a character"),
+        ("/a b", "a character"),
+        ("/a\n", "a character"),
+        ("/{id}", "a character"),
+        ("/é", "a character"),
+        ("/a%20b", "a character"),
+    ],
+)
+@pytest.mark.parametrize("option", ["sglang_path", "vllm_path"])
+def test_path_that_cannot_be_matched_is_refused(
+    path: str, said: str, option: str, formats: Mapping[str, AnyFormat]
+) -> None:
+    """The message shows the path as it was given."""
+    with pytest.raises(CatalogError) as caught:
+        default_catalog(formats, **{option: path})
+    assert said in str(caught.value)
+    assert repr(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/", "/a:b", "/a*b", "/v1/x-y_z.~", "/generate/"])
+def test_plain_path_is_accepted(path: str, formats: Mapping[str, AnyFormat]) -> None:
+    """Signs inside a segment mean nothing."""
+    assert default_catalog(formats, sglang_path=path)[0].path == path
+
+
+def test_two_endpoints_on_one_path_are_refused(formats: Mapping[str, AnyFormat]) -> None:
+    """Both are named."""
+    with pytest.raises(
+        CatalogError, match="'/inference/v1/generate' is given to two endpoints, sglang and vllm"
+    ):
+        default_catalog(formats, sglang_path="/inference/v1/generate")
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/health", "/health"),
+        ("/workers/a", "/workers/{worker_id}"),
+        ("/workers/a/b", "/workers/{url:path}"),
+        ("/a.b", "/a.b"),
+    ],
+)
+def test_path_of_the_gateway_itself_is_refused(path: str, own: str, formats: Mapping[str, AnyFormat]) -> None:
+    """Whichever is found first would hide the other."""
+    with pytest.raises(CatalogError, match="a path of the gateway itself") as caught:
+        default_catalog(formats, vllm_path=path, reserved=["/metrics", own])
+    assert repr(path) in str(caught.value) and repr(own) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/health2", "/health"),
+        ("/workers", "/workers/{worker_id}"),
+        ("/workers/a/b", "/workers/{worker_id}"),
+        ("/axb", "/a.b"),
+    ],
+)
+def test_path_beside_those_of_the_gateway_is_accepted(
+    path: str, own: str, formats: Mapping[str, AnyFormat]
+) -> None:
+    """A template takes one segment, and a dot is a dot."""
+    default_catalog(formats, sglang_path=path, reserved=[own])
+
+
+@pytest.mark.parametrize("methods", [(), ("post",), ("POST", ""), "POST", ("PO ST",)])
+def test_methods_that_never_match_are_refused(methods: Any, formats: Mapping[str, AnyFormat]) -> None:
+    """Methods are case-sensitive on the wire."""
+    with pytest.raises(CatalogError, match="methods in upper case"):
+        validate_catalog([Endpoint("/a", methods, formats["vllm"])])
+
+
+def test_catalog_of_a_host_is_held_to_the_same(formats: Mapping[str, AnyFormat]) -> None:
+    """Any number of endpoints, any formats; no endpoint at all serves nobody."""
+    own = [Endpoint(f"/{name}", ("POST",), formats[name]) for name in ("vllm", "other")]
+    validate_catalog(own, reserved=["/health"])
+    with pytest.raises(CatalogError, match="two endpoints"):
+        validate_catalog([*own, own[0]])
+    with pytest.raises(CatalogError, match="no endpoint"):
+        validate_catalog([])
+
+
+def test_abort_paths_are_the_engines_own(formats: Mapping[str, AnyFormat]) -> None:
+    """Clients abort where they would at the engine; only installed formats are named."""
+    assert abort_paths == {
+        "sglang": ("/abort_request",),
+        "vllm": ("/inference/v1/abort_requests", "/abort_requests"),
+    }
+    assert abort_paths.keys() <= formats.keys()
