@@ -44,7 +44,8 @@ def to_client(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
+    named: frozenset[bytes] = frozenset()
     for name, value in headers:
         if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            return frozenset(word.strip().lower() for word in value.split(b","))
-    return frozenset()
+            named |= {word.strip().lower() for word in value.split(b",")}
+    return named

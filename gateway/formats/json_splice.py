@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 _SPACE = b" \t\n\r"
-# Strings whole (possessive, so a long one costs no backtracking), flat lists of numbers whole (they are most of
-# a body, and a match for each comma in one would cost too much), other brackets, commas.
+_CLOSING = re.compile(rb"[ \t\n\r]*\}")
+# Strings whole (possessive, so a long one costs no backtracking), flat lists of numbers whole (they are most
+# of a body, and a match for each comma in one would cost too much), other brackets, commas.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|\[[^\[\]{}"]++\]|[{}\[\],]', re.DOTALL)
 
 
 def insert_member(body: bytes, key: str, value: bytes) -> bytes:
     """``body`` with ``"key":value`` as its new first member. The key must not be there yet."""
-    start = body.index(b"{") + 1
-    rest = body[start:]
-    comma = b"" if rest.lstrip(_SPACE).startswith(b"}") else b","
-    return b'%b"%b":%b%b%b' % (body[:start], key.encode(), value, comma, rest)
+    start = body.find(b"{") + 1
+    comma = b"" if _CLOSING.match(body, start) else b","
+    return b'%b"%b":%b%b%b' % (body[:start], key.encode(), value, comma, body[start:])
 
 
 def replace_member(body: bytes, key: str, value: bytes) -> bytes:
@@ -37,34 +38,29 @@ def replace_member(body: bytes, key: str, value: bytes) -> bytes:
 
 def member_spans(body: bytes, key: str) -> list[tuple[int, int]]:
     """(start, end) of the value of each top-level member called ``key``, surrounding space left out."""
-    spans: list[tuple[int, int]] = []
+    return [_trim(body, start, end) for name, start, end in _members(body) if _spells(name, key)]
+
+
+def _members(body: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The name, as it is spelled, and the value's start and end of each member of the object itself."""
     depth = 0
-    at_key = False
-    value_start = -1
+    name = b""
+    start = 0
     for match in _TOKEN.finditer(body):
         token = match.group()
-        first = token[:1]
-        if first == b'"':
-            if depth == 1 and at_key:
-                at_key = False
-                if _spells(token, key):
-                    value_start = body.index(b":", match.end()) + 1
-        elif first in (b"{", b"["):
-            if len(token) > 1:
-                continue
+        if token in (b"{", b"["):
             depth += 1
-            at_key = depth == 1
-        elif depth == 1:
-            # A comma or the closing brace of the object itself: a top-level value ends here.
-            if value_start >= 0:
-                spans.append(_trim(body, value_start, match.start()))
-                value_start = -1
-            at_key = True
-            if first == b"}":
-                break
-        elif first != b",":
-            depth -= 1
-    return spans
+        elif depth != 1:
+            depth -= token in (b"}", b"]")
+        elif token in (b",", b"}"):
+            if name:
+                yield name, start, match.start()
+                name = b""
+            if token == b"}":
+                return
+        elif not name and token.startswith(b'"'):
+            name = token
+            start = body.find(b":", match.end()) + 1
 
 
 def _spells(token: bytes, key: str) -> bool:

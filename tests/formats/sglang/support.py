@@ -1,0 +1,112 @@
+"""What the tests of this format share: recorded exchanges, a worker's view, ways to cut bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.formats.base import Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.sglang import FORMAT
+from gateway.formats.sglang.projection import SglangRequest
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "sglang"
+
+HEX = "0123456789abcdef0123456789abcdef"
+PRIVATE = Ids(("job-1",), (HEX,))
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+JSON = [(b"content-type", b"application/json")]
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class View:
+    """A worker as a format sees it."""
+
+    prefix: bytes = b""
+    authorization: bytes | None = None
+    info: WorkerInfo | None = None
+
+
+def lines(headers: Iterable[Iterable[str]]) -> Headers:
+    return [(name.encode(), value.encode()) for name, value in headers]
+
+
+@cache
+def recorded(kind: str) -> dict[str, dict[str, Any]]:
+    """The exchanges of one fixture file, by name."""
+    with (FIXTURES / f"{kind}.jsonl").open(encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    return {record["name"]: record for record in records}
+
+
+def parsed(body: bytes | dict[str, Any], headers: Headers = ()) -> SglangRequest:
+    return FORMAT.parse(body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+
+
+def same(*names: str) -> Ids:
+    """Ids that the engine gets as the client named them."""
+    return Ids(names, names)
+
+
+def reading(
+    request: dict[str, Any] | None = None,
+    *,
+    status: int = 200,
+    headers: Headers | None = None,
+    ids: Ids | None = None,
+) -> Reader:
+    """A reader for a reply with this head; a stream of one sample unless told otherwise."""
+    asked = parsed({"input_ids": [1], "stream": True} if request is None else request)
+    head = ReplyHead(status, (EVENTS if asked.stream else JSON) if headers is None else headers)
+    return FORMAT.reader(asked, View(), ids or same("f" * 32), head)
+
+
+def document(
+    tokens: int = 1, finish: str | dict[str, Any] | None = None, *, rid: str = "a1", **more: Any
+) -> dict[str, Any]:
+    """One sample as the engine describes it."""
+    reason = {"type": finish} if isinstance(finish, str) else finish
+    meta = {"id": rid, "finish_reason": reason, "prompt_tokens": 3, "completion_tokens": tokens}
+    return {"text": "x", "output_ids": [7] * tokens, "meta_info": meta | {"cached_tokens": 2}, **more}
+
+
+def event(*arguments: Any, **more: Any) -> bytes:
+    return b"data: %b\n\n" % compact(document(*arguments, **more))
+
+
+def compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def cuts(data: bytes, seed: int) -> Iterator[bytes]:
+    """``data`` in pieces of random length, some of one byte."""
+    choose = random.Random(seed)
+    start = 0
+    while start < len(data):
+        end = start + choose.choice((1, 2, 7, 40, 300, 5000, max(1, len(data) // 3)))
+        yield data[start:end]
+        start = end
+
+
+@dataclass
+class Outcome:
+    given: bytes
+    error: GatewayError | None
+
+
+def run(reader: Reader, pieces: Iterable[bytes]) -> Outcome:
+    """Feed all, then finish."""
+    given = bytearray()
+    try:
+        for piece in pieces:
+            given += reader.feed(piece)
+        given += reader.finish()
+    except GatewayError as error:
+        return Outcome(bytes(given), error)
+    return Outcome(bytes(given), None)

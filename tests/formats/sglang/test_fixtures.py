@@ -1,0 +1,131 @@
+"""Every recorded generate exchange with a real engine, through the reader, in every way it can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from gateway.errors import InvalidRequest, UpstreamIncomplete
+from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.sglang import FORMAT
+from gateway.formats.sglang.whole import OpaqueReader
+from tests.formats.sglang.expected import EXPECTED
+from tests.formats.sglang.support import DONE, HEX, View, cuts, lines, parsed, recorded, run, same
+
+#: Recorded bodies that the gateway refuses itself; the engine refused them too, answered 500, or died.
+REFUSED = {
+    "err-body-nan",
+    "err-empty-text",
+    "err-logprob-start-negative2",
+    "err-malformed-json",
+    "err-stream-null",
+    "rust-err-rid-int",
+    "rust-err-rid-list-single",
+    "rust-err-stream-null",
+    "skiptok-err-empty-batch-item",
+    "skiptok-err-sp-list-single",
+    "skiptok-err-stream-null",
+}
+#: Up to this many bytes a reply is also fed one byte at a time.
+BYTE_BY_BYTE = 60_000
+
+ALL = {name: record for name, record in recorded("generate").items() if "request_body" in record}
+ANSWERED = sorted(name for name, record in ALL.items() if "status" in record and name not in REFUSED)
+SUCCEEDED = sorted(EXPECTED.keys() - REFUSED)
+
+
+def _single(name: str) -> bool:
+    request = parsed(ALL[name]["request_body"].encode())
+    return request.batch is None and request.fan == 1
+
+
+#: Replies whose one id is not empty, and streams with an event that can be missed.
+WITH_AN_ID = [name for name in SUCCEEDED if _single(name) and '"id":"' in ALL[name]["body"]]
+WITH_AN_ID.remove("err-rid-empty")
+TO_BE_CUT = [
+    name
+    for name in SUCCEEDED
+    if _single(name)
+    and ALL[name]["body"].endswith("data: [DONE]\n\n")
+    and ALL[name]["body"].count("\n\n") > 2
+]
+
+
+def reader(record: dict[str, Any], ids: Ids | None = None) -> Reader:
+    request = parsed(record["request_body"].encode(), lines(record["request_headers"]))
+    head = ReplyHead(record["status"], lines(record["headers"]))
+    return FORMAT.reader(request, View(), ids or same(*(request.ids or (HEX,))), head)
+
+
+def ways(body: bytes) -> Iterable[Iterable[bytes]]:
+    yield [body]
+    if len(body) <= BYTE_BY_BYTE:
+        yield (body[place : place + 1] for place in range(len(body)))
+    for seed in range(5):
+        yield cuts(body, seed)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_request_recorded_is_refused_only_where_known(name: str) -> None:
+    body = ALL[name]["request_body"].encode()
+    if name in REFUSED:
+        with pytest.raises(InvalidRequest):
+            parsed(body)
+    else:
+        assert parsed(body).body == body
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_reply_recorded_is_passed_on_as_it_was(name: str) -> None:
+    """However it is cut, the bytes are the same; a stream that broke off ends in an error."""
+    record = ALL[name]
+    body = record["body"].encode()
+    cut_short = record["status"] == 200 and EXPECTED[name][4]
+    for pieces in ways(body):
+        outcome = run(reader(record), pieces)
+        assert outcome.given == body
+        assert isinstance(outcome.error, UpstreamIncomplete) == cut_short
+
+
+@pytest.mark.parametrize("name", SUCCEEDED)
+def test_reply_recorded_gives_the_facts(name: str) -> None:
+    record = ALL[name]
+    tokens, reasons, prompt, status, cut_short = EXPECTED[name]
+    for pieces in ways(record["body"].encode()):
+        read = reader(record)
+        run(read, pieces)
+        facts = read.facts
+        assert (facts.tokens, " ".join(facts.finish_reasons)) == (tokens, reasons)
+        assert (facts.prompt_tokens, facts.error_status) == (prompt, status)
+        assert facts.terminal == (not cut_short)
+
+
+@pytest.mark.parametrize("name", sorted(set(ANSWERED) - EXPECTED.keys()))
+def test_reply_recorded_with_an_error_status_is_not_looked_into(name: str) -> None:
+    assert isinstance(reader(ALL[name]), OpaqueReader)
+
+
+@pytest.mark.parametrize("name", WITH_AN_ID)
+def test_reply_recorded_under_a_private_id_shows_the_public_one(name: str) -> None:
+    """The recorded id stands for a private one: it is gone from what leaves, and nothing else changed."""
+    record = ALL[name]
+    body = record["body"].encode()
+    dispatch = body.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
+    ids = Ids(('my "id" é',), (dispatch,))
+    wanted = body.replace(b'"id":"%b"' % dispatch.encode(), '"id":"my \\"id\\" é"'.encode())
+    for pieces in ways(body):
+        read = reader(record, ids)
+        assert not read.identity
+        assert run(read, pieces).given == wanted
+
+
+@pytest.mark.parametrize("name", TO_BE_CUT)
+def test_stream_recorded_that_loses_its_end_is_a_failure(name: str) -> None:
+    """Cut before any event but the last two, a recorded stream is never a clean end."""
+    record = ALL[name]
+    *events, _last, _done, _nothing = record["body"].encode().split(b"\n\n")
+    short = b"".join(event + b"\n\n" for event in events)
+    assert isinstance(run(reader(record), [short]).error, UpstreamIncomplete)
+    assert run(reader(record), [short + DONE]).given == short

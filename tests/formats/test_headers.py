@@ -1,0 +1,62 @@
+"""End-to-end lines cross the gateway, hop-by-hop lines do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.formats.headers import to_client, to_worker
+
+END_TO_END = [
+    (b"content-type", b"application/json"),
+    (b"x-data-parallel-rank", b"3"),
+    (b"traceparent", b"00-1-2-01"),
+    (b"authorization", b"Bearer client"),
+    (b"x-twice", b"1"),
+    (b"x-twice", b"2"),
+]
+HOP_BY_HOP = [
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+]
+
+
+def test_to_worker_keeps_end_to_end_lines_in_order() -> None:
+    assert to_worker(END_TO_END) == END_TO_END
+
+
+def test_to_client_keeps_end_to_end_lines_in_order() -> None:
+    assert to_client([*END_TO_END, (b"retry-after", b"5")]) == [*END_TO_END, (b"retry-after", b"5")]
+
+
+@pytest.mark.parametrize("name", [*HOP_BY_HOP, b"host", b"content-length", b"expect", b"accept-encoding"])
+def test_to_worker_drops(name: bytes) -> None:
+    assert to_worker([(name, b"x"), *END_TO_END]) == END_TO_END
+
+
+@pytest.mark.parametrize("name", [*HOP_BY_HOP, b"date", b"server", b"content-length"])
+def test_to_client_drops(name: bytes) -> None:
+    assert to_client([(name, b"x"), *END_TO_END]) == END_TO_END
+
+
+@pytest.mark.parametrize("value", [b"close, X-Mine", b"x-mine,keep-alive", b"X-MINE"])
+def test_lines_named_by_connection_are_dropped_both_ways(value: bytes) -> None:
+    lines = [(b"connection", value), (b"x-mine", b"1"), *END_TO_END]
+    assert to_worker(lines) == END_TO_END
+    assert to_client(lines) == END_TO_END
+
+
+def test_lines_named_by_a_second_connection_line_are_dropped() -> None:
+    lines = [(b"connection", b"x-a"), (b"connection", b"x-b"), (b"x-a", b"1"), (b"x-b", b"1"), *END_TO_END]
+    assert to_worker(lines) == END_TO_END
+
+
+def test_worker_key_replaces_the_clients() -> None:
+    sent = to_worker(END_TO_END, b"Bearer worker")
+    assert [value for name, value in sent if name == b"authorization"] == [b"Bearer worker"]
