@@ -92,6 +92,7 @@ async def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(kind: s
         rest = await running.reader.readuntil(b"data: [DONE]\n\n")
         assert b'"error"' not in rest
         running.leave()
+        kept.leave()
         assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
         assert len(generates(sim)) == 1
 
@@ -122,6 +123,7 @@ async def _until_closed(client: RawClient) -> bytes:
     received = b""
     while data := await client.reader.read(65536):
         received += data
+    client.leave()
     return received
 
 
