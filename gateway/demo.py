@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -31,6 +31,8 @@ START_LIMIT = 30.0
 END_LIMIT = 3.0
 
 Show = Callable[[str], None]
+Process = subprocess.Popen[str]
+Start = Callable[..., Process]
 
 
 class DemoFailed(Exception):
@@ -71,25 +73,18 @@ OTHER = Call(
 def run_demo(port: int, show: Show, *, once: bool) -> None:
     """Start everything, show two requests, then wait for a signal unless ``once``. Raises DemoFailed."""
     _need_free(port)
-    with _signals(), ExitStack() as started:
-        try:
-            _run(port, show, started, once)
-        except KeyboardInterrupt:
-            show("ending")
+    with _signals(), suppress(KeyboardInterrupt), _processes() as start:
+        _run(port, show, start, once)
 
 
-def _run(port: int, show: Show, started: ExitStack, once: bool) -> None:
+def _run(port: int, show: Show, start: Start, once: bool) -> None:
     show("starting two simulated workers of each engine, and the gateway")
     kinds = [kind for kind in KINDS for _ in range(EACH)]
-    workers = [started.enter_context(_process("sim", kind, "--token-delay", "0.02")) for kind in kinds]
+    workers = [start("sim", kind, "--token-delay", "0.02", "--drain-poll", "0.05") for kind in kinds]
     urls = [_url_of(worker) for worker in workers]
     flags = [flag for url in urls for flag in ("--worker", url)]
-    gateway = started.enter_context(
-        _process(
-            *("serve", "--host", HOST, "--port", str(port), *flags),
-            *("--log-level", "warning", "--no-access-log", "--graceful-shutdown-timeout-secs", "1"),
-        )
-    )
+    quiet = ("--log-level", "warning", "--no-access-log", "--graceful-shutdown-timeout-secs", "1")
+    gateway = start("serve", "--host", HOST, "--port", str(port), *flags, *quiet)
     _wait_until_ready(port, gateway)
     for url, kind in zip(urls, kinds, strict=True):
         show(f"  {kind} worker  {url}")
@@ -133,31 +128,43 @@ def _signals() -> Iterator[None]:
 
 
 @contextmanager
-def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One command of ours that ends with this block, and with this process however that ends.
+def _processes() -> Iterator[Start]:
+    """Starts commands of ours, which end with this block, and with this process however that ends.
 
-    It watches its standard input, whose other end is here only. In a session of its own, a terminal's Ctrl-C
-    does not reach it before we ended what uses it.
+    They watch their standard input, whose other end is here only. In sessions of their own, a terminal's
+    Ctrl-C does not reach them.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway", *arguments, "--end-with-stdin"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    started: list[Process] = []
+
+    def start(*arguments: str) -> Process:
+        process: Process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", *arguments, "--end-with-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
     try:
-        yield process
+        yield start
     finally:
-        process.terminate()
-        try:
-            process.wait(END_LIMIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        process.communicate()
+        for process in started:
+            process.terminate()
+        for process in started:
+            _end(process)
 
 
-def _url_of(worker: subprocess.Popen[str]) -> str:
+def _end(process: Process) -> None:
+    try:
+        process.wait(END_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    process.communicate()
+
+
+def _url_of(worker: Process) -> str:
     assert worker.stdout is not None
     line = worker.stdout.readline()
     if not line.startswith("listening on "):
@@ -165,7 +172,7 @@ def _url_of(worker: subprocess.Popen[str]) -> str:
     return line.split()[-1]
 
 
-def _wait_until_ready(port: int, gateway: subprocess.Popen[str]) -> None:
+def _wait_until_ready(port: int, gateway: Process) -> None:
     limit = time.monotonic() + START_LIMIT
     while time.monotonic() < limit:
         with suppress(OSError, http.client.HTTPException, ValueError):
