@@ -13,7 +13,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic import SecretStr
 
 from gateway.settings import Settings, flag_of, variable_of
 
@@ -48,13 +47,9 @@ def _setting_flag(name: str) -> inspect.Parameter:
 def _metavar(annotation: Any) -> str | None:
     if annotation is bool:
         return None
-    words: Mapping[Any, str] = {
-        int: "INTEGER",
-        float: "NUMBER",
-        SecretStr: "KEY",
-        tuple[str, ...]: "[FORMAT=]URL",
-    }
-    return words.get(_plain(annotation), "TEXT")
+    words = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "[FORMAT=]URL"}
+    kind = _plain(annotation)
+    return words.get(getattr(get_origin(kind) or kind, "__name__", ""), "TEXT")
 
 
 def dataclass_flags(kind: type) -> list[inspect.Parameter]:

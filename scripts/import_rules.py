@@ -57,11 +57,15 @@ ROOMS: Mapping[str, str] = {
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
-    "control": "aborts catalog errors fleet formats inflight lifecycle tasks telemetry",
+    "control": "aborts catalog errors fleet formats inflight lifecycle settings tasks telemetry",
     # Simulated engines are the tests' doubles: what they share with the product, they cannot test.
     "sim": "",
     "server": "app lifecycle settings",
-    "cli": "app server settings sim",
+    "options": "settings",
+    "check": "fleet formats settings",
+    # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
+    "demo": "sim.config",
+    "cli": "app catalog check demo formats options server settings sim",
     "__main__": "cli",
 }
 
@@ -80,7 +84,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "pydantic_settings": ("gateway.settings",),
     "sse_starlette": ("gateway.control",),
     "starlette": ("gateway.app", "gateway.control"),
-    "typer": ("gateway.cli",),
+    "typer": ("gateway.cli", "gateway.options"),
     "uvicorn": ("gateway.server",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
