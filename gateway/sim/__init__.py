@@ -1,6 +1,6 @@
 """Simulated engines: the demo's workers, the tests' doubles, and a way to test a training loop without a GPU.
 
-Owns: everything that behaves like an engine. Must never enter: the gateway; nothing here imports it.
+Owns: everything that behaves like an engine. Must never enter: the gateway itself.
 """
 
 from gateway.sim.arrivals import AbortCall, Arrival, Mark

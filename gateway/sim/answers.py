@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.sim.arrivals import Log, Mark
+from gateway.sim.arrivals import Mark
+from gateway.sim.engine import Engine
 from gateway.sim.http1 import Call, chunk
-from gateway.sim.scheduler import Scheduler, Sequence
 from gateway.sim.script import Timing
+from gateway.sim.sequence import Sequence
 
 
 class Renderer(Protocol):
     """What a dialect writes of one request."""
 
-    def event(self, sequence: Sequence, sent: int, first: bool) -> bytes:
+    def event(self, sequence: Sequence, sent: int, *, first: bool) -> bytes:
         """The event for the output after its first ``sent`` tokens; the last one if it is finished."""
         ...
 
@@ -36,14 +37,12 @@ class Answer:
 
     streams = False
 
-    def __init__(
-        self, call: Call, timing: Timing, scheduler: Scheduler, log: Log, renderer: Renderer
-    ) -> None:
+    def __init__(self, engine: Engine, call: Call, timing: Timing, renderer: Renderer) -> None:
         self.call = call
         self.sequences: list[Sequence] = []
+        self._scheduler = engine.scheduler
+        self._log = engine.log
         self._timing = timing
-        self._scheduler = scheduler
-        self._log = log
         self._renderer = renderer
         self._left = 0
 
@@ -90,27 +89,18 @@ class UnaryAnswer(Answer):
 
 
 class StreamAnswer(Answer):
-    """An event for each token, or each ``interval`` of them after the first."""
+    """An event for each token, or for each ``interval`` of them after the first."""
 
     streams = True
 
-    def __init__(
-        self,
-        call: Call,
-        timing: Timing,
-        scheduler: Scheduler,
-        log: Log,
-        renderer: Renderer,
-        *,
-        interval: int = 1,
-        merge: bool = True,
-    ) -> None:
-        super().__init__(call, timing, scheduler, log, renderer)
+    def __init__(self, engine: Engine, call: Call, timing: Timing, renderer: Renderer, interval: int) -> None:
+        super().__init__(engine, call, timing, renderer)
         self._interval = interval
-        self._merge = merge
+        self._merge = engine.config.merge_unread
         self._sent: dict[int, int] = {}
-        self._behind: list[Sequence] = []
-        self._hooked = timing.stall_after is not None or timing.cut_after is not None
+        #: Sequences with an event that a slow reader could not be given.
+        self._behind: dict[Sequence, None] = {}
+        self._interrupted = timing.stall_after is not None or timing.cut_after is not None
         call.on_writable = self._catch_up
 
     def ready(self) -> bool:
@@ -120,49 +110,51 @@ class StreamAnswer(Answer):
         sent = self._sent.get(sequence.index, 0)
         if sent and self._interval > 1 and len(sequence.output) - sent < self._interval:
             return
-        if self.call.connection.paused:
-            self._hold(sequence)
-        else:
-            self._emit(sequence)
+        self._offer(sequence)
 
     def finished(self, sequence: Sequence) -> None:
         super().finished(sequence)
+        self._offer(sequence)
+        self._close_if_over()
+
+    def _offer(self, sequence: Sequence) -> None:
         if self.call.connection.paused:
-            self._hold(sequence)
+            self._behind[sequence] = None
         else:
             self._emit(sequence)
-            self._close_if_over()
-
-    def _hold(self, sequence: Sequence) -> None:
-        if sequence not in self._behind:
-            self._behind.append(sequence)
 
     def _catch_up(self) -> None:
-        behind, self._behind = self._behind, []
+        behind, self._behind = self._behind, {}
         for sequence in behind:
-            self._emit(sequence)
-        if behind:
-            self._close_if_over()
+            self._offer(sequence)
+        self._close_if_over()
         for sequence in self.sequences:
             self._scheduler.wake(sequence)
 
     def _emit(self, sequence: Sequence) -> None:
         call = self.call
-        if call.done or (self._hooked and self._interrupted()):
+        if call.done or self._stalled():
             return
         index = sequence.index
-        sent = self._sent.get(index, -1)
-        event = self._renderer.event(sequence, max(sent, 0), sent < 0)
+        sent = self._sent.get(index)
+        event = self._renderer.event(sequence, sent or 0, first=sent is None)
         self._sent[index] = len(sequence.output)
-        if self._hooked and self._cut(event):
+        if self._interrupted and self._cut(event):
             return
+        call.connection.write(chunk(event))
         arrival = call.arrival
         arrival.events += 1
-        call.connection.write(chunk(event))
         if arrival.streaming is None:
             self._log.mark(arrival, Mark.STREAMING)
 
-    def _interrupted(self) -> bool:
+    def _close_if_over(self) -> None:
+        if self._left or self._behind or self.call.done or self._stalled():
+            return
+        closing = self._renderer.closing(self.sequences)
+        if not (self._interrupted and self._cut(closing)):
+            self.call.end(closing)
+
+    def _stalled(self) -> bool:
         stall = self._timing.stall_after
         return stall is not None and self.call.arrival.events >= stall
 
@@ -173,13 +165,6 @@ class StreamAnswer(Answer):
             return False
         how = self._timing.cut
         half = chunk(event)[: len(event) // 2] if how == "chunk" else b""
-        self.drop()
         self.call.cut(reset=how == "rst", part=half)
+        self.drop()
         return True
-
-    def _close_if_over(self) -> None:
-        if self._left or self._behind or self.call.done or (self._hooked and self._interrupted()):
-            return
-        closing = self._renderer.closing(self.sequences)
-        if not (self._hooked and self._cut(closing)):
-            self.call.end(closing)

@@ -125,5 +125,7 @@ class Log:
     async def wait(self, mark: Mark, count: int) -> Arrival:
         """The ``count``-th generate request that got ``mark``, as soon as there is one."""
         await self.until(lambda: self._counts[mark] >= count)
-        behind = self._counts[mark] - count
-        return self._marked[mark][-1 - behind]
+        behind, kept = self._counts[mark] - count, self._marked[mark]
+        if behind >= len(kept):
+            raise LookupError(f"only the last {len(kept)} requests are remembered; raise log_limit")
+        return kept[-1 - behind]

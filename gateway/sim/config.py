@@ -49,6 +49,7 @@ class SimConfig:
     cut_after: int | None = _knob(None, "break the connection after so many events")
     cut: str = _knob("fin", "how cut_after breaks it: fin, rst, or chunk (in the middle of one, then fin)")
     tokens: int | None = _knob(None, "generate exactly so many tokens, whatever the request asks for")
+    fail_after: int | None = _knob(None, "fail each request inside the engine after so many tokens")
 
     max_running: int | None = _knob(None, "how many requests run at once; more of them wait")
     max_queued: int | None = _knob(
@@ -68,7 +69,7 @@ class SimConfig:
     )
     enable_metrics: bool = _knob(False, "SGLang: serve /metrics and add timings to meta_info")
     enable_lora: bool = _knob(False, "allow LoRA adapters to be loaded and used")
-    fast_health: bool = _knob(True, "SGLang: /health answers at once; off: after the 1 s of a real engine")
+    fast_health: bool = _knob(False, "SGLang: /health answers at once, not after the 1 s of a real engine")
     unary_disconnect_poll: float = _knob(
         4.0, "SGLang: seconds between looks for a client gone from a unary call"
     )
@@ -88,4 +89,4 @@ class SimConfig:
 
     start_up: float = _knob(0.0, "seconds after listening in which health checks answer 503")
     keep_alive: float = _knob(5.0, "seconds after which an idle connection is closed")
-    log_limit: int = _knob(10_000, "how many of the last requests are remembered byte for byte")
+    log_limit: int = _knob(2_500, "how many of the last requests are remembered byte for byte")

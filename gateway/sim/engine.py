@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from gateway.sim.arrivals import Log, Mark
+from gateway.sim.arrivals import AbortCall, Log, Mark
 from gateway.sim.config import SimConfig
 from gateway.sim.http1 import JSON, TEXT, Call
 from gateway.sim.scheduler import Scheduler
@@ -32,13 +32,19 @@ encode = msgspec.json.encode
 
 
 class Refusal(Exception):
-    """An answer other than the one asked for."""
+    """An answer other than the one asked for. ``extra`` are header lines."""
 
-    def __init__(self, status: int, body: bytes, content_type: bytes = JSON) -> None:
+    def __init__(
+        self, status: int, body: bytes, content_type: bytes = JSON, extra: bytes = b"vary: Origin\r\n"
+    ) -> None:
         super().__init__(body.decode("utf-8", "replace"))
         self.status = status
         self.body = body
         self.content_type = content_type
+        self.extra = extra
+
+    def answer(self, call: Call) -> None:
+        call.send(self.status, self.body, self.content_type, extra=self.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,12 @@ class Engine:
         try:
             self._dispatch(call, route)
         except Refusal as refusal:
-            call.send(refusal.status, refusal.body, refusal.content_type)
+            refusal.answer(call)
+
+    def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
+        """Remember a call of an abort route."""
+        self.log.aborts.append(AbortCall(ids, everything, hit, self.loop.time()))
+        self.log.changed()
 
     def scripts_for(self, path: bytes) -> deque[Script]:
         """The scripts that wait for requests to ``path``."""
@@ -154,7 +165,7 @@ class Engine:
         try:
             self.generate(call, timing)
         except Refusal as refusal:
-            call.send(refusal.status, refusal.body, refusal.content_type)
+            refusal.answer(call)
 
     def _dispatch(self, call: Call, route: Route | None) -> None:
         guard = route.guard if route is not None else "api"

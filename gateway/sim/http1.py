@@ -73,10 +73,13 @@ class Server:
     def protocol(self) -> Connection:
         return Connection(self)
 
-    def close(self) -> None:
-        """Close every connection; what was written is still sent."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Close every connection. What was written is still sent, ``at_once`` only if its client reads."""
         for connection in list(self.connections):
-            connection.close()
+            if at_once and connection.paused:
+                connection.reset()
+            else:
+                connection.close()
 
     def reset(self) -> None:
         """Break every connection with RST."""
@@ -227,6 +230,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.server.connections.discard(self)
+        self.server.log.changed()
         if self._idle is not None:
             self._idle.cancel()
         self._left()

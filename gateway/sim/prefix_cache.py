@@ -5,7 +5,7 @@ Owns: how long a known prefix is, what is forgotten first. Must never enter: a d
 
 from __future__ import annotations
 
-_WIDTH = 8  # bytes per id, as tokens.pack gives them
+from gateway.sim.tokens import WIDTH
 
 
 class _Node:
@@ -25,7 +25,7 @@ class PrefixCache:
         self.capacity = capacity
         self.hits = 0
         self.queries = 0
-        self._step = page * _WIDTH
+        self._step = page * WIDTH
         self.clear()
 
     def clear(self) -> None:
@@ -36,12 +36,12 @@ class PrefixCache:
     @property
     def tokens(self) -> int:
         """How many tokens are held."""
-        return self._size // _WIDTH
+        return self._size // WIDTH
 
     def match(self, packed: bytes) -> int:
         """How many tokens of ``packed`` are known; always leaves one to compute, as engines must."""
         self._clock += 1
-        limit = (len(packed) - _WIDTH) // self._step * self._step
+        limit = (len(packed) - WIDTH) // self._step * self._step
         node, at = self._root, 0
         while at < limit:
             child = node.children.get(packed[at : at + self._step])
@@ -53,8 +53,8 @@ class PrefixCache:
             if common < len(child.edge):
                 break
             node = child
-        found = max(0, min(at, limit)) // _WIDTH
-        self.queries += len(packed) // _WIDTH
+        found = max(0, min(at, limit)) // WIDTH
+        self.queries += len(packed) // WIDTH
         self.hits += found
         return found
 
@@ -77,7 +77,7 @@ class PrefixCache:
             if common < len(child.edge):
                 child = self._split(node, key, child, common)
             node, at = child, at + common
-        if self._size > self.capacity * _WIDTH:
+        if self._size > self.capacity * WIDTH:
             self._evict()
 
     def _common(self, edge: bytes, packed: bytes, at: int) -> int:
@@ -102,7 +102,7 @@ class PrefixCache:
 
     def _evict(self) -> None:
         """Drop the least used leaves until a tenth of the capacity is free."""
-        target = self.capacity * _WIDTH * 9 // 10
+        target = self.capacity * WIDTH * 9 // 10
         while self._size > target:
             leaves = sorted(self._leaves(), key=lambda leaf: leaf[2].used)
             for parent, key, leaf in leaves:

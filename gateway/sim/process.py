@@ -12,6 +12,7 @@ import sys
 
 from gateway.sim.config import SimConfig
 from gateway.sim.server import SimServer
+from gateway.tasks import Tasks
 
 try:
     import uvloop
@@ -30,12 +31,12 @@ async def run(kind: str, config: SimConfig) -> int:
     sys.stdout.write(f"listening on {server.url}\n")
     sys.stdout.flush()
     gc.freeze()
-    ends = [asyncio.ensure_future(server.exited()), asyncio.ensure_future(interrupted.wait())]
+    tasks = Tasks()
+    ends = [tasks.spawn(server.exited(), "exit"), tasks.spawn(interrupted.wait(), "interrupt")]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for end in ends:
-            end.cancel()
+        await tasks.stop()
         await server.stop()
     return server.exit_code or 0
 

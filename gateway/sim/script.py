@@ -24,7 +24,7 @@ class BadScript(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Generate as the engine does, at this pace. Fields as in SimConfig; None: as the server is configured."""
+    """Generate as the engine does, at this pace. Fields as in SimConfig; None: as configured."""
 
     prefill_base: float | None = None
     prefill_per_token: float | None = None
@@ -35,6 +35,7 @@ class Pace:
     cut_after: int | None = None
     cut: str | None = None
     tokens: int | None = None
+    fail_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,7 @@ class Timing:
     cut_after: int | None
     cut: str
     tokens: int | None
+    fail_after: int | None
 
     @classmethod
     def of(cls, config: SimConfig) -> Timing:
@@ -142,6 +144,7 @@ _PACE_HEADERS: dict[bytes, tuple[str, Callable[[str], Any]]] = {
     b"x-sim-cut-after": ("cut_after", _count),
     b"x-sim-cut": ("cut", _cut),
     b"x-sim-tokens": ("tokens", _count),
+    b"x-sim-fail-after": ("fail_after", _count),
 }
 _DROPS: dict[str, Script] = {
     "early": Drop(early=True),

@@ -71,7 +71,7 @@ class SimServer:
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
-        await self._end(lambda http: http.close())
+        await self._end(lambda http: http.close(at_once=True))
 
     async def kill(self) -> None:
         """As if the process were killed: every connection ends with RST, nothing listens any more."""
@@ -219,10 +219,9 @@ class SimServer:
         if self._engine is not None:
             self._engine.stop()
         if self._http is not None:
+            open_now = self._http.connections
             close(self._http)
-            while self._http.connections:
-                # The loop's own calls end them, one or two turns later.
-                await asyncio.sleep(0)
+            await self.log_book.until(lambda: not open_now)
         if listener is not None:
             await listener.wait_closed()
 

@@ -14,7 +14,10 @@ from array import array
 from collections.abc import Sequence
 from zlib import crc32
 
-_SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeiou"]
+#: Bytes per id in packed prompts.
+WIDTH = 8
+# One vowel is not ASCII, so that text with more bytes than characters is the rule.
+_SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeioü"]
 _BASE = len(_SYLLABLES)
 _WORD = re.compile(r"\s*\S+")
 _FIRST_WORD = 3  # below are the special ids: unknown, begin, end
@@ -65,6 +68,13 @@ def logprob(state: int, token: int, rank: int = 1) -> float:
     return -((state ^ token * 2654435761) & 0x3FFF) / 65536 - 0.25 * rank
 
 
+def ranked(state: int, token: int, top: int, vocab_size: int) -> list[tuple[int, float]]:
+    """``top`` ids with log probabilities, the likeliest first, which is ``token``."""
+    others = ((token + rank * 7919) % vocab_size for rank in range(1, top + 1))
+    ids = [token, *(other for other in others if other != token)][:top]
+    return [(other, logprob(state, token, rank)) for rank, other in enumerate(ids, 1)]
+
+
 class Chooser:
     """Chooses the next token of one sample. ``draw`` is 0 for greedy, else what makes this sample differ."""
 
@@ -83,7 +93,7 @@ class Chooser:
         certain = [token for token, value in (bias or {}).items() if value >= _CERTAIN]
         self._allowed = certain or allowed or None
 
-    def next(self, *, may_end: bool, never: frozenset[int] | set[int]) -> tuple[int, int]:
+    def next(self, *, may_end: bool, never: frozenset[int]) -> tuple[int, int]:
         """The next token, with the state its log probability depends on."""
         mixed = self.state if not self.draw else crc32(self.draw.to_bytes(8, "little"), self.state)
         token = self._pick(mixed, may_end)
@@ -93,15 +103,6 @@ class Chooser:
             token = self._pick(mixed + attempt + 1, may_end)
         self.state = crc32(token.to_bytes(8, "little"), self.state)
         return token, mixed
-
-    def alternatives(self, state: int, token: int, count: int) -> list[tuple[int, float]]:
-        """``count`` ids with log probabilities in order of rank, ``token`` first."""
-        first = (token, logprob(state, token))
-        others = ((state + rank * 7919) % self._size + _FIRST_WORD for rank in range(2, count + 2))
-        ranked = [
-            (other, logprob(state, token, rank)) for rank, other in enumerate(others, 2) if other != token
-        ]
-        return [first, *ranked][:count]
 
     def _pick(self, mixed: int, may_end: bool) -> int:
         if self._allowed is not None:

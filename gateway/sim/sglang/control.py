@@ -128,7 +128,7 @@ class Control:
         everything = bool(body.get("abort_all", False))
         rid = body.get("rid")
         if everything:
-            hit = engine.abort_all()
+            hit = self._scheduler.abort_all()
         else:
             hit = engine.abort(rid) if isinstance(rid, str) and rid else 0
         engine.note_abort((rid,) if isinstance(rid, str) else (), everything=everything, hit=hit)
@@ -136,7 +136,7 @@ class Control:
 
     def flush_cache(self, call: Call) -> None:
         if self._scheduler.running or self._scheduler.queued:
-            wait = float(query(call).get("timeout", 0))
+            wait = _timeout(call)
             if wait <= 0:
                 raise Refusal(400, b"Flush cache failed.\n", b"text/plain; charset=utf-8")
             until = self._engine.loop.time() + wait
@@ -164,9 +164,9 @@ class Control:
                 f"{{'type': 'literal_error', 'loc': ('body', 'mode'), 'msg': \"Input should be {expected}\", "
                 f"'input': {mode!r}}}"
             )
-            raise errors.malformed(problem, "pause_generation")
+            raise errors.malformed(problem, ("pause_generation", call))
         if mode == "abort":
-            self._engine.abort_all()
+            self._scheduler.abort_all()
         self._scheduler.pause(Pause.HOLD, retract=mode == "retract")
         ok(call, {"message": "Generation paused successfully.", "status": "ok"})
 
@@ -181,7 +181,7 @@ class Control:
         if not isinstance(body.get("model_path"), str):
             raise errors.malformed(
                 "{'type': 'missing', 'loc': ('body', 'model_path'), 'msg': 'Field required'}",
-                "update_weights_from_disk",
+                ("update_weights_from_disk", call),
             )
         self._take_weights(body)
         paused = self._scheduler.queued if self._scheduler.paused else 0
@@ -199,14 +199,14 @@ class Control:
         version = str(body.get("new_version", ""))
         # The default stops everything; callers that do not expect it lose their rollouts.
         if body.get("abort_all_requests", True):
-            self._engine.abort_all()
+            self._scheduler.abort_all()
         self._scheduler.set_version(version)
         message = f"Weight version updated to {version}"
         ok(call, {"success": True, "message": message, "new_version": version})
 
     def _take_weights(self, body: dict[str, Any]) -> None:
         if body.get("abort_all_requests", False):
-            self._engine.abort_all()
+            self._scheduler.abort_all()
         if body.get("flush_cache", True):
             self._scheduler.cache.clear()
         if isinstance(version := body.get("weight_version"), str):
@@ -240,6 +240,16 @@ class Control:
             "loaded_adapters": dict(self._engine.loras),
         }
         call.send(200 if error is None else 400, encode(body))
+
+
+def _timeout(call: Call) -> float:
+    try:
+        return float(query(call).get("timeout", 0))
+    except ValueError as error:
+        problem = (
+            "{'type': 'float_parsing', 'loc': ('query', 'timeout'), 'msg': 'Input should be a valid number'}"
+        )
+        raise errors.malformed(problem, ("flush_cache", call)) from error
 
 
 def _body(call: Call, model: str) -> dict[str, Any]:

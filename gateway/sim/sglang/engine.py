@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Callable
 
 from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
-from gateway.sim.arrivals import AbortCall, Log
+from gateway.sim.arrivals import Log
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import POST_OR_PUT, Engine, Route, bearer, wall_clock
 from gateway.sim.http1 import Call
-from gateway.sim.scheduler import Finish, Sampling, Scheduler, Sequence
+from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import Timing
-from gateway.sim.sglang import errors, request, schema
+from gateway.sim.sequence import Finish, Sampling, Sequence
+from gateway.sim.sglang import contract, errors, request, schema
 from gateway.sim.sglang.control import Control
 from gateway.sim.sglang.reply import SglangReply
 from gateway.sim.sglang.request import Item, Request
@@ -48,33 +49,20 @@ class SglangEngine(Engine):
         self.loop.call_later(self.config.drain_poll, self._leave_if_idle)
 
     def _leave_if_idle(self) -> None:
-        if self.scheduler.running or self.scheduler.queued:
+        if not self.scheduler.idle:
             self.loop.call_later(self.config.drain_poll, self._leave_if_idle)
         else:
             self.on_exit(0)
 
-    # Aborts.
-
     def abort(self, rid: str) -> int:
         """End the request ``rid`` and, as the engine does, every other whose id begins with it."""
-        if not self.scheduler.in_flight(rid):
-            return 0
-        return len(self.scheduler.abort(lambda sequence: sequence.id.startswith(rid)))
-
-    def abort_all(self) -> int:
-        return len(self.scheduler.abort(lambda sequence: True))
-
-    def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
-        """Remember a call of the abort route."""
-        self.log.aborts.append(AbortCall(ids, everything, hit, self.loop.time()))
-        self.log.changed()
+        return self.scheduler.abort_prefix(rid) if self.scheduler.in_flight(rid) else 0
 
     # Generate.
 
     def generate(self, call: Call, timing: Timing) -> None:
-        body = schema.read(call)
-        schema.validate(body)
-        schema.check_contract(body)
+        body = schema.read_generate(call)
+        contract.check(body)
         streamed = bool(body.get("stream", False))
         if streamed:
             call.start()
@@ -119,10 +107,9 @@ class SglangEngine(Engine):
     def _answer(self, call: Call, wanted: Request, timing: Timing, *, streamed: bool) -> Answer:
         reply = SglangReply(wanted, self.config, wall_clock())
         if not streamed:
-            return _Unary(call, timing, self.scheduler, self.log, reply)
+            return _Unary(self, call, timing, reply)
         interval = wanted.items[0].params.interval or self.config.stream_interval
-        merge = self.config.merge_unread
-        return StreamAnswer(call, timing, self.scheduler, self.log, reply, interval=interval, merge=merge)
+        return StreamAnswer(self, call, timing, reply, interval)
 
     def _sequence(self, wanted: Request, index: int, timing: Timing, answer: Answer) -> Sequence:
         at, sample = divmod(index, wanted.n)
@@ -142,7 +129,7 @@ class SglangEngine(Engine):
 
     def _sampling(self, item: Item, sample: int, timing: Timing) -> Sampling:
         params = item.params
-        draw = self.scheduler.draw(params.seed, sample, params.greedy)
+        draw = self.scheduler.draw(params.seed, sample, greedy=params.greedy)
         if timing.tokens is not None:
             return Sampling(limit=timing.tokens, draw=draw)
         eos = frozenset({self.config.eos_token_id})
@@ -159,29 +146,46 @@ class SglangEngine(Engine):
 
     def _submit(self, sequence: Sequence) -> None:
         """To the scheduler, which may not take it."""
-        limit = self.config.max_queued
-        if sequence.cache_limit is not None and sequence.cache_limit > len(sequence.prompt):
+        scheduler = self.scheduler
+        start = sequence.cache_limit
+        if start is not None and start > len(sequence.prompt):
             message = (
-                f"req.logprob_start_len={sequence.cache_limit} is higher than the number of input tokens "
+                f"req.logprob_start_len={start} is higher than the number of input tokens "
                 f"len(req.origin_input_ids)={len(sequence.prompt)}. Please use a smaller logprob_start_len."
             )
-            self.scheduler.refuse(sequence, Finish("abort", message=message, status=400))
-        elif limit is not None and self.scheduler.full and self.scheduler.queued >= limit:
-            finish = Finish("abort", message="The request queue is full.", status=503, queued=True)
-            self.scheduler.refuse(sequence, finish)
+            scheduler.refuse(sequence, Finish("abort", message=message, status=400))
+            return
+        limit = self.config.max_queued
+        if limit is None or not scheduler.full or scheduler.queued < limit:
+            scheduler.submit(sequence)
+            return
+        last = scheduler.waiting[-1] if scheduler.queued else None
+        if last is not None and scheduler.rank(sequence) < scheduler.rank(last):
+            scheduler.evict(last, _overload("The request is aborted by a higher priority request."))
+            scheduler.submit(sequence)
         else:
-            self.scheduler.submit(sequence)
+            scheduler.refuse(sequence, _overload("The request queue is full."))
 
     def _prefill_first(
         self, answer: Answer, wanted: Request, sequences: list[Sequence], timing: Timing
     ) -> None:
         """Each prompt is computed once, under yet another id; its samples start when that is done."""
-        prefill = _Prefill(len(wanted.items), lambda: answer.run(sequences, self._submit))
+        scheduler = self.scheduler
+        prefill = _Prefill(
+            start=lambda: answer.run(sequences, self._submit),
+            refuse=lambda finish: answer.run(sequences, lambda sample: scheduler.refuse(sample, finish)),
+        )
+        prompts = []
         for at in range(len(wanted.items)):
             sequence = self._sequence(wanted, at * wanted.n, timing, answer)
             sequence.sampling = Sampling(limit=0)
             sequence.listener = prefill
-            self.scheduler.submit(sequence)
+            prompts.append(sequence)
+        prefill.left = len(prompts)
+        # They are what a client that leaves now stops.
+        answer.sequences = prompts
+        for sequence in prompts:
+            scheduler.submit(sequence)
 
     # A client leaves.
 
@@ -202,8 +206,7 @@ class SglangEngine(Engine):
         ids = [sequence.id for sequence in answer.sequences if sequence.finish is None]
         answer.drop()
         for id in ids:
-            if self.scheduler.has_longer_id(id):
-                self.scheduler.abort(lambda sequence, id=id: sequence.id.startswith(id))
+            self.scheduler.abort_prefix(id)
 
 
 class _Unary(UnaryAnswer):
@@ -214,19 +217,20 @@ class _Unary(UnaryAnswer):
         if finish is None or finish.status is None or self.call.done:
             super().finished(sequence)
             return
-        refusal = errors.refused(finish)
-        self.call.send(refusal.status, refusal.body, refusal.content_type)
+        errors.refused(finish).answer(self.call)
         self.drop()
 
 
 class _Prefill:
-    """Waits for the prompts of a request with several samples."""
+    """Waits for the prompts of a request with several samples, then starts these, or ends them unstarted."""
 
     streams = False
 
-    def __init__(self, left: int, then: Callable[[], None]) -> None:
-        self._left = left
-        self._then = then
+    def __init__(self, *, start: Callable[[], None], refuse: Callable[[Finish], None]) -> None:
+        self.left = 0
+        self._start = start
+        self._refuse = refuse
+        self._aborted: Finish | None = None
 
     def ready(self) -> bool:
         return True
@@ -235,9 +239,19 @@ class _Prefill:
         """Nothing: no token is made."""
 
     def finished(self, sequence: Sequence) -> None:
-        self._left -= 1
-        if not self._left:
-            self._then()
+        self.left -= 1
+        if sequence.finish is not None and sequence.finish.kind == "abort":
+            self._aborted = sequence.finish
+        if self.left:
+            return
+        if self._aborted is not None:
+            self._refuse(self._aborted)
+        else:
+            self._start()
+
+
+def _overload(message: str) -> Finish:
+    return Finish("abort", message=message, status=503, queued=True)
 
 
 def _cache_limit(item: Item) -> int | None:

@@ -6,8 +6,8 @@ Owns: the bodies. Must never enter: when they are due.
 from __future__ import annotations
 
 from gateway.sim.engine import Refusal, encode
-from gateway.sim.http1 import TEXT
-from gateway.sim.scheduler import Finish
+from gateway.sim.http1 import TEXT, Call
+from gateway.sim.sequence import Finish
 
 
 class ValueFault(Exception):
@@ -22,10 +22,14 @@ class Crash(Exception):
     """An input that ends the whole engine."""
 
 
-def malformed(problem: str, where: str) -> Refusal:
-    """Body not JSON, or not of the types of the request's class. ``problem`` is the validator's own text."""
+def malformed(problem: str, where: tuple[str, Call]) -> Refusal:
+    """Body not JSON, or not of the types of the request's class. ``problem`` is the validator's own text,
+    ``where`` the engine's function and the call it was for."""
+    function, call = where
+    path = call.arrival.target.partition(b"?")[0].decode("latin-1")
     file = '  File "/usr/lib/python3/site-packages/sglang/srt/entrypoints/http_server.py", line 912, in '
-    message = f"1 validation error:\n  {problem}\n\n{file}{where}\n    POST [{problem}]"
+    route = f"{call.arrival.method.decode()} {path}"
+    message = f"1 validation error:\n  {problem}\n\n{file}{function}\n    {route} [{problem}]"
     return Refusal(400, _flat(message, "Bad Request", 400))
 
 
@@ -40,7 +44,7 @@ def invalid(message: str) -> Refusal:
 
 
 def internal() -> Refusal:
-    return Refusal(500, b"Internal Server Error", TEXT)
+    return Refusal(500, b"Internal Server Error", TEXT, b"")
 
 
 def refused(finish: Finish) -> Refusal:

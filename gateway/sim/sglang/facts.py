@@ -73,8 +73,8 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
         "launch_command": f"tito-gateway sim sglang --model {config.model}",
         "max_total_num_tokens": _KV_TOKENS,
         "max_req_input_len": config.max_model_len - 1,
-        "kv_events": None,
         "startup_time": 0.0,
+        "kv_events": None,
         "internal_states": [
             {
                 "effective_max_running_requests_per_dp": config.max_running or _MAX_RUNNING,

@@ -17,6 +17,10 @@ from gateway.sim.sglang.sampling import Params
 from gateway.sim.sglang.schema import Body
 from gateway.sim.tokens import pack, tokenize
 
+_NO_HIDDEN_STATES = (
+    "The server is not configured to return hidden states. Please set `--return-hidden-states-mode last`, "
+    "`--return-hidden-states-mode full`, or the legacy `--enable-return-hidden-states` flag."
+)
 _NO_INPUT = "Either text, input_ids or input_embeds should be provided."
 
 
@@ -65,6 +69,8 @@ def read(body: Body, config: SimConfig, loras: set[str]) -> Request:
     if any(other.n != n for other in params):
         raise ValueFault("The parallel_sample_num should be the same for all samples in sample params.")
     _check_loras(body.get("lora_path"), config, loras)
+    if body.get("return_hidden_states"):
+        raise ValueFault(_NO_HIDDEN_STATES)
     items = []
     for at, prompt in enumerate(prompts):
         packed = _check_prompt(prompt, config)
@@ -156,8 +162,9 @@ def _check_loras(path: Any, config: SimConfig, loras: set[str]) -> None:
             continue
         if not config.enable_lora:
             raise ValueFault(
-                f"LoRA adapter '{name}' was requested, but LoRA is not enabled. Please launch the server with "
-                "--enable-lora flag and preload adapters using --lora-paths or /load_lora_adapter endpoint."
+                f"LoRA adapter '{name}' was requested, but LoRA is not enabled. Please launch the server "
+                "with --enable-lora flag and preload adapters using --lora-paths or /load_lora_adapter "
+                "endpoint."
             )
         if name not in loras:
             raise ValueFault(
@@ -183,10 +190,10 @@ def _limit(prompt: int, params: Params, config: SimConfig) -> int:
         return room
     if wanted > room and params.explicit_max:
         raise ValueFault(
-            f"Requested token count exceeds the model's maximum context length of {config.max_model_len} tokens. "
-            f"You requested a total of {prompt + wanted} tokens: {prompt} tokens from the input messages and "
-            f"{wanted} tokens for the completion. Please reduce the number of tokens in the input messages or "
-            "the completion to fit within the limit."
+            f"Requested token count exceeds the model's maximum context length of {config.max_model_len} "
+            f"tokens. You requested a total of {prompt + wanted} tokens: {prompt} tokens from the input "
+            f"messages and {wanted} tokens for the completion. Please reduce the number of tokens in the "
+            "input messages or the completion to fit within the limit."
         )
     return min(wanted, room)
 

@@ -1,6 +1,6 @@
-"""The types a generate body must have: first pydantic's view of them, then the published schema's.
+"""The types a SGLang body must have for the class behind it, as pydantic sees them.
 
-Owns: both type checks and their texts. Must never enter: values and their meaning.
+Owns: reading a body, the first type check and its texts. Must never enter: values and their meaning.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from gateway.sim.sglang import errors
 
 Body = dict[str, Any]
 _INT64 = range(-(2**63), 2**63)
-_WHERE = "generate_request"
 
 
-def read(call: Call, model: str = "GenerateReqInput", where: str = _WHERE) -> Body:
-    """The body as a dictionary. Raises Refusal in the shape of a failed validation."""
+def read(call: Call, model: str, function: str) -> Body:
+    """The body as a dictionary, for the class ``model`` and the handler ``function`` of the engine.
+
+    Raises Refusal in the shape of a failed validation.
+    """
+    where = (function, call)
     if not _is_json(call):
         raise errors.malformed(_not_a_dict(call.arrival.body, model), where)
     try:
@@ -59,15 +62,15 @@ def _bad_json(reason: str, length: int) -> str:
     )
 
 
-# What pydantic refuses.
-
-
-def validate(body: Body) -> None:
-    """Raise Refusal for a value pydantic does not take."""
+def read_generate(call: Call) -> Body:
+    """The body of a generate request. Raises Refusal for a value pydantic does not take."""
+    where = ("generate_request", call)
+    body = read(call, "GenerateReqInput", where[0])
     for name, value in body.items():
         check = _MODEL.get(name)
         if check is not None and (problem := check(value)) is not None:
-            raise errors.malformed(problem(name, value), _WHERE)
+            raise errors.malformed(problem(name, value), where)
+    return body
 
 
 Problem = Callable[[str, Any], str]
@@ -99,13 +102,14 @@ _LAX_BOOLS = {"true", "false", "1", "0", "on", "off", "yes", "no", "t", "f", "y"
 
 
 def _bool(value: Any) -> Problem | None:
-    lax = value in (0, 1) if isinstance(value, int | float) else str(value).lower() in _LAX_BOOLS
-    return None if lax and value is not None else _NOT_BOOL
+    if isinstance(value, str):
+        return None if value.lower() in _LAX_BOOLS else _NOT_BOOL
+    return None if isinstance(value, int | float) and value in (0, 1) else _NOT_BOOL
 
 
 def _int(value: Any) -> Problem | None:
     if isinstance(value, str):
-        return None if value.strip().lstrip("+-").isdigit() else _NOT_INT
+        return None if value.strip().lstrip("+-").isdecimal() else _NOT_INT
     if isinstance(value, float):
         return None if value.is_integer() else _NOT_INT
     return None if isinstance(value, int) else _NOT_INT
@@ -132,7 +136,7 @@ def _one_or_list(check: Callable[[Any], Problem | None]) -> Callable[[Any], Prob
         if value is None:
             return None
         if isinstance(value, list):
-            return next((problem for item in value if item is not None and (problem := check(item))), None)
+            return next((problem for item in value if (problem := check(item))), None)
         return check(value)
 
     return either
@@ -173,11 +177,32 @@ def _int64s(ids: list[Any]) -> Problem | None:
     return None
 
 
+def _embeds(value: Any) -> Problem | None:
+    """Rows of numbers, or one such list for each prompt."""
+    if value is None or _list(value):
+        return None if value is None else _NOT_LIST
+    for row in value:
+        for item in row if isinstance(row, list) else [None]:
+            numbers = item if isinstance(item, list) else [item]
+            if set(map(type, numbers)) - {int, float}:
+                return _problem("float_type", "Input should be a valid number")
+    return None
+
+
+def _token_ids(value: Any) -> Problem | None:
+    """A list of ids, or one such list for each prompt."""
+    if value is None or value == []:
+        return None
+    rows = value if isinstance(value, list) and isinstance(value[0], list) else [value]
+    wrong = (row for row in rows if not isinstance(row, list) or set(map(type, row)) - {int})
+    return _NOT_INT if next(wrong, None) is not None else None
+
+
 _MODEL: dict[str, Callable[[Any], Problem | None]] = {
     "rid": _one_or_list(_str),
     "text": _one_or_list(_str),
     "input_ids": _ids,
-    "input_embeds": _optional(_list),
+    "input_embeds": _embeds,
     "sampling_params": _one_or_list(_dict),
     "return_logprob": _one_or_list(_bool),
     "logprob_start_len": _one_or_list(_int),
@@ -191,132 +216,11 @@ _MODEL: dict[str, Callable[[Any], Problem | None]] = {
     "priority": _optional(_int),
     "routed_dp_rank": _optional(_int),
     "data_parallel_rank": _optional(_int),
-    "lora_path": _one_or_list(_str),
-    "extra_key": _one_or_list(_str),
-    "cache_salt": _one_or_list(_str),
+    "token_ids_logprob": _token_ids,
+    "lora_path": _one_or_list(_optional(_str)),
+    "extra_key": _one_or_list(_optional(_str)),
+    "cache_salt": _one_or_list(_optional(_str)),
     "session_id": _optional(_str),
     "routing_key": _optional(_str),
     "conversation_id": _optional(_str),
 }
-
-
-# What the published schema refuses.
-
-SAMPLING_FIELDS: dict[str, str] = {
-    "max_new_tokens": "i64",
-    "stop": "a value or an array of values for StringOrList",
-    "stop_token_ids": "a sequence",
-    "stop_regex": "a value or an array of values for StringOrList",
-    "temperature": "f64",
-    "top_p": "f64",
-    "top_k": "i64",
-    "min_p": "f64",
-    "frequency_penalty": "f64",
-    "presence_penalty": "f64",
-    "repetition_penalty": "f64",
-    "min_new_tokens": "i64",
-    "n": "i64",
-    "json_schema": "a string",
-    "regex": "a string",
-    "ebnf": "a string",
-    "structural_tag": "a string",
-    "ignore_eos": "a boolean",
-    "skip_special_tokens": "a boolean",
-    "spaces_between_special_tokens": "a boolean",
-    "no_stop_trim": "a boolean",
-    "stream_interval": "i64",
-    "logit_bias": "a map",
-    "sampling_seed": "i64",
-    "custom_params": "a map",
-    "beam_width": "i64",
-    "watermark": "struct WatermarkRequestConfig",
-}
-_REQUEST_FIELDS: dict[str, str] = {
-    "rid": "a value or an array of values for StringOrList",
-    "text": "a value or an array of values for StringOrList",
-    "stream": "a boolean",
-    "return_logprob": "a value or an array of values for BoolOrList",
-    "logprob_start_len": "a value or an array of values for IntOrList",
-    "top_logprobs_num": "a value or an array of values for IntOrList",
-    "return_hidden_states": "a value or an array of values for BoolOrList",
-    "return_text_in_logprobs": "a boolean",
-    "bootstrap_host": "a value or an array of values for StringOrList",
-    "bootstrap_port": "a value or an array of values for IntOrList",
-    "bootstrap_room": "a value or an array of values for IntOrList",
-    "routed_dp_rank": "i64",
-    "disagg_prefill_dp_rank": "i64",
-}
-_ACCEPTED: dict[str, tuple[type, ...]] = {
-    "i64": (int,),
-    "f64": (int, float),
-    "a string": (str,),
-    "a boolean": (bool,),
-    "a sequence": (list,),
-    "a map": (dict,),
-    "struct WatermarkRequestConfig": (dict,),
-    "a value or an array of values for StringOrList": (str,),
-    "a value or an array of values for BoolOrList": (bool,),
-    "a value or an array of values for IntOrList": (int,),
-}
-
-
-def check_contract(body: Body) -> None:
-    """Raise Refusal for a type or a sampling key that the published schema does not have."""
-    for name, value in body.items():
-        if name == "input_ids":
-            _contract_ids(value)
-        elif name == "sampling_params":
-            for params in value if isinstance(value, list) else [value]:
-                if isinstance(params, dict):
-                    _contract_sampling(params)
-        elif name in _REQUEST_FIELDS:
-            _contract_value(value, _REQUEST_FIELDS[name])
-
-
-def _contract_ids(ids: Any) -> None:
-    if not ids:
-        return
-    rows = ids if isinstance(ids[0], list) else [ids]
-    for row in rows:
-        if bool in set(map(type, row)):
-            wrong = next(item for item in row if isinstance(item, bool))
-            expected = "a sequence" if row is ids else "i64"
-            raise errors.contract(f"invalid type: boolean `{str(wrong).lower()}`, expected {expected}")
-
-
-def _contract_sampling(params: dict[str, Any]) -> None:
-    for name, value in params.items():
-        expected = SAMPLING_FIELDS.get(name)
-        if expected is None:
-            known = ", ".join(f"`{field}`" for field in SAMPLING_FIELDS)
-            raise errors.contract(f"unknown field `{name}`, expected one of {known}")
-        _contract_value(value, expected)
-
-
-def _contract_value(value: Any, expected: str) -> None:
-    if value is None or _fits(value, expected):
-        return
-    if isinstance(value, list) and expected.endswith("OrList"):
-        if all(item is None or _fits(item, expected) for item in value):
-            return
-        value = next(item for item in value if not _fits(item, expected))
-    raise errors.contract(f"invalid type: {_told(value)}, expected {expected}")
-
-
-def _fits(value: Any, expected: str) -> bool:
-    accepted = _ACCEPTED[expected]
-    if isinstance(value, bool):
-        return bool in accepted
-    return isinstance(value, accepted)
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, bool):
-        return f"boolean `{str(value).lower()}`"
-    if isinstance(value, str):
-        return f'string "{value}"'
-    if isinstance(value, int):
-        return f"integer `{value}`"
-    if isinstance(value, float):
-        return f"floating point `{value}`"
-    return "sequence" if isinstance(value, list) else "map"

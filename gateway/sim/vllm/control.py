@@ -140,9 +140,9 @@ class Control:
         ]
         for reason in ("stop", "length", "abort", "error", "repetition"):
             # The real counter stays at zero for aborts.
-            value = 0 if reason == "abort" else scheduler.finished.get(reason, 0)
+            ended = 0 if reason == "abort" else scheduler.finished.get(reason, 0)
             named = f'engine="0",finished_reason="{reason}",model_name="{self._config.model}"'
-            values.append(("request_success_total", "counter", named, value))
+            values.append(("request_success_total", "counter", named, ended))
         lines = []
         for name, kind, label, value in values:
             head = f"# TYPE vllm:{name} {kind}"
@@ -159,14 +159,14 @@ class Control:
         ids = _ids(_body(call))
         if ids is None:
             raise errors.refusal("Missing 'request_ids' in request body", "Bad Request", 400)
-        hit = self._engine.abort(ids)
+        hit = self._scheduler.abort(ids)
         self._engine.note_abort(ids, everything=False, hit=hit)
         plain(call, 200)
 
     def abort_and_wait(self, call: Call) -> None:
         """Development mode's own: no ids means all."""
         ids = _ids(_body(call)) or ()
-        hit = self._engine.abort(ids) if ids else self._engine.abort_all()
+        hit = self._scheduler.abort(ids) if ids else self._scheduler.abort_all()
         self._engine.note_abort(ids, everything=not ids, hit=hit)
         ok(call, {"status": "aborted", "aborted": hit})
 
@@ -175,7 +175,7 @@ class Control:
     def pause(self, call: Call) -> None:
         mode = query(call).get("mode", "abort")
         if mode == "abort":
-            self._engine.abort_all()
+            self._scheduler.abort_all()
         if query(call).get("clear_cache", "true").lower() != "false":
             self._scheduler.cache.clear()
         if mode == "keep":
@@ -190,9 +190,9 @@ class Control:
         ok(call, {"status": "resumed"})
 
     def sleep(self, call: Call) -> None:
-        level = int(query(call).get("level", "1"))
+        level = _level(call)
         self._sleep_level = level
-        self._engine.abort_all()
+        self._scheduler.abort_all()
         self._scheduler.pause(Pause.REJECT)
         ok(call, {"status": "sleeping", "level": level})
 
@@ -235,6 +235,13 @@ class Control:
         if self._engine.loras.pop(name, None) is None:
             raise errors.refusal(f"The lora adapter '{name}' cannot be found.", "NotFoundError", 404)
         plain(call, 200, f"Success: LoRA adapter '{name}' removed successfully.")
+
+
+def _level(call: Call) -> int:
+    text = query(call).get("level", "1")
+    if text not in ("0", "1", "2"):
+        raise errors.refusal(f"level must be 0, 1 or 2, got {text!r}.", "BadRequestError", 400)
+    return int(text)
 
 
 def _says(message: str) -> Callable[[Call], None]:

@@ -9,12 +9,13 @@ import hmac
 import uuid
 
 from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
-from gateway.sim.arrivals import AbortCall, Log
+from gateway.sim.arrivals import Log
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import POST, Engine, Route, bearer
 from gateway.sim.http1 import EVENTS, Call
-from gateway.sim.scheduler import Pause, Sampling, Scheduler, Sequence
+from gateway.sim.scheduler import Pause, Scheduler
 from gateway.sim.script import Timing
+from gateway.sim.sequence import Sampling, Sequence
 from gateway.sim.vllm import errors, request
 from gateway.sim.vllm.control import Control
 from gateway.sim.vllm.reply import VllmReply
@@ -47,31 +48,16 @@ class VllmEngine(Engine):
         self.on_deaf()
         if self.config.hang_on_sigterm:
             self.scheduler.pause(Pause.HOLD)
-        elif self.config.shutdown_timeout and (self.scheduler.running or self.scheduler.queued):
+        elif self.config.shutdown_timeout:
             self.loop.call_later(self.config.shutdown_timeout, self._shut_down)
-            self.log.when(lambda: not self.scheduler.running and not self.scheduler.queued, self._shut_down)
+            self.log.when(lambda: self.scheduler.idle, self._shut_down)
         else:
             self._shut_down()
 
     def _shut_down(self) -> None:
-        self.abort_all()
+        self.scheduler.abort_all()
         # In the loop's next turns the last replies leave.
         self.loop.call_soon(self.on_exit, 0)
-
-    # Aborts.
-
-    def abort(self, ids: tuple[str, ...]) -> int:
-        """End the requests with exactly these prefixed ids, all samples and all that share one."""
-        wanted = set(ids)
-        return len(self.scheduler.abort(lambda sequence: sequence.id in wanted))
-
-    def abort_all(self) -> int:
-        return len(self.scheduler.abort(lambda sequence: True))
-
-    def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
-        """Remember a call of an abort route."""
-        self.log.aborts.append(AbortCall(ids, everything, hit, self.loop.time()))
-        self.log.changed()
 
     # Generate.
 
@@ -84,7 +70,7 @@ class VllmEngine(Engine):
         if wanted.stream:
             call.start(200, EVENTS, extra=headers)
         try:
-            self._check_engine(wanted)
+            self._check_engine(call, wanted)
         except errors.Late as late:
             if not wanted.stream:
                 raise late.refusal() from late
@@ -100,14 +86,17 @@ class VllmEngine(Engine):
         if self.dead:
             message = "The server had an error while processing your request."
             raise errors.refusal(message, "InternalServerError", 500)
-        if wanted.max_tokens is None and len(wanted.prompt) >= self.config.max_model_len:
+        if wanted.params.max_tokens is None and len(wanted.prompt) >= self.config.max_model_len:
             raise errors.invalid(request.too_long(len(wanted.prompt), self.config.max_model_len))
         limit = self.config.max_queued
         if limit is not None and len(self.scheduler.running) + self.scheduler.queued >= limit:
             raise errors.busy()
 
-    def _check_engine(self, wanted: Request) -> None:
+    def _check_engine(self, call: Call, wanted: Request) -> None:
         """What the engine finds, late in a stream. Raises Late."""
+        rank = call.arrival.header("x-data-parallel-rank") or ""
+        if rank.lstrip("-").isdecimal() and rank.strip("0"):
+            raise errors.Late(f"data_parallel_rank {rank} is out of range [0, 1).")
         if self.config.skip_tokenizer and max(wanted.prompt) >= self.config.vocab_size:
             # Nothing looks at ids without a tokenizer, and the engine's process dies of it.
             self.dead = True
@@ -132,14 +121,11 @@ class VllmEngine(Engine):
         reply = VllmReply(id, wanted, self.config)
         answer: Answer
         if wanted.stream:
-            interval = max(self.config.stream_interval, int(wanted.sampling.get("stream_interval", 1)))
-            merge = self.config.merge_unread
-            answer = StreamAnswer(
-                call, timing, self.scheduler, self.log, reply, interval=interval, merge=merge
-            )
+            interval = max(self.config.stream_interval, wanted.params.interval)
+            answer = StreamAnswer(self, call, timing, reply, interval)
         else:
-            answer = UnaryAnswer(call, timing, self.scheduler, self.log, reply)
-        sequences = [self._sequence(wanted, id, index, timing, answer) for index in range(wanted.n)]
+            answer = UnaryAnswer(self, call, timing, reply)
+        sequences = [self._sequence(wanted, id, index, timing, answer) for index in range(wanted.params.n)]
         call.arrival.ids = [id]
         call.on_gone = answer.drop
         answer.run(sequences, self.scheduler.submit)
@@ -155,24 +141,22 @@ class VllmEngine(Engine):
             index=index,
             priority=wanted.priority,
             namespace=wanted.namespace,
-            cache_limit=0 if wanted.prompt_logprobs is not None else None,
+            cache_limit=0 if wanted.params.prompt_logprobs is not None else None,
         )
 
     def _sampling(self, wanted: Request, index: int, timing: Timing) -> Sampling:
-        given = wanted.sampling
-        draw = self.scheduler.draw(given.get("seed"), index, wanted.greedy)
+        params = wanted.params
+        draw = self.scheduler.draw(params.seed, index, greedy=params.greedy)
         if timing.tokens is not None:
             return Sampling(limit=timing.tokens, draw=draw)
         room = self.config.max_model_len - len(wanted.prompt)
-        stop = given.get("stop") or ()
-        bias = given.get("logit_bias")
         return Sampling(
-            limit=room if wanted.max_tokens is None else min(room, wanted.max_tokens),
-            minimum=given.get("min_tokens", 0),
-            stop_ids=frozenset(given.get("stop_token_ids") or ()),
-            eos=frozenset() if given.get("ignore_eos") else frozenset({self.config.eos_token_id}),
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            limit=room if params.max_tokens is None else min(room, params.max_tokens),
+            minimum=params.min_tokens,
+            stop_ids=params.stop_token_ids,
+            eos=frozenset() if params.ignore_eos else frozenset({self.config.eos_token_id}),
+            stop=params.stop,
             draw=draw,
-            allowed=given.get("allowed_token_ids"),
-            bias={int(key): float(value) for key, value in bias.items()} if bias else None,
+            allowed=params.allowed,
+            bias=params.bias,
         )

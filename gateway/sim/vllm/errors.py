@@ -68,5 +68,10 @@ def busy() -> Refusal:
     return refusal(_BUSY, "Service Unavailable", 503)
 
 
+def failed() -> Late:
+    """One request failed inside the engine."""
+    return Late("Internal server error", kind="InternalServerError", code=500)
+
+
 def paused() -> Late:
     return Late(_PAUSED, kind="ServiceUnavailableError", code=503)

@@ -9,8 +9,9 @@ from typing import Any
 
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import encode, wall_clock
-from gateway.sim.scheduler import Sequence
-from gateway.sim.tokens import logprob, word, words
+from gateway.sim.sequence import Sequence
+from gateway.sim.tokens import logprob, ranked, word, words
+from gateway.sim.vllm import errors
 from gateway.sim.vllm.request import Request
 
 _NULL = b"null"
@@ -24,12 +25,14 @@ class VllmReply:
         self._request = request
         self._config = config
         self._mode = encode(request.output_mode)
-        self._plain = request.output_mode == "tokens" and request.logprobs is None
+        self._plain = request.output_mode == "tokens" and request.params.logprobs is None
 
     # What answers call.
 
-    def event(self, sequence: Sequence, sent: int, first: bool) -> bytes:
-        request = self._request
+    def event(self, sequence: Sequence, sent: int, *, first: bool) -> bytes:
+        request, finish = self._request, sequence.finish
+        if finish is not None and finish.status is not None:
+            return errors.failed().event()
         usage = self._usage([sequence]) if request.continuous_usage else _NULL
         extra = b""
         if request.return_token_ids and first and sequence.index == 0:
@@ -56,6 +59,9 @@ class VllmReply:
         )
 
     def whole(self, sequences: list[Sequence]) -> tuple[int, bytes]:
+        if any(sequence.finish is not None and sequence.finish.status is not None for sequence in sequences):
+            refusal = errors.failed().refusal()
+            return refusal.status, refusal.body
         request = self._request
         prompt_ids = encode(request.prompt) if request.return_token_ids else _NULL
         choices = b",".join([self._choice(sequence, 0) for sequence in sequences])
@@ -68,7 +74,7 @@ class VllmReply:
             encode(request.model or self._config.model),
             wall_clock(),
             self._usage(sequences),
-            _NULL if request.prompt_logprobs is None else encode(self._prompt_logprobs()),
+            _NULL if request.params.prompt_logprobs is None else encode(self._prompt_logprobs()),
             prompt_ids,
             encode(request.kv_transfer_params),
             encode(request.ec_transfer_params),
@@ -85,7 +91,7 @@ class VllmReply:
         if finish is not None:
             reason = b'"%b"' % finish.kind.encode()
             stop = self._stop_reason(finish.matched)
-            versions = _versions(sequence)
+            versions = encode(sequence.spans())
         tail = b',"logprobs":null' if self._plain else self._text_and_logprobs(sequence, sent)
         return (
             b'{"index":%d,"finish_reason":%b,"stop_reason":%b,"token_ids":[%b],"routed_experts":null,'
@@ -94,14 +100,8 @@ class VllmReply:
 
     def _stop_reason(self, matched: int | str | None) -> bytes:
         """The stop string or id; an end-of-sequence id counts only where no tokenizer knows it as such."""
-        named = self._request.sampling.get("stop_token_ids") or ()
-        if matched == self._config.eos_token_id and not self._config.skip_tokenizer and matched not in named:
-            return _NULL
-        return (
-            _NULL
-            if matched == self._config.eos_token_id and not self._config.skip_tokenizer
-            else encode(matched)
-        )
+        known = matched == self._config.eos_token_id and not self._config.skip_tokenizer
+        return _NULL if known else encode(matched)
 
     def _usage(self, sequences: list[Sequence]) -> bytes:
         made = sum([len(sequence.output) for sequence in sequences])
@@ -118,46 +118,44 @@ class VllmReply:
         text = b""
         if self._request.output_mode == "text":
             text = b',"text":%b' % encode(self._text(sequence, sent))
-        if self._request.logprobs is None:
+        if self._request.params.logprobs is None:
             return text + b',"logprobs":null'
         pairs = list(zip(sequence.states, sequence.output, strict=True))[sent:]
         if not pairs:
             return text + b',"logprobs":null'
         render = self._as_text if self._request.output_mode == "text" else self._as_ids
-        content = [render(sequence, state, token) for state, token in pairs]
+        content = [render(state, token) for state, token in pairs]
         return text + b',"logprobs":' + encode({"content": content})
 
     def _text(self, sequence: Sequence, sent: int) -> str:
         """The new text, up to a stop string."""
         text = words(sequence.output)
         matched = sequence.finish.matched if sequence.finish is not None else None
-        if isinstance(matched, str) and not self._request.sampling.get("include_stop_str_in_output"):
+        if isinstance(matched, str) and not self._request.params.include_stop:
             text = text[: text.rindex(matched)]
         return text[len(words(sequence.output[:sent])) :]
 
-    def _ranked(self, sequence: Sequence, state: int, token: int) -> list[tuple[int, float, int]]:
-        chooser = sequence.chooser
-        assert chooser is not None and self._request.logprobs is not None
-        ranked = chooser.alternatives(state, token, max(1, self._request.logprobs))
-        return [(other, value, rank) for rank, (other, value) in enumerate(ranked, 1)]
+    def _ranked(self, state: int, token: int) -> list[tuple[int, float, int]]:
+        top = ranked(state, token, max(1, self._request.params.logprobs or 0), self._config.vocab_size)
+        return [(other, value, rank) for rank, (other, value) in enumerate(top, 1)]
 
-    def _as_ids(self, sequence: Sequence, state: int, token: int) -> dict[str, Any]:
+    def _as_ids(self, state: int, token: int) -> dict[str, Any]:
         top = [
             {"token_id": other, "logprob": value, "rank": rank}
-            for other, value, rank in self._ranked(sequence, state, token)
+            for other, value, rank in self._ranked(state, token)
         ]
         return {**top[0], "top_logprobs": top}
 
-    def _as_text(self, sequence: Sequence, state: int, token: int) -> dict[str, Any]:
+    def _as_text(self, state: int, token: int) -> dict[str, Any]:
         top = [
             {"token": word(other), "logprob": value, "bytes": list(word(other).encode())}
-            for other, value, _ in self._ranked(sequence, state, token)
+            for other, value, _ in self._ranked(state, token)
         ]
         return {**top[0], "top_logprobs": top}
 
     def _prompt_logprobs(self) -> list[dict[str, Any] | None]:
         """One entry per position: null first, then the prompt's own id and, if asked for, the likeliest."""
-        prompt, top = self._request.prompt, self._request.prompt_logprobs or 0
+        prompt, top = self._request.prompt, self._request.params.prompt_logprobs or 0
         rows: list[dict[str, Any] | None] = [None]
         for before, token in zip(prompt, prompt[1:], strict=False):
             row = {str(token): self._entry(before, token, 1 + top)}
@@ -170,8 +168,3 @@ class VllmReply:
     def _entry(self, before: int, token: int, rank: int) -> dict[str, Any]:
         decoded = None if self._config.skip_tokenizer else word(token)
         return {"logprob": logprob(before, token, rank), "rank": rank, "decoded_token": decoded}
-
-
-def _versions(sequence: Sequence) -> bytes:
-    spans = [{"version": version, "start": start, "end": end} for version, start, end in sequence.spans()]
-    return encode(spans)
