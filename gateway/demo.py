@@ -23,6 +23,9 @@ from typing import Any
 from gateway.sim.config import KINDS
 
 HOST = "127.0.0.1"
+# Both engines refuse what curl sends by itself.
+_JSON_HEADER = "content-type: application/json"
+
 #: Workers of each engine.
 EACH = 2
 
@@ -50,7 +53,8 @@ class Call:
     def curl(self, port: int) -> str:
         """The same request as a shell command."""
         flags = "-sN" if self.body.get("stream") else "-s"
-        return f"curl {flags} http://{HOST}:{port}{self.path} -d {shlex.quote(json.dumps(self.body))}"
+        body = shlex.quote(json.dumps(self.body))
+        return f"curl {flags} http://{HOST}:{port}{self.path} -H '{_JSON_HEADER}' -d {body}"
 
 
 UNARY = Call(
@@ -197,7 +201,7 @@ def _readiness(port: int) -> Sequence[Mapping[str, Any]]:
 def _send(call: Call, port: int) -> Iterator[str]:
     connection = http.client.HTTPConnection(HOST, port, timeout=START_LIMIT)
     try:
-        connection.request("POST", call.path, json.dumps(call.body), {"content-type": "application/json"})
+        connection.request("POST", call.path, json.dumps(call.body), dict([_JSON_HEADER.split(": ")]))
         reply = connection.getresponse()
         for line in reply:
             if line.strip():

@@ -26,7 +26,8 @@ MEGABYTE = 1024 * 1024
 #: What a frontend of the same family also reads. Known, so that its user is told it does nothing here.
 _UNSUPPORTED = re.compile(
     r"DYN_(SGLANG_ENABLE_GENERATE|VLLM_ENABLE_INFERENCE_V1_GENERATE|HTTP_BACKEND_STREAM_TIMEOUT_SECS"
-    r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|DISABLE_FRONTEND_\w+|METADATA_HEADER|MIGRATION_\w+|ACTIVE_\w+_THRESHOLD\w*"
+    r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|HTTP_OVERLOAD_STATUS_CODE|DISABLE_FRONTEND_\w+|METADATA_HEADER"
+    r"|MIGRATION_\w+|ACTIVE_\w+_THRESHOLD\w*"
     r"|REQUEST_TRACE\w*|DISCOVERY_BACKEND|STRUCTURAL_TAG\w*|HISTOGRAM_DYN_METRICS_\w+|ROUTER_(?!MODE$)\w+"
     r"|NAMESPACE\w*|REQUEST_PLANE|EVENT_PLANE|STORE_KV|FILE_KV|SYSTEM_\w+|RUNTIME_\w+|TLS_\w+|KV_CACHE_BLOCK_SIZE"
     r"|MODEL_NAME|MODEL_PATH|LOGGING_\w+|AUDIT_\w+|TCP_\w+|LOG|SDK_\w+)"
@@ -112,9 +113,6 @@ class Settings(BaseSettings):
     body_limit_mb: int = _setting(
         "DYN_HTTP_BODY_LIMIT_MB", 512, "Largest request body, in MiB; a larger one is a 413", ge=1
     )
-    event_limit_mb: int = _setting(
-        "DYN_EVENT_LIMIT_MB", 64, "Largest single event of a worker's stream, in MiB", ge=1
-    )
     sse_keep_alive_interval_ms: int | None = _setting(
         "DYN_HTTP_SSE_KEEP_ALIVE_INTERVAL_MS",
         None,
@@ -135,9 +133,6 @@ class Settings(BaseSettings):
     )
     listen_backlog: int = _setting(
         "DYN_HTTP_LISTEN_BACKLOG", 4096, "Connections that may wait to be accepted", ge=1
-    )
-    overload_status_code: int = _setting(
-        "DYN_HTTP_OVERLOAD_STATUS_CODE", 503, "Status of a request refused for overload", ge=400, le=599
     )
     sglang_generate_path: str = _setting(
         "DYN_HTTP_SVC_SGLANG_GENERATE_PATH",
@@ -282,11 +277,6 @@ class Settings(BaseSettings):
     def body_limit(self) -> int:
         """Largest request body, in bytes."""
         return self.body_limit_mb * MEGABYTE
-
-    @property
-    def event_limit(self) -> int:
-        """Largest event of a worker's stream, in bytes."""
-        return self.event_limit_mb * MEGABYTE
 
 
 def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:

@@ -254,7 +254,7 @@ def test_demo_shows_both_replies_and_ends_by_itself_when_asked() -> None:
     assert result.returncode == 0, result.stderr
     assert '"output_ids"' in result.stdout
     assert "data: [DONE]" in result.stdout
-    assert f"curl -s http://127.0.0.1:{port}/generate" in result.stdout
+    assert f"curl -s http://127.0.0.1:{port}/generate -H 'content-type: application/json' -d" in result.stdout
     assert refuses(port)
 
 
