@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
-from typing import IO, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from gateway import server
-from gateway.check import HEADINGS, table
 from gateway.cli import app
 from gateway.settings import Settings, flag_of, variable_of
-from gateway.sim import SimConfig, SimServer
+from gateway.sim import SimConfig
+from tests.processes import PATIENCE, line_with, refuses, run, running
 
 runner = CliRunner()
-
-#: Room for a machine that is busy with other tests.
-PATIENCE = 50
 
 
 @cache
@@ -36,56 +26,12 @@ def help_of(*command: str) -> str:
     return "".join(runner.invoke(app, [*command, "--help"]).output.split())
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, timeout=PATIENCE
-    )
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that goes on, and is gone after the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def line_with(stream: IO[str] | None, text: str) -> str:
-    """The first line of ``stream`` that holds ``text``."""
-    assert stream is not None
-    for line in stream:
-        if text in line:
-            return line
-    raise AssertionError(f"no line with {text!r}")
-
-
 @pytest.fixture
 def taken_port() -> Iterator[int]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         yield listener.getsockname()[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def refuses(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.fixture
@@ -185,55 +131,6 @@ def test_version_is_that_of_the_distribution() -> None:
     assert run("version").stdout == f"{version('tito-gateway')}\n"
 
 
-async def check(*urls: str, **environment: str) -> Any:
-    flags = [flag for url in urls for flag in ("--worker", url)]
-    return await asyncio.to_thread(runner.invoke, app, ["check", *flags], env=environment)
-
-
-async def test_check_shows_what_each_worker_is() -> None:
-    config = SimConfig(model="tiny", max_model_len=2048)
-    async with SimServer("sglang", config) as first, SimServer("vllm", config) as second:
-        result = await check(first.url, second.url)
-    assert result.exit_code == 0
-    heading, *rows = [line.split() for line in result.output.splitlines()]
-    assert tuple(heading) == HEADINGS
-    assert [row[:2] for row in rows] == [[first.url, "sglang"], [second.url, "vllm"]]
-    for row in rows:
-        assert "tiny" in row
-        assert "2048" in row
-        assert row[HEADINGS.index("USABLE")] == "yes"
-
-
-async def test_check_exits_1_and_gives_the_reasons_when_no_worker_is_usable() -> None:
-    dead = f"http://127.0.0.1:{free_port()}"
-    async with SimServer("vllm", SimConfig(enable_scale_out=False)) as off:
-        result = await check(off.url, dead)
-    assert result.exit_code == 1
-    rows = result.output.splitlines()[1:]
-    assert "--enable-scale-out" in rows[0]
-    assert "nobody listens" in rows[1]
-
-
-async def test_check_sends_the_key_and_never_shows_it() -> None:
-    async with SimServer("vllm", SimConfig(api_key="hunter2")) as sim:
-        refused = await check(sim.url)
-        result = await check(sim.url, DYN_WORKER_API_KEY="hunter2")
-    assert refused.exit_code == 1
-    assert result.exit_code == 0
-    assert "hunter2" not in result.output
-
-
-def test_check_without_workers_exits_2() -> None:
-    result = runner.invoke(app, ["check"])
-    assert result.exit_code == 2
-    assert "--worker" in result.stderr
-
-
-def test_table_keeps_each_worker_on_one_line() -> None:
-    shown = table([("A", "B"), ("evil\n\x1b[2Jname", "x")])
-    assert shown.splitlines() == ["A              B", "evil??[2Jname  x"]
-
-
 @pytest.mark.parametrize("name", [field.name for field in fields(SimConfig)])
 def test_every_knob_of_a_simulated_engine_is_a_flag(name: str) -> None:
     assert flag_of(name) in help_of("sim", "sglang")
@@ -246,45 +143,3 @@ def test_simulated_engine_says_where_it_listens_and_ends_with_its_parent() -> No
         assert sim.stdin is not None
         sim.stdin.close()
         assert sim.wait(PATIENCE) == 0
-
-
-def test_demo_shows_both_replies_and_ends_by_itself_when_asked() -> None:
-    port = free_port()
-    result = run("demo", "--once", "--port", str(port))
-    assert result.returncode == 0, result.stderr
-    assert '"output_ids"' in result.stdout
-    assert "data: [DONE]" in result.stdout
-    assert f"curl -s http://127.0.0.1:{port}/generate -H 'content-type: application/json' -d" in result.stdout
-    assert refuses(port)
-
-
-def ports_of(output: IO[str] | None) -> list[int]:
-    """Ports that a demo shows, once it is up: four workers, then the gateway."""
-    assert output is not None
-    ports = [int(line_with(output, "http://").rsplit(":", 1)[1]) for _ in range(5)]
-    line_with(output, "Ctrl-C")
-    return ports
-
-
-async def all_refuse(ports: list[int]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        for port in ports:
-            while not refuses(port):  # noqa: ASYNC110 - another process's socket: nothing to await
-                await asyncio.sleep(0.02)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_demo_ends_all_it_started_on_a_signal(number: signal.Signals) -> None:
-    with running("demo", "--port", str(free_port())) as demo:
-        ports = await asyncio.to_thread(ports_of, demo.stdout)
-        assert not any(map(refuses, ports))
-        demo.send_signal(number)
-        assert await asyncio.to_thread(demo.wait, PATIENCE) == 0
-    await all_refuse(ports)
-
-
-async def test_demo_leaves_nothing_behind_when_it_is_killed() -> None:
-    with running("demo", "--port", str(free_port())) as demo:
-        ports = await asyncio.to_thread(ports_of, demo.stdout)
-        os.kill(demo.pid, signal.SIGKILL)
-        await all_refuse(ports)

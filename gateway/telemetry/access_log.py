@@ -92,7 +92,7 @@ def line_of(exchange: Exchange, now: datetime) -> Line:
     error = exchange.error
     return Line(
         now,
-        exchange.public_id,
+        _cut(exchange.public_id) if exchange.public_id is not None else None,
         exchange.format,
         exchange.endpoint,
         "stream" if exchange.stream else "unary",
@@ -121,15 +121,18 @@ def _milliseconds(seconds: float) -> float:
 
 def _counted(reasons: tuple[str, ...]) -> Mapping[str, int]:
     if len(reasons) < 2:
-        return dict.fromkeys(reasons, 1)
-    return dict(Counter(reasons).most_common(_MOST_REASONS))
+        return {_cut(reason): 1 for reason in reasons}
+    return {_cut(reason): count for reason, count in Counter(reasons).most_common(_MOST_REASONS)}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 _encoder = msgspec.json.Encoder()
 
 
 def _as_json(line: Line) -> bytes:
-    line = _shortened(line)
     try:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
@@ -141,22 +144,13 @@ def _as_json(line: Line) -> bytes:
 
 def _as_text(line: Line) -> bytes:
     """``name=value`` pairs, without those that say nothing."""
-    fields = _fields(_shortened(line))
+    fields = _fields(line)
     reasons = fields.pop("finish_reasons")
     assert isinstance(reasons, Mapping)
     fields["finish_reasons"] = ",".join(f"{reason}:{count}" for reason, count in reasons.items())
     return " ".join(
         f"{name}={_word(value)}" for name, value in fields.items() if value not in (None, "")
     ).encode()
-
-
-def _shortened(line: Line) -> Line:
-    if line.request_id is not None and len(line.request_id) > _LONGEST:
-        line = msgspec.structs.replace(line, request_id=line.request_id[:_LONGEST] + "...")
-    if any(len(reason) > _LONGEST for reason in line.finish_reasons):
-        reasons = {reason[:_LONGEST]: count for reason, count in line.finish_reasons.items()}
-        line = msgspec.structs.replace(line, finish_reasons=reasons)
-    return line
 
 
 def _fields(line: Line) -> dict[str, object]:

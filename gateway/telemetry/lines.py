@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 #: Lines held while the reader of the pipe does not keep up; the next ones are dropped and counted.
-CAPACITY = 65_536
+CAPACITY = 16_384
 
 _PAUSE = 0.1
 _BATCH = 1024

@@ -54,8 +54,9 @@ class Logs:
         self._before = (root.level, root.handlers[:])
         root.handlers[:] = [self._handler]
         root.setLevel(level.upper())
-        for name in _TALKERS:
-            logging.getLogger(name).setLevel(logging.WARNING)
+        self._talkers = {logger: logger.level for logger in map(logging.getLogger, _TALKERS)}
+        for logger in self._talkers:
+            logger.setLevel(logging.WARNING)
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +72,8 @@ class Logs:
         if self._handler in root.handlers:
             root.setLevel(self._before[0])
             root.handlers[:] = self._before[1]
+            for logger, level in self._talkers.items():
+                logger.setLevel(level)
         self._writer.close()
 
 

@@ -63,8 +63,8 @@ def test_talkative_libraries_are_kept_to_warnings() -> None:
 
 
 def test_closing_restores_what_was_there() -> None:
-    root = logging.getLogger()
-    before = (root.level, root.handlers[:])
+    root, library = logging.getLogger(), logging.getLogger("httpx")
+    before = (root.level, root.handlers[:], library.level)
     with capturing("debug"):
         assert root.handlers != before[1]
-    assert (root.level, root.handlers) == before
+    assert (root.level, root.handlers, library.level) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -290,12 +291,9 @@ def test_large_fleet_is_scraped_in_a_moment() -> None:
         count(metrics, completed(worker=member.url), failed(Cancelled("x"), dispatched(worker=member.url)))
     found = scrape(metrics)
     assert sum(name == "worker_requests_total" for name, _ in found) == 1024
-    loop = asyncio.new_event_loop()
-    began = loop.time()
+    began = time.process_time()
     metrics.render()
-    took = loop.time() - began
-    loop.close()
-    assert took < 0.1
+    assert time.process_time() - began < 0.1
 
 
 def test_every_metric_is_documented_with_its_type_and_labels(metrics: Metrics) -> None:
