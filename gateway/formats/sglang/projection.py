@@ -222,7 +222,7 @@ def _fan(params: Sampling, batch: int | None) -> int:
 def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
     if batch is None and fan == 1:
         raise InvalidRequest("rid must be a string for a single prompt.", param="rid")
-    if len(rids) != (batch or 1):
+    if len(rids) != (1 if batch is None else batch):
         raise InvalidRequest("A list of rids must have one for each prompt.", param="rid")
     if len(set(rids)) != len(rids):
         raise InvalidRequest("The rids of a batch must differ.", param="rid")

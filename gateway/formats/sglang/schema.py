@@ -149,7 +149,7 @@ class Generation(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     text: str | None = Field(None, description="Absent where the engine has no tokenizer")
-    output_ids: TokenIds
+    output_ids: TokenIds | None = Field(None, description="What was generated; new ids or all so far")
     meta_info: MetaInfo
     index: int | None = Field(None, description="In streams of several samples: which one")
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Headers, Ids, Reader, ReplyHead, WorkerInfo
-from gateway.formats.sglang import FORMAT
+from gateway.formats.base import Format, Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang.projection import SglangRequest
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "sglang"
+
+#: Typed as what it must be, so that the type checker compares every member with the contract.
+FORMAT: Format[SglangRequest] = SGLANG
 
 HEX = "0123456789abcdef0123456789abcdef"
 PRIVATE = Ids(("job-1",), (HEX,))
@@ -73,7 +76,7 @@ def document(
     """One sample as the engine describes it."""
     reason = {"type": finish} if isinstance(finish, str) else finish
     meta = {"id": rid, "finish_reason": reason, "prompt_tokens": 3, "completion_tokens": tokens}
-    return {"text": "x", "output_ids": [7] * tokens, "meta_info": meta | {"cached_tokens": 2}, **more}
+    return {"text": "x", "output_ids": [7] * min(tokens, 5), "meta_info": meta | {"cached_tokens": 2}, **more}
 
 
 def event(*arguments: Any, **more: Any) -> bytes:

@@ -1,0 +1,160 @@
+"""A worker is what its answers say, whichever of them are missing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats.base import ProbeReply, WorkerInfo
+from gateway.formats.sglang import FORMAT
+from tests.formats.sglang.support import recorded
+
+CONTROL = recorded("control")
+
+
+def answer(document: Any, status: int = 200) -> ProbeReply:
+    return ProbeReply(status, json.dumps(document).encode())
+
+
+def recording(name: str) -> ProbeReply:
+    return ProbeReply(CONTROL[name]["status"], CONTROL[name]["body"].encode())
+
+
+INFO = {"version": "0.5.22", "tp_size": 1, "frontend": "python", "incremental_streaming_output": False}
+CARDS = answer({"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}, {"id": "lora"}]})
+
+
+def identified(**replies: ProbeReply) -> WorkerInfo:
+    info = FORMAT.identify({"/" + target.replace("v1_", "v1/"): reply for target, reply in replies.items()})
+    assert info is not None
+    return info
+
+
+def test_recorded_server_is_identified() -> None:
+    info = FORMAT.identify(
+        {
+            "/server_info": ProbeReply(404, b""),
+            "/get_server_info": recording("skiptok-meta-get_server_info"),
+            "/model_info": recording("skiptok-meta-model_info"),
+            "/v1/models": CARDS,
+        }
+    )
+    assert info == WorkerInfo(
+        engine="sglang",
+        capability=FORMAT.capability,
+        usable=True,
+        version="0.5.22",
+        models=("tiny", "lora"),
+        context_length=2048,
+        stream_mode="incremental",
+        weight_version="default",
+    )
+
+
+def test_server_is_identified_by_its_model_info_alone() -> None:
+    info = identified(model_info=recording("meta-model_info"))
+    assert (info.usable, info.models, info.weight_version) == (True, ("tiny",), "default")
+    assert (info.version, info.stream_mode, info.context_length) == (None, None, None)
+
+
+def test_lean_server_info_is_enough() -> None:
+    """Model, version and sizes, as test doubles answer."""
+    info = identified(server_info=answer({"model_path": "m", "version": "0", "tp_size": 1, "dp_size": 1}))
+    assert info.usable
+
+
+@pytest.mark.parametrize(
+    ("incremental", "mode"), [(True, "incremental"), (False, "cumulative"), (None, None)]
+)
+def test_stream_mode_is_the_servers_option(incremental: bool | None, mode: str | None) -> None:
+    assert (
+        identified(server_info=answer(INFO | {"incremental_streaming_output": incremental})).stream_mode
+        == mode
+    )
+
+
+def test_context_length_is_that_of_the_first_model_else_the_servers() -> None:
+    info = answer(INFO | {"context_length": 4096, "served_model_name": "m"})
+    assert identified(server_info=info, v1_models=CARDS).context_length == 2048
+    found = identified(server_info=info)
+    assert (found.context_length, found.models) == (4096, ("m",))
+
+
+def test_server_that_wants_a_key_is_unusable_and_says_so() -> None:
+    info = identified(
+        server_info=recording("skiptok-no-auth-server_info"),
+        model_info=recording("skiptok-no-auth-get_model_info"),
+    )
+    assert not info.usable
+    assert "API key" in info.reason
+
+
+def test_rust_frontend_is_used_with_a_note() -> None:
+    info = identified(server_info=answer(INFO | {"frontend": "rust"}))
+    assert info.usable
+    assert "Rust" in info.reason
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ({"disaggregation_mode": "prefill"}, "prefill"),
+        ({"disaggregation_mode": "decode"}, "decode"),
+        ({"is_embedding": True}, "embedding"),
+    ],
+)
+def test_server_that_cannot_generate_alone_is_unusable(setting: dict[str, Any], word: str) -> None:
+    info = identified(server_info=answer(INFO | setting))
+    assert not info.usable
+    assert word in info.reason
+
+
+@pytest.mark.parametrize("mode", ["null", None])
+def test_server_that_is_not_disaggregated_is_usable(mode: str | None) -> None:
+    assert identified(server_info=answer(INFO | {"disaggregation_mode": mode})).usable
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        {},
+        {"/server_info": answer({"detail": "Not Found"}, 404)},
+        {"/server_info": ProbeReply(200, b"<html>"), "/model_info": ProbeReply(200, b"[]")},
+        {"/server_info": ProbeReply(200, b""), "/v1/models": CARDS},
+        {"/server_info": answer({"vllm_config": "..."}), "/v1/models": CARDS},
+        {"/server_info": answer({"version": "0.32.0"})},
+        {"/server_info": answer({}, 403)},
+        {"/v1/models": answer({}, 401)},
+    ],
+)
+def test_other_server_is_none(replies: dict[str, ProbeReply]) -> None:
+    assert FORMAT.identify(replies) is None
+
+
+BODIES = st.binary() | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from([*INFO, "data", "id", "max_model_len"]), inner)
+    ),
+).map(lambda value: json.dumps(value).encode())
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([p.target for p in FORMAT.probes]),
+        st.builds(ProbeReply, st.sampled_from([200, 401]), BODIES),
+    )
+)
+def test_identify_never_fails(replies: dict[str, ProbeReply]) -> None:
+    info = FORMAT.identify(replies)
+    assert info is None or info.engine == "sglang"
+
+
+def test_probes_are_harmless() -> None:
+    """No question costs the engine a token."""
+    assert {probe.method for probe in (*FORMAT.probes, FORMAT.health)} == {"GET"}
+    assert not any("health" in probe.target for probe in (*FORMAT.probes, FORMAT.health))

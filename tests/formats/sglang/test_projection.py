@@ -1,0 +1,354 @@
+"""What a request's bytes say, and which of them are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import Headers, Projection
+from gateway.formats.sglang import FORMAT
+from gateway.formats.sglang.peek import RESERVED
+from tests.formats.sglang.support import parsed, recorded
+
+IDS: dict[str, Any] = {"input_ids": [1, 2, 3]}
+BATCH: dict[str, Any] = {"input_ids": [[1, 2], [3]]}
+BODIES = [r["request_body"] for r in recorded("generate").values() if "request_body" in r]
+
+
+def projected(body: bytes | dict[str, Any], headers: Headers = ()) -> Projection:
+    return FORMAT.project(parsed(body, headers))
+
+
+def refusal(body: bytes | dict[str, Any]) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        parsed(body)
+    return caught.value
+
+
+# What is read.
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt_tokens", "samples"),
+    [
+        (b'{"input_ids":[1,2,3]}', 3, 1),
+        (b'{"input_ids" : [ 1 ,\n2 ] }', 2, 1),
+        (b'{"input_ids":[7]}', 1, 1),
+        (b'{"input_ids":[]}', 0, 1),
+        (b'{"input_ids":[ ]}', 0, 1),
+        (b'{"input_ids":[[1,2],[3]]}', 3, 2),
+        (b'{"input_ids":[ [1, 2] , [3] ]}', 3, 2),
+        (b'{"input_ids":[[1]],"sampling_params":{"n":4}}', 1, 4),
+        (b'{"input_ids":[1,2],"sampling_params":{"n":4}}', 2, 4),
+        (b'{"input_ids":[[1],[2]],"sampling_params":[{"n":2},{"n":2}]}', 2, 4),
+        (b'{"input_ids":[1],"sampling_params":[{"n":2}]}', 1, 2),
+        (b'{"input_ids":[1],"sampling_params":{"n":0}}', 1, 1),
+        (b'{"input_ids":[1],"sampling_params":{"n":-3}}', 1, 1),
+        (b'{"input_ids":[1],"sampling_params":{"n":4,"beam_width":4}}', 1, 1),
+        (b'{"input_ids":[1],"sampling_params":{"n":4,"beam_width":1}}', 1, 4),
+        (b'{"text":"hi"}', None, 1),
+        (b'{"text":["a","b","c"]}', None, 3),
+        (b'{"text":[]}', None, 0),
+        (b'{"text":"hi","input_ids":[1,2]}', 2, 1),
+        (b'{"text":["a","b"],"input_ids":[[1],[2],[3]]}', 3, 2),
+        (b'{"text":null,"input_ids":[1,2]}', 2, 1),
+        (b'{"text":"hi","input_ids":null}', None, 1),
+        (b'{"input_embeds":[[0.1,0.2],[1,2]]}', None, 1),
+        (b'{"input_embeds":[[[0.1],[2]],[[1]]]}', None, 2),
+        (b"{}", None, 1),
+        (b'{"input_ids":[1],"input_ids":[1,2]}', 2, 1),
+    ],
+)
+def test_prompt_is_counted(body: bytes, prompt_tokens: int | None, samples: int) -> None:
+    found = projected(body)
+    assert (found.prompt_tokens, found.samples) == (prompt_tokens, samples)
+
+
+@pytest.mark.parametrize(
+    ("params", "limit"),
+    [
+        ({"max_new_tokens": 5}, 5),
+        ({"max_new_tokens": None}, None),
+        ({"max_new_tokens": "5"}, None),
+        ({"max_new_tokens": 5.0}, None),
+        ({}, None),
+        (None, None),
+        ("nonsense", None),
+        (7, None),
+    ],
+)
+def test_max_tokens_is_what_was_asked_for(params: Any, limit: int | None) -> None:
+    """A type that only the engine can complain about is left to it."""
+    assert projected(IDS | {"sampling_params": params}).max_tokens == limit
+
+
+def test_max_tokens_of_a_batch_is_the_largest_if_all_have_one() -> None:
+    params = [{"max_new_tokens": 5}, {"max_new_tokens": 9}]
+    assert projected(BATCH | {"sampling_params": params}).max_tokens == 9
+    assert projected(BATCH | {"sampling_params": [params[0], {}]}).max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("body", "stream"),
+    [
+        (b"{}", False),
+        (b'{"stream":true}', True),
+        (b'{"stream":false}', False),
+        (b'{"stream":"x","stream":true}', True),
+        (b'{"stream":true,"stream":false}', False),
+        (b'{"\\u0073tream":true}', True),
+    ],
+)
+def test_stream_is_read_as_the_engine_reads_it(body: bytes, stream: bool) -> None:
+    assert projected(body).stream is stream
+
+
+def test_request_names_no_model() -> None:
+    assert projected(IDS | {"model": "tiny"}).model is None
+
+
+# Ids.
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "ids"),
+    [
+        (IDS | {"rid": "job-1"}, None, ("job-1",)),
+        (IDS | {"rid": "job-1"}, b"other", ("job-1",)),
+        (IDS | {"rid": ""}, b"other", ("",)),
+        (IDS | {"rid": None}, b"other", ("other",)),
+        (IDS, b" other ", ("other",)),
+        (IDS, "é".encode(), ("é",)),
+        (IDS, b"\xff", ("ÿ",)),
+        (IDS, b" ", ()),
+        (IDS, None, ()),
+        (BATCH, b"other", ()),
+        (BATCH | {"rid": "job"}, None, ("job",)),
+        (BATCH | {"rid": ["job-x", "job-y"]}, None, ("job-x", "job-y")),
+        (IDS | {"rid": "job-1", "sampling_params": {"n": 2}}, None, ("job-1",)),
+        (IDS | {"rid": ["job-1"], "sampling_params": {"n": 2}}, None, ("job-1",)),
+        (b'{"rid":"a","rid":"job-2"}', None, ("job-2",)),
+        (b'{"rid":5,"rid":"job-2"}', None, ("job-2",)),
+    ],
+)
+def test_ids_are_what_the_client_named(
+    body: bytes | dict[str, Any], header: bytes | None, ids: tuple[str, ...]
+) -> None:
+    headers = [] if header is None else [(b"x-request-id", header)]
+    assert projected(body, headers).ids == ids
+
+
+@pytest.mark.parametrize(
+    ("rid", "usable"),
+    [
+        ("job-1", True),
+        ("ABCD", True),
+        ("00000", True),
+        ("f" * 32, True),
+        ("1", False),
+        ("beef", False),
+        ("HEALTH_CHECK", False),
+        ("HEALTH_CHECK_1\n2", False),
+    ],
+)
+def test_id_that_could_begin_one_of_the_engines_own_is_not_usable(rid: str, usable: bool) -> None:
+    assert projected(IDS | {"rid": rid}).ids_usable is usable
+
+
+# Refused: what the gateway cannot understand.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"hello",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"{}x",
+        b'{"input_ids":[1,2',
+        b'{"input_ids":[1,,2]}',
+        b'{"temperature":NaN}',
+        b'\xef\xbb\xbf{"text":"bom"}',
+        b'{"rid":"\\ud800"}',
+        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"rid":5,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_body_that_is_no_json_object_is_refused(body: bytes) -> None:
+    assert refusal(body).status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (IDS | {"stream": None}, "stream"),
+        (IDS | {"stream": "true"}, "stream"),
+        (IDS | {"stream": 1}, "stream"),
+        (IDS | {"rid": 5}, "rid"),
+        (IDS | {"rid": [1]}, "rid"),
+        (IDS | {"rid": [None]}, "rid"),
+        (IDS | {"rid": {}}, "rid"),
+        (IDS | {"sampling_params": {"n": "2"}}, "sampling_params.n"),
+        (IDS | {"sampling_params": {"n": 2.0}}, "sampling_params.n"),
+        (IDS | {"sampling_params": {"n": True}}, "sampling_params.n"),
+        (IDS | {"sampling_params": {"n": None}}, "sampling_params.n"),
+        (BATCH | {"sampling_params": [{"n": "2"}, {}]}, "sampling_params.n"),
+        (b'{"sampling_params":{"n":' + b"9" * 5000 + b"}}", "sampling_params.n"),
+    ],
+)
+def test_member_the_gateway_needs_is_refused_in_the_wrong_type(body: Any, param: str) -> None:
+    error = refusal(body)
+    assert error.param == param
+    assert param in error.message
+
+
+# Refused: what is not the client's to set.
+
+
+@pytest.mark.parametrize("key", RESERVED)
+@pytest.mark.parametrize("value", [None, 0, "x", [1]])
+def test_reserved_key_is_refused_by_presence(key: str, value: Any) -> None:
+    error = refusal(IDS | {key: value})
+    assert error.param == key
+    assert key in error.message
+
+
+def test_reserved_rank_is_refused_with_the_header_to_use() -> None:
+    assert "X-Data-Parallel-Rank" in refusal(IDS | {"data_parallel_rank": 0}).message
+
+
+def test_reserved_key_below_the_top_level_is_none() -> None:
+    parsed(IDS | {"sampling_params": {"custom_params": {"routed_dp_rank": 1}}})
+
+
+# Refused: what ends the engine or makes it answer 500.
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"input_ids":[1,-1]}', "input_ids"),
+        (b'{"input_ids":[[1],[-7]]}', "input_ids"),
+        (b'{"text":"hi","input_ids":[-1]}', "input_ids"),
+        (b'{"input_ids":[[1],[]]}', "input_ids"),
+        (b'{"input_ids":[[1],[ ]]}', "input_ids"),
+        (b'{"input_ids":[[]]}', "input_ids"),
+        (b'{"text":""}', "text"),
+        (b'{"text":["a",""]}', "text"),
+        (b'{"text":"","input_ids":null}', "text"),
+        (b'{"text":"","input_embeds":[[0.1]]}', "text"),
+        (b'{"input_embeds":[]}', "input_embeds"),
+        (b'{"input_embeds":[[]]}', "input_embeds"),
+        (b'{"input_ids":[1],"return_logprob":true,"logprob_start_len":-2}', "logprob_start_len"),
+        (b'{"input_ids":[[1],[2]],"return_logprob":true,"logprob_start_len":[0,-2]}', "logprob_start_len"),
+        (b'{"input_ids":[[1],[2]],"return_logprob":[0,true],"logprob_start_len":-9}', "logprob_start_len"),
+        (b'{"text":"a","input_ids":[[1]]}', "text"),
+        (b'{"text":["a"],"input_ids":[1]}', "text"),
+        (b'{"text":["a","b"],"input_ids":[[1]]}', "text"),
+        (b'{"input_ids":[1],"rid":["a"]}', "rid"),
+        (b'{"input_ids":[[1],[2]],"rid":["a"]}', "rid"),
+        (b'{"input_ids":[[1],[2]],"rid":["a","a"]}', "rid"),
+        (b'{"input_ids":[1],"sampling_params":[{}]}', "sampling_params"),
+        (b'{"input_ids":[1],"sampling_params":[]}', "sampling_params"),
+        (b'{"input_ids":[[1],[2]],"sampling_params":[{}]}', "sampling_params"),
+        (b'{"input_ids":[[1],[2]],"sampling_params":{"n":0}}', "sampling_params.n"),
+        (b'{"input_ids":[[1],[2]],"return_logprob":[true]}', "return_logprob"),
+        (b'{"input_ids":[[1],[2]],"lora_path":["a"]}', "lora_path"),
+        (b'{"input_ids":[[1],[2]],"video_data":[]}', "video_data"),
+    ],
+)
+def test_body_known_to_hurt_the_engine_is_refused(body: bytes, param: str) -> None:
+    error = refusal(body)
+    assert error.param == param
+    assert param in error.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"input_ids":[0,-0]}',
+        b'{"input_ids":[]}',
+        b'{"input_ids":[],"session_params":{"id":"s"}}',
+        b'{"input_ids":[[1],[]],"session_params":{"id":"s"}}',
+        b'{"text":"","session_params":{"id":"s"}}',
+        b'{"text":"","audio_data":"https://host/a.wav"}',
+        b'{"text":"","input_ids":[1]}',
+        b'{"input_ids":[1],"logprob_start_len":-2}',
+        b'{"input_ids":[1],"return_logprob":false,"logprob_start_len":-2}',
+        b'{"input_ids":[1],"return_logprob":true,"logprob_start_len":-1}',
+        b'{"input_ids":[1],"return_logprob":true,"logprob_start_len":null}',
+        b'{"input_ids":[[1],[2]],"return_logprob":[false,true],"logprob_start_len":[-2,0]}',
+        b'{"input_ids":[[1],[2]],"sampling_params":[{},{},{}]}',
+        b'{"input_ids":[[1],[2]],"lora_path":["a",null]}',
+        b'{"input_ids":[[1],[2]],"token_ids_logprob":[5]}',
+        b'{"input_ids":[[1],[2]],"image_data":[]}',
+        b'{"input_ids":"hello"}',
+        b'{"input_ids":[[[1]]]}',
+        b'{"input_ids":[1,[2]]}',
+        b'{"input_ids":[true]}',
+        b'{"input_ids":["1","2"]}',
+        b'{"input_ids":[1.5]}',
+        b'{"input_ids":[9223372036854775808]}',
+        b'{"text":5}',
+        b'{"sampling_params":{"temperature":"hot","nonsense":1}}',
+        b'{"input_ids":[1],"priority":"3","stop":7,"unknown":{"a":[1e-7,123456789012345678901234567890]}}',
+        b'{"x":"\xff"}',
+    ],
+)
+def test_body_that_the_engine_can_judge_reaches_it(body: bytes) -> None:
+    assert parsed(body).body == body
+
+
+# Any bytes.
+
+
+def must_return_or_refuse(body: bytes) -> None:
+    try:
+        request = FORMAT.parse(body, [])
+    except InvalidRequest as error:
+        assert error.message
+        return
+    assert request.body is body
+    assert FORMAT.project(request).samples >= 0
+
+
+@given(st.binary() | st.text('{}[]",:-\\ntrueslid0.1 ', max_size=40).map(str.encode))
+def test_parse_of_any_bytes_returns_or_refuses(body: bytes) -> None:
+    must_return_or_refuse(body)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(BODIES), st.data())
+def test_parse_of_a_mutated_recording_returns_or_refuses(recording: str, data: st.DataObject) -> None:
+    body = bytearray(recording.encode()[:2000])
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(body)))
+        end = start + data.draw(st.integers(0, 8))
+        body[start:end] = data.draw(
+            st.binary(max_size=3) | st.sampled_from([b"[", b"]", b'"', b"-1", b"null"])
+        )
+    must_return_or_refuse(bytes(body))
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["n", "id", "x"]), inner),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    ["input_ids", "text", "input_embeds", "rid", "stream", "sampling_params", "return_logprob"]
+    + ["logprob_start_len", "lora_path", "session_params", "audio_data", "x"]
+)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(KEYS, JSON_VALUES))
+def test_parse_of_any_values_returns_or_refuses(members: dict[str, Any]) -> None:
+    must_return_or_refuse(json.dumps(members).encode())

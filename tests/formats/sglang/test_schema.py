@@ -1,0 +1,66 @@
+"""The documented schema fits what the engine takes and gives."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.formats.sglang import FORMAT
+from gateway.formats.sglang.peek import RESERVED
+from gateway.formats.sglang.schema import GenerateRequest, Generation
+from tests.formats.sglang.expected import EXPECTED
+from tests.formats.sglang.support import recorded
+
+GENERATED = recorded("generate")
+ACCEPTED = sorted(name for name, row in EXPECTED.items() if row[3] is None and name != "rust-err-stream-null")
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_recorded_request_fits_the_schema(name: str) -> None:
+    GenerateRequest.model_validate(json.loads(GENERATED[name]["request_body"]))
+
+
+@pytest.mark.parametrize("name", [name for name in ACCEPTED if "unary" in name])
+def test_recorded_reply_fits_the_schema(name: str) -> None:
+    reply = json.loads(GENERATED[name]["body"])
+    for generation in reply if isinstance(reply, list) else [reply]:
+        Generation.model_validate(generation)
+
+
+def test_schema_refuses_a_wrong_type() -> None:
+    with pytest.raises(ValidationError):
+        GenerateRequest.model_validate({"input_ids": "hello"})
+
+
+def test_schema_has_no_key_that_is_refused() -> None:
+    assert not set(RESERVED) & set(GenerateRequest.model_fields)
+
+
+def references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["$ref"]] if "$ref" in node else []
+        return own + [found for value in node.values() for found in references(value)]
+    return [found for item in node for found in references(item)] if isinstance(node, list) else []
+
+
+def test_operation_stands_alone() -> None:
+    """Every schema is written out, so the operation can be put into any document."""
+    operation = FORMAT.openapi()
+    assert references(operation) == []
+    json.dumps(operation)
+
+
+def test_operation_has_examples_of_both_kinds_that_fit() -> None:
+    operation = FORMAT.openapi()
+    examples = operation["requestBody"]["content"]["application/json"]["examples"]
+    unary, stream = (GenerateRequest.model_validate(examples[name]["value"]) for name in ("unary", "stream"))
+    assert (unary.stream, stream.stream) == (False, True)
+    content = operation["responses"]["200"]["content"]
+    Generation.model_validate(content["application/json"]["example"])
+    *events, done, rest = content["text/event-stream"]["example"].split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    for event in events:
+        Generation.model_validate_json(event.removeprefix("data: "))

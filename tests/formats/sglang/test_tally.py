@@ -1,0 +1,65 @@
+"""Facts are the same whether a document has the usual types or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats.base import ReplyFacts
+from gateway.formats.sglang.tally import Tally
+from tests.formats.sglang.support import compact, document
+
+COUNTS = st.integers(0, 1000)
+DOCUMENTS = st.builds(
+    document,
+    COUNTS,
+    st.sampled_from([None, "stop", "length", "abort"]),
+    index=st.none() | st.integers(0, 3),
+)
+
+
+def facts(documents: list[Any], samples: int, fan: int = 1, *, long_way: bool = False) -> ReplyFacts:
+    tally = Tally(samples, fan)
+    for one in documents:
+        text = compact(one)
+        tally.event(text.replace(b"{", b'{"index":"x",', 1) if long_way else text)
+    return tally.facts
+
+
+@given(st.lists(DOCUMENTS, max_size=8), st.integers(1, 4), st.integers(1, 2))
+def test_facts_do_not_depend_on_how_a_document_was_decoded(
+    documents: list[Any], samples: int, fan: int
+) -> None:
+    """An ``index`` of a wrong type, which a later one replaces, sends a document the generic way."""
+    assert facts(documents, samples, fan, long_way=True) == facts(documents, samples, fan)
+
+
+@given(st.lists(DOCUMENTS, min_size=1, max_size=4))
+def test_facts_of_a_list_are_those_of_its_documents(documents: list[Any]) -> None:
+    """But for the end, which the end of a unary reply is by itself."""
+    numbered = [one | {"index": place} for place, one in enumerate(documents)]
+    whole = Tally(len(documents), 1)
+    whole.reply(compact([{key: value for key, value in one.items() if key != "index"} for one in documents]))
+    apart = facts(numbered, len(documents))
+    apart.terminal = True
+    assert whole.facts == apart
+
+
+def test_totals_that_shrink_change_nothing() -> None:
+    assert facts([document(5), document(3)], 1).tokens == 5
+    assert facts([document(5, index=0), document(3, index=0), document(6, index=0)], 2).tokens == 6
+
+
+@pytest.mark.parametrize("status", [400, 429, 503, 599])
+def test_abort_with_an_error_status_ends_all(status: int) -> None:
+    found = facts([document(1, {"type": "abort", "status_code": status}, index=1)], 4)
+    assert (found.terminal, found.error_status, found.tokens) == (True, status, 0)
+
+
+@pytest.mark.parametrize("status", [None, 0, 200, 399, 600])
+def test_abort_with_another_status_ends_one(status: int | None) -> None:
+    found = facts([document(1, {"type": "abort", "status_code": status}, index=1)], 4)
+    assert (found.terminal, found.error_status, found.tokens) == (False, None, 1)

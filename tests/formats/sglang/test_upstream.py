@@ -1,0 +1,183 @@
+"""What a worker is sent: the client's bytes, the id where it must change, and the calls that stop it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import AbortTarget, Headers, Ids, UpstreamRequest
+from gateway.formats.sglang import FORMAT
+from tests.formats.sglang.support import HEX, PRIVATE, View, parsed, same
+
+ODD = (
+    b' { "input_ids" : [1,  2],"x":123456789012345678901234567890,"y":1e-7,"y":[{"rid":"in"}], "z":"\\u00e9" '
+)
+
+
+def sent(body: bytes, ids: Ids, headers: Headers = (), worker: View | None = None) -> UpstreamRequest:
+    return FORMAT.upstream(parsed(body, headers), worker or View(), ids)
+
+
+# The body.
+
+
+@pytest.mark.parametrize(
+    ("body", "ids"),
+    [
+        (ODD + b',"rid":"job-1"}', same("job-1")),
+        (ODD + b',"rid":"first","r\\u0069d" : "job\\u002d1"}', same("job-1")),
+        (b'{"input_ids":[[1],[2]],"rid":"job"}', same("job")),
+        (b'{"input_ids":[[1],[2]],"rid":["job-x","job-y"]}', same("job-x", "job-y")),
+    ],
+)
+def test_body_that_has_the_id_is_sent_as_it_is(body: bytes, ids: Ids) -> None:
+    assert sent(body, ids).body == body
+
+
+def test_body_without_an_id_gets_one_in_front() -> None:
+    assert sent(ODD + b"}", same("job-1")).body == ODD.replace(b"{", b'{"rid":"job-1",', 1) + b"}"
+    assert sent(b"{}", same("job-1")).body == b'{"rid":"job-1"}'
+
+
+def test_body_of_a_batch_without_an_id_gets_one_string() -> None:
+    """The engine numbers the items itself."""
+    assert (
+        sent(b'{"input_ids":[[1],[2]]}', same(HEX)).body
+        == b'{"rid":"%b","input_ids":[[1],[2]]}' % HEX.encode()
+    )
+
+
+@pytest.mark.parametrize("old", [b"null", b'"job-1"', b'""', b'"a\\"}b"'])
+def test_id_in_a_body_is_replaced_and_nothing_else(old: bytes) -> None:
+    body = ODD + b', "rid" : %b ,"rid":%b}' % (old, old)
+    assert sent(body, PRIVATE).body == ODD + b', "rid" : "%b" ,"rid":"%b"}' % (HEX.encode(), HEX.encode())
+
+
+def test_id_by_header_is_put_into_the_body() -> None:
+    headers = [(b"x-request-id", 'naïve"'.encode())]
+    assert json.loads(sent(b'{"text":"a"}', same('naïve"'), headers).body)["rid"] == 'naïve"'
+
+
+def test_list_of_ids_is_replaced_by_a_list() -> None:
+    body = b'{"input_ids":[[1],[2]],"rid":["a", "b"]}'
+    assert sent(body, Ids(("a", "b"), ("p", "q"))).body == b'{"input_ids":[[1],[2]],"rid":["p","q"]}'
+
+
+def test_list_of_one_id_is_replaced_by_a_list_of_one() -> None:
+    assert sent(b'{"text":["x"],"rid":["a"]}', Ids(("a",), ("p",))).body == b'{"text":["x"],"rid":["p"]}'
+
+
+def test_empty_list_of_ids_for_no_prompt_is_replaced_by_a_string() -> None:
+    assert sent(b'{"text":[],"rid":[]}', same("p")).body == b'{"text":[],"rid":"p"}'
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text() | st.lists(st.integers(0))),
+    st.none() | st.text(),
+    st.text(),
+)
+def test_engine_reads_the_dispatch_id_and_the_rest_as_it_was(
+    members: dict[str, Any], rid: str | None, dispatch: str
+) -> None:
+    document = {"input_ids": [1]} | {"x" + key: value for key, value in members.items()}
+    body = json.dumps(document | ({} if rid is None else {"rid": rid})).encode()
+    received = json.loads(sent(body, Ids((rid or "",), (dispatch,))).body)
+    assert received == document | {"rid": dispatch}
+
+
+# The request around it.
+
+
+def test_request_is_a_post_to_generate_below_the_workers_prefix() -> None:
+    request = sent(b'{"text":"a"}', same("x"), worker=View(prefix=b"/engine/3"))
+    assert (request.method, request.target) == (b"POST", b"/engine/3/generate")
+
+
+def test_request_has_the_clients_end_to_end_headers() -> None:
+    kept = [
+        (b"content-type", b"application/json"),
+        (b"x-data-parallel-rank", b"3"),
+        (b"x-request-id", b"r"),
+        (b"authorization", b"Bearer client"),
+    ]
+    request = sent(b'{"text":"a"}', same("x"), [(b"host", b"gateway"), *kept, (b"connection", b"close")])
+    assert list(request.headers) == kept
+
+
+def test_request_has_the_workers_own_key() -> None:
+    headers = [(b"authorization", b"Bearer client")]
+    request = sent(b'{"text":"a"}', same("x"), headers, View(authorization=b"Bearer worker"))
+    assert list(request.headers) == [(b"authorization", b"Bearer worker")]
+
+
+# Aborts.
+
+
+def aborted(body: bytes, ids: Ids) -> list[str]:
+    requests = FORMAT.abort(View(), parsed(body), ids)
+    assert all((r.method, r.target) == (b"POST", b"/abort_request") for r in requests)
+    return [json.loads(request.body)["rid"] for request in requests]
+
+
+@pytest.mark.parametrize(
+    ("body", "ids", "rids"),
+    [
+        (b'{"text":"a"}', same("job-1"), ["job-1"]),
+        (b'{"text":"a","rid":"job-1"}', PRIVATE, [HEX]),
+        (b'{"text":["a","b"],"rid":"job-1"}', PRIVATE, [f"{HEX}_0", f"{HEX}_1"]),
+        (b'{"text":["a"]}', same("x"), ["x_0"]),
+        (b'{"text":["a","b"],"rid":["job","job-1"]}', Ids(("job", "job-1"), ("p", "q")), ["p", "q"]),
+        (b'{"text":"a","sampling_params":{"n":2}}', same("job-1"), []),
+        (b'{"text":["a","b"],"sampling_params":{"n":2}}', same("job-1"), []),
+        (b'{"text":"a","sampling_params":{"n":2,"beam_width":2}}', same("job-1"), ["job-1"]),
+        (b'{"text":[]}', same("x"), []),
+    ],
+)
+def test_abort_names_each_id_of_the_exchange_at_the_engine(body: bytes, ids: Ids, rids: list[str]) -> None:
+    assert aborted(body, ids) == rids
+
+
+def test_abort_says_nothing_of_aborting_all() -> None:
+    (request,) = FORMAT.abort(View(b"/p"), parsed(b'{"text":"a"}'), same("job-1"))
+    assert (request.target, request.body) == (b"/p/abort_request", b'{"rid":"job-1"}')
+    assert list(request.headers) == [(b"content-type", b"application/json")]
+
+
+@pytest.mark.parametrize(
+    ("worker", "key"), [(View(), b"Bearer client"), (View(authorization=b"Bearer worker"), b"Bearer worker")]
+)
+def test_abort_has_a_key(worker: View, key: bytes) -> None:
+    request = parsed(b'{"text":"a"}', [(b"x-other", b"1"), (b"authorization", b"Bearer client")])
+    (sent_abort,) = FORMAT.abort(worker, request, same("job-1"))
+    assert (b"authorization", key) in sent_abort.headers
+    assert b"x-other" not in dict(sent_abort.headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "target"),
+    [
+        (b'{"rid":"job-1"}', AbortTarget(ids=("job-1",))),
+        (b'{"rid":"job-1","abort_all":false,"x":1}', AbortTarget(ids=("job-1",))),
+        (b'{"abort_all":true}', AbortTarget(everything=True)),
+        (b'{"rid":"","abort_all":true}', AbortTarget(everything=True)),
+        (b'{"rid":""}', AbortTarget()),
+        (b'{"rid":null}', AbortTarget()),
+        (b"{}", AbortTarget()),
+    ],
+)
+def test_abort_call_of_a_client_is_understood(body: bytes, target: AbortTarget) -> None:
+    assert FORMAT.aborted_ids(body) == target
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b'"job"', b'{"rid":["a"]}', b'{"rid":1}', b'{"abort_all":"yes"}', b"[" * 100_000],
+)
+def test_abort_call_that_names_nothing_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        FORMAT.aborted_ids(body)
