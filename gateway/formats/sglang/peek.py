@@ -109,7 +109,7 @@ def peek_at(body: bytes) -> Peek:
 
 def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     """The entries of a list, None for anything else."""
-    return _items(raw) if bytes(raw).startswith(b"[") else None
+    return _items(raw) if _begins(raw, b"[") else None
 
 
 def _by_member(body: bytes) -> Peek:
@@ -139,12 +139,16 @@ def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
 def _one_sampling(raw: msgspec.Raw) -> Sampling:
     """What is needed of one object; of anything else the defaults, as the engine will refuse it."""
     sampling = Sampling()
-    members = _members(raw) if bytes(raw).startswith(b"{") else {}
+    members = _members(raw) if _begins(raw, b"{") else {}
     if (n := members.get("n")) is not None:
         sampling.n = _typed(_int, n, "sampling_params.n", "an integer")
     sampling.max_new_tokens = _integer(members.get("max_new_tokens"))
     sampling.beam_width = _integer(members.get("beam_width"))
     return sampling
+
+
+def _begins(raw: msgspec.Raw, bracket: bytes) -> bool:
+    return memoryview(raw)[:1] == bracket
 
 
 def _typed(decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw, param: str, wanted: str) -> T:

@@ -46,7 +46,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
 
     ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
     samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
-    gave, in the body or else by header.
+    gave, in the body or else by header. ``in_session``: the engine continues a session it keeps.
     """
 
     body: bytes
@@ -58,6 +58,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
     fan: int
     prompt_tokens: int | None
     max_tokens: int | None
+    in_session: bool
 
     @property
     def samples(self) -> int:
@@ -78,7 +79,8 @@ def project(request: SglangRequest) -> Projection:
     return Projection(
         stream=request.stream,
         ids=ids,
-        ids_usable=not any(map(_UNSAFE_ID.fullmatch, ids)),
+        # A session finds its earlier turns by the ids they had, so these keep theirs.
+        ids_usable=request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
         samples=request.samples,
@@ -96,8 +98,18 @@ def _read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
         _check_logprob_starts(peek)
     if batch is not None and _per_prompt(peek) != _NOTHING_PER_PROMPT:
         _check_lengths(peek, batch)
-    ids = _named(peek.rid, batch, headers)
-    return SglangRequest(body, headers, peek.stream, peek.rid, ids, batch, fan, prompt_tokens, max_tokens)
+    return SglangRequest(
+        body=body,
+        headers=headers,
+        stream=peek.stream,
+        rid=peek.rid,
+        ids=_named(peek.rid, batch, headers),
+        batch=batch,
+        fan=fan,
+        prompt_tokens=prompt_tokens,
+        max_tokens=max_tokens,
+        in_session=_in_session(peek),
+    )
 
 
 def _reserved_key(peek: Peek) -> InvalidRequest:
@@ -180,10 +192,11 @@ def _both(peek: Peek, rows: int | None) -> int | None:
 def _embeds(peek: Peek) -> int | None:
     if _missing(peek.input_embeds):
         return None
-    embeds = bytes(peek.input_embeds)
-    if _NO_EMBEDS.match(embeds):
+    if _NO_EMBEDS.match(peek.input_embeds):
         raise InvalidRequest("input_embeds must not be empty.", param="input_embeds")
-    return len(items(peek.input_embeds) or ()) if _LIST_OF_MATRICES.match(embeds) else None
+    if _LIST_OF_MATRICES.match(peek.input_embeds) is None:
+        return None
+    return len(items(peek.input_embeds) or ())
 
 
 def _missing(raw: msgspec.Raw) -> bool:

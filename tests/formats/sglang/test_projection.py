@@ -160,6 +160,12 @@ def test_id_that_could_begin_one_of_the_engines_own_is_not_usable(rid: str, usab
     assert projected(IDS | {"rid": rid}).ids_usable is usable
 
 
+def test_id_in_a_session_stays_what_later_turns_will_name() -> None:
+    body = IDS | {"rid": "1", "session_params": {"id": "s"}}
+    assert projected(body).ids_usable
+    assert not projected(body | {"session_params": None}).ids_usable
+
+
 # Refused: what the gateway cannot understand.
 
 
