@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -20,15 +21,20 @@ from gateway.formats.sglang.projection import SglangRequest
 class Swap:
     """Replaces each key of ``spellings`` by its value. Feed it whole documents or pieces, not both."""
 
-    __slots__ = ("_carry", "_longest", "_pattern", "_spellings")
-
     def __init__(self, spellings: Mapping[bytes, bytes]) -> None:
         self._spellings = spellings
-        self._pattern = re.compile(b"|".join(map(re.escape, spellings)))
         self._longest = max(map(len, spellings))
         self._carry = b""
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[bytes]:
+        # Made for few: a pattern costs more to compile than all else this object ever does.
+        return re.compile(b"|".join(map(re.escape, self._spellings)))
+
     def whole(self, document: bytes) -> bytes:
+        if len(self._spellings) == 1:
+            ((private, public),) = self._spellings.items()
+            return document.replace(private, public)
         return self._pattern.sub(self._public, document)
 
     def piece(self, data: bytes) -> bytes:

@@ -101,14 +101,20 @@ class Tally:
             facts.cached_tokens = meta.cached_tokens
 
     def _count_one_of_many(self, index: int, meta: _Meta) -> None:
-        facts = self.facts
         before = self._counted.get(index, _NOTHING)
         self._counted[index] = meta
         meta.completion_tokens = max(meta.completion_tokens, before.completion_tokens)
-        facts.tokens += meta.completion_tokens - before.completion_tokens
-        if index % self._fan:
-            # The samples of one prompt repeat its counts.
-            return
+        self.facts.tokens += meta.completion_tokens - before.completion_tokens
+        if meta.prompt_tokens is None:
+            meta.prompt_tokens = before.prompt_tokens
+        if meta.cached_tokens is None:
+            meta.cached_tokens = before.cached_tokens
+        if index % self._fan == 0:
+            # The other samples of a prompt repeat its counts.
+            self._count_prompt(meta, before)
+
+    def _count_prompt(self, meta: _Meta, before: _Meta) -> None:
+        facts = self.facts
         if meta.prompt_tokens is not None:
             facts.prompt_tokens = (
                 (facts.prompt_tokens or 0) + meta.prompt_tokens - (before.prompt_tokens or 0)

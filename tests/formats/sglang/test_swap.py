@@ -20,6 +20,12 @@ def test_pieces_are_swapped_like_the_whole(text: bytes, seed: int) -> None:
     assert given_out == Swap(SPELLINGS).whole(text)
 
 
+@given(TEXTS, st.integers(0, 10**6))
+def test_pieces_are_swapped_like_the_whole_where_there_is_one_id(text: bytes, seed: int) -> None:
+    swap = Swap({b'"aab"': b'"one"'})
+    assert b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest() == swap.whole(text)
+
+
 @given(TEXTS)
 def test_nothing_but_an_id_is_swapped(text: bytes) -> None:
     if not any(spelling in text for spelling in SPELLINGS):

@@ -53,6 +53,13 @@ def test_totals_that_shrink_change_nothing() -> None:
     assert facts([document(5, index=0), document(3, index=0), document(6, index=0)], 2).tokens == 6
 
 
+def test_prompt_counts_that_are_left_out_for_once_are_not_counted_twice() -> None:
+    without = document(2, index=0)
+    del without["meta_info"]["prompt_tokens"], without["meta_info"]["cached_tokens"]
+    found = facts([document(1, index=0), without, document(3, index=0), document(1, index=1)], 2)
+    assert (found.prompt_tokens, found.cached_tokens, found.tokens) == (6, 4, 4)
+
+
 @pytest.mark.parametrize("status", [400, 429, 503, 599])
 def test_abort_with_an_error_status_ends_all(status: int) -> None:
     found = facts([document(1, {"type": "abort", "status_code": status}, index=1)], 4)
