@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
-from gateway.catalog import Endpoint
+from gateway.catalog import CatalogError, Endpoint
 from gateway.control.app import control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.downstream import (
@@ -116,6 +116,10 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
     ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
     """
     formats = load_formats()
+    for entry in settings.workers:
+        if entry.format is not None and entry.format not in formats:
+            installed = ", ".join(formats)
+            raise CatalogError(f"worker {entry.url}: unknown format {entry.format!r}; installed: {installed}")
     reserved = reserved_paths(settings)
     if catalog is None:
         catalog = catalogs.default_catalog(

@@ -78,7 +78,7 @@ class Gaps:
 class Exchange:
     """One request and its whole response. Created by the handler, owned by one task.
 
-    Times are seconds of the event loop's clock. ``status`` is what the client saw (499 when it left first),
+    Times are seconds of the monotonic clock. ``status`` is what the client saw (499 when it left first),
     or None before commit. The plain attributes are filled as their phase is reached.
     """
 

@@ -7,6 +7,7 @@ dialect, ASGI, the order of the phases.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,6 @@ class Run:
     """One exchange at work. ``close`` gives back whatever was taken, in whatever phase it ended."""
 
     __slots__ = (
-        "_loop",
         "_sent",
         "_services",
         "_task",
@@ -76,9 +76,8 @@ class Run:
         self.client = client
         self._services = services
         self._task = task
-        self._loop = task.get_loop()
         self._sent = False
-        self.exchange = Exchange(format.name, endpoint, self._loop.time(), services.metrics.gap_bounds)
+        self.exchange = Exchange(format.name, endpoint, time.monotonic(), services.metrics.gap_bounds)
         self.running: Running | None = None
         self.worker: Worker | None = None
         self.connection: Connection | None = None
@@ -99,6 +98,7 @@ class Run:
         ids = in_flight.claim(projection.ids, projection.ids_usable)
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
+        exchange.prompt_tokens = projection.prompt_tokens
         self.running = Running(format, request, ids, lambda: self._end(Aborted("the request was aborted")))
         in_flight.enter(ids, self.running)
         return self.running
@@ -127,12 +127,12 @@ class Run:
     def sending(self, connection: Connection) -> None:
         """From now on the worker may have the request."""
         self.connection = connection
-        self.exchange.dispatched_at = self._loop.time()
+        self.exchange.dispatched_at = time.monotonic()
         self._sent = True
 
     def saw(self, tokens: int) -> None:
         """``tokens`` are known to have been generated so far."""
-        self.exchange.saw_tokens(tokens, self._loop.time())
+        self.exchange.saw_tokens(tokens, time.monotonic())
 
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
@@ -153,7 +153,7 @@ class Run:
         if self.connection is not None:
             if error is None:
                 worker.pool.give_back(self.connection)
-                worker.last_reply_at = self._loop.time()
+                worker.last_reply_at = asyncio.get_running_loop().time()
             else:
                 self.connection.close()
         self._services.fleet.release(worker)
@@ -171,12 +171,13 @@ class Run:
         exchange = self.exchange
         if self.reader is not None:
             facts = self.reader.facts
-            exchange.prompt_tokens = facts.prompt_tokens
+            if facts.prompt_tokens is not None:
+                exchange.prompt_tokens = facts.prompt_tokens
             exchange.cached_tokens = facts.cached_tokens
             exchange.finish_reasons = tuple(facts.finish_reasons)
             if facts.error_status is not None:
                 exchange.reply_error = error_type_of(facts.error_status)
-        exchange.end(_event_of(error), self._loop.time(), error)
+        exchange.end(_event_of(error), time.monotonic(), error)
         self._services.metrics.ended(exchange)
         self._services.access_log.record(exchange)
 

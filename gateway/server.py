@@ -10,6 +10,8 @@ import gc
 import logging
 import resource
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -74,7 +76,8 @@ def run(settings: Settings) -> int:
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     with Logs(settings.log_level):
         raise_file_limit()
-        app = create_app(settings)
+        with closing_on_error(listener):
+            app = create_app(settings)
         server = Server(server_config(app, settings), app.lifecycle, settings.graceful_shutdown_timeout_secs)
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
@@ -83,6 +86,16 @@ def run(settings: Settings) -> int:
         gc.freeze()
         server.run(sockets=[listener])
     return 0
+
+
+@contextmanager
+def closing_on_error(listener: socket.socket) -> Iterator[None]:
+    """Give the port back if what should be served cannot be made."""
+    try:
+        yield
+    except BaseException:
+        listener.close()
+        raise
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:

@@ -60,7 +60,8 @@ ROOMS: Mapping[str, str] = {
     "control": "aborts catalog errors fleet formats inflight lifecycle settings tasks telemetry",
     # Simulated engines are the tests' doubles: what they share with the product, they cannot test.
     "sim": "",
-    "server": "app lifecycle settings",
+    "listener": "downstream errors formats.base",
+    "server": "app lifecycle listener settings telemetry",
     "options": "settings",
     "check": "fleet formats settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
@@ -76,7 +77,7 @@ ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.
 #: Who may import a third-party package.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.app", "gateway.control"),
-    "httptools": ("gateway.transport", "gateway.sim"),
+    "httptools": ("gateway.listener", "gateway.transport", "gateway.sim"),
     "httpx": ("gateway.fleet",),
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
@@ -85,7 +86,8 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "sse_starlette": ("gateway.control",),
     "starlette": ("gateway.app", "gateway.control"),
     "typer": ("gateway.cli", "gateway.options"),
-    "uvicorn": ("gateway.server",),
+    "uvicorn": ("gateway.listener", "gateway.server"),
+    "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "registry", "sse"})
@@ -115,6 +117,11 @@ ALLOWANCES = (
         "gateway.settings",
         r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
         "the fields of those variables, and their help",
+    ),
+    Allowance(
+        "gateway.app",
+        r"(?:sglang|vllm)_path=settings\.(?:sglang|vllm)_generate_path",
+        "those fields, handed to the catalog",
     ),
     Allowance("gateway.settings", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"),
 )

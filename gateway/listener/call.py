@@ -83,6 +83,11 @@ class Call:
 
     # -- what the connection tells
 
+    @property
+    def held(self) -> int:
+        """Body bytes that nobody took yet."""
+        return self._size
+
     def took(self, data: bytes) -> None:
         """Body bytes came; those of a request that has its reply already are dropped."""
         if not self.replied:

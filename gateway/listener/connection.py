@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 #: Requests that a client may have sent ahead of its replies before its socket is no longer read.
 PIPELINE_LIMIT = 16
+#: And bytes of the body of such a request.
+AHEAD_LIMIT = 64 * 1024
 
 
 class Application(Protocol):
@@ -147,8 +149,8 @@ class ClientConnection(asyncio.Protocol):
         if call is None:
             return
         call.took(body)
-        if call is not self._serving and not call.replied:
-            # Its turn has not come; until then it may fill no more than the socket's buffer.
+        if call is not self._serving and call.held > AHEAD_LIMIT:
+            # Its turn has not come. Not sooner, as a socket that is not read does not tell of a leaving.
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:

@@ -71,13 +71,7 @@ async def test_success_is_counted_and_logged_with_its_tokens(
         ("sglang", False),
         ("sglang", True),
         ("vllm", False),
-        pytest.param(
-            "vllm",
-            True,
-            marks=pytest.mark.xfail(
-                reason="without usage only Projection.prompt_tokens knows, which is unused"
-            ),
-        ),
+        ("vllm", True),
     ],
 )
 async def test_prompt_length_is_counted_and_logged(
