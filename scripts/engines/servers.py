@@ -23,6 +23,8 @@ from scripts.engines import install, paths
 MODEL_NAME = "tiny"
 #: In tokens. Long enough for a request that is still running seconds after its client left.
 CONTEXT = "8192"
+#: Engines compute whenever they may; who asks them, and measures how fast they react, comes first.
+NICE = "10"
 READY_WITHIN = 300.0
 STOPS_WITHIN = 15.0
 
@@ -31,7 +33,7 @@ _SGLANG = (
     *("-m", "sglang.launch_server", *_LIMITS, "--device", "cpu"),
     *("--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
     *("--disable-overlap-schedule", "--disable-cuda-graph"),
-    *("--max-total-tokens", "16384", "--context-length", CONTEXT, "--max-running-requests", "16"),
+    *("--max-total-tokens", "131072", "--context-length", CONTEXT, "--max-running-requests", "16"),
     *("--random-seed", "0", "--model-path"),
 )
 _VLLM = (
@@ -60,7 +62,7 @@ class Kind:
 
     def command(self, model: Path, port: int) -> list[str]:
         python = str(paths.interpreter(self.engine))
-        return [python, *self.words, str(model), "--port", str(port), *self.options]
+        return ["nice", "-n", NICE, python, *self.words, str(model), "--port", str(port), *self.options]
 
 
 KINDS: Mapping[str, Kind] = {
@@ -113,7 +115,9 @@ def start(name: str, port: int | None = None) -> Server:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=env,
-            start_new_session=True,
+            # A group of its own, to be ended as one. No session of its own: the kernel would give that an
+            # equal share of the processor, and a busy engine could then starve the test that watches it.
+            process_group=0,
         )
     server = Server(name, process.pid, f"http://127.0.0.1:{port}", str(log), _born(process.pid) or "")
     _record(name).write_text(json.dumps(asdict(server)))

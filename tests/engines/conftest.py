@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.engines import install, servers
+from scripts.engines import install, paths, servers
 from tests.engines.front import Front, wait_for
 
 START_WITHIN = 30.0
@@ -41,7 +41,7 @@ def engines() -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def serve(engines: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+def serve(engines: Servers) -> Iterator[Serve]:
     """Give it two kinds of server: it returns the URL of one gateway in front of both that are installed."""
     running: dict[tuple[str, ...], str] = {}
     with ExitStack() as stack:
@@ -49,7 +49,7 @@ def serve(engines: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         def url_of(*kinds: str) -> str:
             if kinds not in running:
                 workers = [engines[kind].url for kind in kinds if kind in engines]
-                log = tmp_path_factory.mktemp("gateway") / "log"
+                log = paths.runs() / f"gateway-{'-'.join(kinds)}.log"
                 running[kinds] = stack.enter_context(gateway(workers, log))
             return running[kinds]
 
@@ -75,7 +75,9 @@ def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Fro
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+    # Engines close a connection that was idle for 5 s; one about to be closed must not be used again.
+    limits = httpx.Limits(keepalive_expiry=2)
+    async with httpx.AsyncClient(timeout=60, trust_env=False, limits=limits) as client:
         yield client
 
 

@@ -25,8 +25,8 @@ LONG = 8000
 
 #: What an SGLang reply tells of its own time and luck. ``cached_tokens`` depends on who asked before.
 _UNREPEATABLE = {"e2e_latency", "response_sent_to_client_ts", "cached_tokens", "cached_tokens_details"}
-#: The samples of n > 1 and batches without ids get ids the engine made.
-_ENGINE_MADE = re.compile("[0-9a-f]{32}")
+#: Samples of n > 1 get ids the engine made, requests without an id one that it or the gateway made.
+_MADE = re.compile(r"[0-9a-f]{32}(_\d+)?")
 #: What an incremental SGLang stream gives in pieces, and a cumulative one whole each time.
 _PIECES = ("output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs")
 
@@ -89,6 +89,7 @@ class Front:
         if self.kind == "vllm":
             text = (await client.get(self.direct + "/metrics")).text
             found = re.findall(r"^vllm:num_requests_(?:running|waiting)\{.*?\} (\S+)", text, re.MULTILINE)
+            assert len(found) == 2, text
             return int(sum(map(float, found)))
         loads = (await client.get(self.direct + "/v1/loads")).json()["loads"]
         return sum(load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads)
@@ -175,8 +176,8 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 def _repeatable(meta: Mapping[str, Any]) -> Json:
     kept = {key: value for key, value in meta.items() if key not in _UNREPEATABLE}
-    if _ENGINE_MADE.fullmatch(kept["id"]):
-        kept["id"] = "made by the engine"
+    if _MADE.fullmatch(kept["id"]):
+        kept["id"] = "made"
     return kept
 
 
