@@ -126,6 +126,7 @@ def test_path_of_the_gateway_itself_is_refused(path: str, own: str, formats: Map
         ("/workers", "/workers/{worker_id}"),
         ("/workers/a/b", "/workers/{worker_id}"),
         ("/axb", "/a.b"),
+        ("/axb/c", "/a.b/{name}"),
     ],
 )
 def test_path_beside_those_of_the_gateway_is_accepted(

@@ -43,7 +43,7 @@ def plain_json(body: bytes) -> bytes:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
     except UnicodeDecodeError as error:
         raise InvalidRequest("The body is not valid UTF-8 text", cause=error) from error
-    copy = bytearray(text.removeprefix("\ufeff").encode("utf-8", "replace"))
+    copy = bytearray(text.encode("utf-8", "replace"))
     if len(copy) <= REPAIR_LIMIT:
         for start, end in islice(_places(_NOT_FINITE, bytes(copy)), PLACES_LIMIT):
             copy[start:end] = _NUMBERS[bytes(copy[start:end])]

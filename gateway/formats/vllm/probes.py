@@ -17,7 +17,7 @@ import msgspec
 from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.formats.vllm.upstream import GENERATE_PATH
 
-CAPABILITY = "vllm"
+CAPABILITY = "vllm_generate"
 
 VERSION = ProbeRequest("GET", "/version")
 MODELS = ProbeRequest("GET", "/v1/models")
