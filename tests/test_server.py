@@ -60,7 +60,7 @@ async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
                 return False
 
     try:
-        await eventually(ready, 20)
+        await eventually(ready, 60)
         yield gateway
     finally:
         if process.returncode is None:
