@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head is None:
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.strip(b" ")))
 
     def on_headers_complete(self) -> None:
         status: int = self._parser.get_status_code()
