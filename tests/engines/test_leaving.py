@@ -197,3 +197,14 @@ async def test_id_can_be_used_again_after_a_stream(client: httpx.AsyncClient, fr
     async with visitor(front, "reused", stream=False):
         assert await held(client, front, 1) == 1
         assert await held(client, front, 0, seconds=3) == 1
+
+
+async def test_connection_of_a_failed_stream_is_not_used_again(
+    client: httpx.AsyncClient, front: Front
+) -> None:
+    """Two seconds after a stream it refused SGLang breaks that connection, whatever runs over it by then."""
+    refused = await front.ask(client, front.through, {"sampling_params": {}, "stream": True})
+    assert refused.status == 400 or "error" in events(refused.content)[-1]
+    async with visitor(front, "after-a-refusal", stream=False):
+        assert await held(client, front, 1) == 1
+        assert await held(client, front, 0, seconds=3) == 1
