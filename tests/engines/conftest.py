@@ -91,7 +91,7 @@ def require(kind: str) -> None:
         pytest.fail(
             f"{engine} is not installed: run `make test-engines`, or `python -m scripts.engines install`"
         )
-    pytest.skip(f"NOT TESTED, {engine.upper()} CANNOT BE INSTALLED ON THIS MACHINE: {reason}")
+    pytest.skip(f"NOT TESTED, {engine.upper()} CANNOT BE INSTALLED HERE: {reason.splitlines()[-1]}")
 
 
 @contextmanager
