@@ -159,8 +159,14 @@ class Exchange:
         self.tokens = tokens
 
     def end(self, event: Event, now: float, error: GatewayError | None = None) -> None:
-        """Enter a terminal state at ``now``. ``error`` is what ended it; Cancelled when the client left."""
+        """Enter a terminal state at ``now``. ``error`` is what ended it; Cancelled when the client left.
+
+        Raises IllegalTransition; a late cancel changes nothing of an exchange that has ended.
+        """
+        ended = self.state in ENDED
         self.on(event)
+        if ended:
+            return
         self.ended_at = now
         self.error = error
         if isinstance(error, Cancelled):

@@ -18,6 +18,9 @@ from gateway.formats.base import Ids
 
 T = TypeVar("T")
 
+#: A client's own id that starts like this is never used as it is, so a private one can always be had.
+RESERVED = "~"
+
 
 class InFlight(Generic[T]):
     """Ids of running exchanges. ``T`` is whatever the owner wants to find by public id."""
@@ -33,17 +36,22 @@ class InFlight(Generic[T]):
     def claim(self, named: tuple[str, ...], usable: bool = True) -> Ids:
         """Ids for a new exchange whose client named ``named`` (() = none), taken until ``release``.
 
-        The client's own are used when ``usable`` and safe, else private ones of 32 hex digits.
+        The client's own are used when ``usable`` and safe, else private, random ones.
         """
-        if named and usable and self._take_all(named):
+        own = usable and not any(name.startswith(RESERVED) for name in named)
+        if named and own and self._take_all(named):
             return Ids(named, named)
         private = self._make(max(1, len(named)))
         return Ids(named or private, private)
 
     def release(self, ids: Ids) -> None:
-        """Give the dispatch ids back. Every claim is released exactly once."""
+        """Give the dispatch ids back. Every claim is released exactly once; KeyError otherwise."""
+        used = self._used
         for dispatch in ids.dispatch:
-            del self._used[self._place(dispatch)]
+            place = self._place(dispatch)
+            if place == len(used) or used[place] != dispatch:
+                raise KeyError(dispatch)
+            del used[place]
 
     def enter(self, ids: Ids, item: T) -> None:
         """Make ``item`` findable under its public ids."""
@@ -72,15 +80,13 @@ class InFlight(Generic[T]):
 
     def _take_all(self, names: tuple[str, ...]) -> bool:
         for taken, name in enumerate(names):
-            if not self._take(name):
+            if not name or not self._take(name):
                 self.release(Ids((), names[:taken]))
                 return False
         return True
 
     def _take(self, name: str) -> bool:
         used, place = self._used, self._place(name)
-        if not name:
-            return False
         if place < len(used) and used[place].startswith(name):
             return False
         if place and name.startswith(used[place - 1]):
@@ -89,9 +95,10 @@ class InFlight(Generic[T]):
         return True
 
     def _make(self, count: int) -> tuple[str, ...]:
+        base = uuid4().hex
         while True:
-            base = uuid4().hex
             made = (base,) if count == 1 else tuple(f"{base}{index:08x}" for index in range(count))
-            # A client's own id may be a prefix of what we drew, however unlikely; then draw again.
             if self._take_all(made):
                 return made
+            # Some client's own id, "7" say, is how this one begins; none begins like this.
+            base = RESERVED + uuid4().hex

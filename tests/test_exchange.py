@@ -1,0 +1,206 @@
+"""One exchange: only legal moves, exact stamps, and an end that stays."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Aborted, Cancelled, GatewayError, NoWorker, UpstreamIncomplete
+from gateway.exchange import ENDED, TRANSITIONS, Event, Exchange, Gaps, IllegalTransition, State
+
+#: Written by hand from the design, so that a change of the product's table shows.
+LEGAL = {
+    (State.PENDING, Event.DISPATCH): State.DISPATCHED,
+    (State.PENDING, Event.FAIL): State.FAILED,
+    (State.PENDING, Event.CANCEL): State.CANCELLED,
+    (State.DISPATCHED, Event.RETRY): State.PENDING,
+    (State.DISPATCHED, Event.DATA): State.STREAMING,
+    (State.DISPATCHED, Event.FAIL): State.FAILED,
+    (State.DISPATCHED, Event.CANCEL): State.CANCELLED,
+    (State.STREAMING, Event.DATA): State.STREAMING,
+    (State.STREAMING, Event.FINISH): State.COMPLETED,
+    (State.STREAMING, Event.FAIL): State.FAILED,
+    (State.STREAMING, Event.CANCEL): State.CANCELLED,
+    (State.COMPLETED, Event.CANCEL): State.COMPLETED,
+    (State.FAILED, Event.CANCEL): State.FAILED,
+    (State.CANCELLED, Event.CANCEL): State.CANCELLED,
+}
+
+#: The shortest way into each state.
+WAYS = {
+    State.PENDING: (),
+    State.DISPATCHED: (Event.DISPATCH,),
+    State.STREAMING: (Event.DISPATCH, Event.DATA),
+    State.COMPLETED: (Event.DISPATCH, Event.DATA, Event.FINISH),
+    State.FAILED: (Event.FAIL,),
+    State.CANCELLED: (Event.CANCEL,),
+}
+
+
+def exchange_in(state: State, *, stream: bool = True) -> Exchange:
+    exchange = Exchange("echo", "/generate", 10.0, (0.1, 0.2))
+    exchange.stream = stream
+    for event in WAYS[state]:
+        exchange.on(event)
+    assert exchange.state is state
+    return exchange
+
+
+def snapshot(exchange: Exchange) -> dict[str, object]:
+    return {name: getattr(exchange, name) for name in Exchange.__slots__ if name != "gaps"}
+
+
+@pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
+def test_every_state_with_every_event(state: State, event: Event) -> None:
+    """A legal event leads where the design says; an illegal one raises and changes nothing."""
+    exchange = exchange_in(state)
+    before = snapshot(exchange)
+    following = LEGAL.get((state, event))
+    if following is not None:
+        exchange.on(event)
+        assert exchange.state is following
+    else:
+        with pytest.raises(IllegalTransition, match=f"{event} in state {state}"):
+            exchange.on(event)
+        assert snapshot(exchange) == before
+
+
+@pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
+def test_end_with_every_event(state: State, event: Event) -> None:
+    """``end`` moves as ``on`` does, and what it may not end keeps no trace of the attempt."""
+    exchange = exchange_in(state)
+    before = snapshot(exchange)
+    following = LEGAL.get((state, event))
+    if following is None:
+        with pytest.raises(IllegalTransition):
+            exchange.end(event, 11.0, NoWorker("none"))
+        assert snapshot(exchange) == before
+    elif following in ENDED and state not in ENDED:
+        exchange.end(event, 11.0, NoWorker("none"))
+        assert exchange.state is following
+        assert exchange.ended_at == 11.0
+
+
+def test_table_names_every_state() -> None:
+    """No state is without a row, and the terminal ones accept nothing but a late cancel."""
+    assert set(TRANSITIONS) == set(State)
+    assert {state for state in State if set(TRANSITIONS[state]) == {Event.CANCEL}} == ENDED
+
+
+def test_table_cannot_be_written() -> None:
+    """Nobody adds a transition at run time."""
+    with pytest.raises(TypeError):
+        TRANSITIONS[State.PENDING] = {}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_late_cancel_changes_nothing(state: State) -> None:
+    """A client that leaves after the end does not turn a reply that was whole into a cancelled one."""
+    exchange = exchange_in(State.STREAMING)
+    exchange.committed, exchange.status = True, 200
+    how = {State.COMPLETED: Event.FINISH, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}[state]
+    exchange.end(how, 11.0)
+    before = snapshot(exchange)
+    exchange.end(Event.CANCEL, 12.0, Cancelled("the client left"))
+    assert snapshot(exchange) == before
+
+
+@pytest.mark.parametrize(
+    ("committed", "error", "status"),
+    [
+        (False, None, None),
+        (True, None, 200),
+        (False, NoWorker("none"), 503),
+        (True, UpstreamIncomplete("broke off"), 200),
+        (False, UpstreamIncomplete("broke off"), 502),
+        (False, Cancelled("left"), 499),
+        (True, Cancelled("left"), 499),
+        (False, Aborted("aborted"), 499),
+        (True, Aborted("aborted"), 200),
+    ],
+)
+def test_status_at_the_end(committed: bool, error: GatewayError | None, status: int | None) -> None:
+    """The status is what the client saw: the committed one, else the error's; 499 for one that left."""
+    exchange = exchange_in(State.STREAMING)
+    exchange.committed = committed
+    exchange.status = 200 if committed else None
+    exchange.end(Event.FINISH if error is None else Event.FAIL, 11.0, error)
+    assert exchange.status == status
+    assert exchange.error is error
+
+
+def test_error_type_of_an_exchange() -> None:
+    """The gateway's own failure counts before what the reply said; a success has none."""
+    exchange = exchange_in(State.STREAMING)
+    assert exchange.error_type == ""
+    exchange.reply_error = "overload"
+    assert exchange.error_type == "overload"
+    exchange.end(Event.FAIL, 11.0, NoWorker("none"))
+    assert exchange.error_type == "unavailable"
+
+
+# -- tokens
+
+
+def test_first_tokens_make_no_gap() -> None:
+    """However many come first, they stamp the first token and leave no gap."""
+    exchange = exchange_in(State.STREAMING)
+    exchange.saw_tokens(3, 11.0)
+    assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.0, 3)
+    assert exchange.gaps.counts is None
+
+
+def test_later_tokens_of_a_stream_share_their_gap() -> None:
+    """Tokens that come together each get an equal part of the time since the last ones."""
+    exchange = exchange_in(State.STREAMING)
+    exchange.saw_tokens(1, 11.0)
+    exchange.saw_tokens(5, 11.6)
+    assert exchange.gaps.counts == [0, 4, 0]
+    assert math.isclose(exchange.gaps.total, 0.6)
+    assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.6, 5)
+
+
+def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
+    """A unary reply has no time between its tokens."""
+    exchange = exchange_in(State.STREAMING, stream=False)
+    exchange.saw_tokens(1, 11.0)
+    exchange.saw_tokens(9, 12.0)
+    assert exchange.gaps.counts is None
+    assert exchange.tokens == 9
+
+
+@pytest.mark.parametrize("tokens", [0, 3, 4])
+def test_count_that_did_not_grow_changes_nothing(tokens: int) -> None:
+    """The same count again, or a smaller one, is no news."""
+    exchange = exchange_in(State.STREAMING)
+    exchange.saw_tokens(4, 11.0)
+    before = snapshot(exchange)
+    exchange.saw_tokens(tokens, 12.0)
+    assert snapshot(exchange) == before
+    assert exchange.gaps.counts is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slot"), [(0.0, 0), (0.1, 0), (0.100001, 1), (0.2, 1), (0.3, 2), (math.inf, 2)]
+)
+def test_gap_on_a_bound_counts_below_it(seconds: float, slot: int) -> None:
+    """A bucket's bound is its largest value; what is over all bounds goes to the last slot."""
+    gaps = Gaps((0.1, 0.2))
+    gaps.add(seconds, 1)
+    assert gaps.counts is not None
+    assert gaps.counts.index(1) == slot
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 50)), min_size=1))
+def test_gaps_lose_nothing(observed: list[tuple[float, int]]) -> None:
+    """Every token is in one bucket and every second in the total."""
+    gaps = Gaps((0.01, 0.1, 1.0))
+    for seconds, tokens in observed:
+        gaps.add(seconds, tokens)
+    assert gaps.counts is not None
+    assert sum(gaps.counts) == sum(tokens for _, tokens in observed)
+    assert math.isclose(gaps.total, sum(seconds for seconds, _ in observed), abs_tol=1e-9)
