@@ -35,6 +35,7 @@ from gateway.formats.registry import load_formats
 from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
+from gateway.listener.pace import Pace
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
 from gateway.settings import Settings
@@ -88,6 +89,7 @@ class Gateway:
         }
         self._control = control
         self._background = background
+        self.pace = Pace()
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 

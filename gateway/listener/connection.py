@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, cast
 
 import httptools
@@ -21,6 +22,7 @@ from gateway.errors import Cancelled
 from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
+from gateway.listener.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +32,15 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 
 
+Handler = Callable[[Call], Coroutine[Any, Any, None]]
+
+
 class Application(Protocol):
     """What is served: ``handler_of`` gives, for some requests, a way around ASGI."""
 
-    def handler_of(
-        self, path: bytes, method: bytes
-    ) -> Callable[[Call], Coroutine[Any, Any, None]] | None: ...
+    pace: Pace
+
+    def handler_of(self, path: bytes, method: bytes) -> Handler | None: ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -194,7 +199,13 @@ class ClientConnection(asyncio.Protocol):
         self._serving = call
         path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
         handler = self._find(path, call.method)
-        task = self._loop.create_task(handler(call) if handler is not None else self._ordinary(call))
+        if handler is None:
+            self._begin(self._ordinary, call)
+        else:
+            self._app.pace.start(partial(self._begin, handler, call))
+
+    def _begin(self, handler: Handler, call: Call) -> None:
+        task = self._loop.create_task(handler(call))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 

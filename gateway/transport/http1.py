@@ -16,7 +16,10 @@ from gateway.formats.base import Headers, ReplyHead
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
-HIGH_WATER = 128 * 1024
+HIGH_WATER = 64 * 1024
+#: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
+#: connections of a pool share one buffer of this size.
+READ_SIZE = 64 * 1024
 #: A reply's head over this is taken as nonsense, in bytes; and so is this much in a row that is no part of a
 #: body (trailers, chunk extensions, interim replies).
 HEAD_LIMIT = 256 * 1024
@@ -26,14 +29,15 @@ REFUSAL_WAIT = 0.25
 _TOO_LARGE = "the head of the worker's reply is over the size limit"
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection, used for one exchange at a time: ``send``, then ``head``, then ``read`` until b"".
 
     ``head`` and ``read`` raise UpstreamIncomplete when the connection ends early and UpstreamMalformed when
     the bytes are not HTTP/1.1; ``head`` raises NotReceived when the worker provably never had the request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: bytearray) -> None:
+        self._scratch = memoryview(scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -135,14 +139,17 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "abort")
         self._transport = transport  # type: ignore[assignment]
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self._awaiting or self._complete:
             # Bytes that nobody asked for: what follows could be taken for the next reply.
             return self.close()
         self._answered = True
-        self._barren += len(data)
+        self._barren += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._scratch[:nbytes])
         except httptools.HttpParserUpgrade:
             self._break(UpstreamMalformed("the worker switched protocols"))
         except httptools.HttpParserError as error:

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 
 from gateway.errors import ConnectFailed
-from gateway.transport.http1 import Connection
+from gateway.transport.http1 import READ_SIZE, Connection
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
 MAX_IDLE_SECONDS = 3.5
@@ -24,6 +24,7 @@ class Pool:
         self._port = port
         self._tls = tls
         self._connect_timeout = connect_timeout
+        self._scratch = bytearray(READ_SIZE)
         self._idle: list[Connection] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
@@ -51,7 +52,7 @@ class Pool:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(
-                    Connection,
+                    lambda: Connection(self._scratch),
                     self._host,
                     self._port,
                     ssl=self._tls,
