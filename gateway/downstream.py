@@ -92,8 +92,8 @@ class AsgiClient:
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
     """The request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
     announced = header(headers, b"content-length")
-    if announced is not None and len(announced) > 5 and int(announced) > limit:
-        raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
+    if announced is not None and _number(announced) > limit:
+        raise _too_large(limit)
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         return _within(message.get("body", b""), limit)
@@ -104,7 +104,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
         parts.append(part)
         size += len(part)
         if size > limit:
-            raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
+            raise _too_large(limit)
         if not message.get("more_body"):
             return b"".join(parts)
         message = await receive()
@@ -113,8 +113,20 @@ async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
 
 def _within(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
-        raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
+        raise _too_large(limit)
     return body
+
+
+def _number(announced: bytes) -> float:
+    """What a Content-Length says; 0 if it is no number, which the server in front has refused already."""
+    try:
+        return float(announced)  # of any length, where int() has a limit
+    except ValueError:
+        return 0.0
+
+
+def _too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"the request body is over the limit of {limit} bytes")
 
 
 class Watch:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.transport.http1 import Connection
+from gateway.transport.http1 import READ_SIZE, Connection
 
 REQUEST = b"POST /generate HTTP/1.1\r\nhost: worker\r\ncontent-length: 2\r\n\r\n"
 BODY = b"{}"
@@ -79,7 +79,7 @@ class Listener:
     async def connect(self, **options: Any) -> Connection:
         """The gateway's end of a new connection."""
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(Connection, self.host, self.port, **options)
+        _, connection = await loop.create_connection(connection_made, self.host, self.port, **options)
         self._connections.append(connection)
         return connection
 
@@ -112,6 +112,21 @@ async def listening(host: str = "127.0.0.1") -> AsyncIterator[Listener]:
         yield listener
     finally:
         await listener.close()
+
+
+def connection_made() -> Connection:
+    """The gateway's end of a connection to come."""
+    return Connection(bytearray(READ_SIZE))
+
+
+def deliver(connection: Connection, data: bytes) -> None:
+    """Let the connection read ``data``, in as few reads as it takes."""
+    while data:
+        buffer = connection.get_buffer(len(data))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        connection.buffer_updated(size)
+        data = data[size:]
 
 
 async def body(connection: Connection) -> bytes:

@@ -15,7 +15,17 @@ from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.transport import http1
 from gateway.transport.http1 import HEAD_LIMIT, HIGH_WATER, Connection
 from tests.support import until
-from tests.transport.peer import BODY, REQUEST, Listener, Peer, body, listening, served
+from tests.transport.peer import (
+    BODY,
+    REQUEST,
+    Listener,
+    Peer,
+    body,
+    connection_made,
+    deliver,
+    listening,
+    served,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SIZED = OK + b"content-length: 5\r\n\r\n"
@@ -125,7 +135,7 @@ async def test_whole_reply_byte_by_byte(listener: Listener, name: str) -> None:
     reply, expected, reusable = WHOLE[name]
     connection, peer = await listener.asked()
     for at in range(len(reply)):
-        connection.data_received(reply[at : at + 1])
+        deliver(connection, reply[at : at + 1])
     await connection.head()
     assert await body(connection) == expected
     assert connection.recycle() is reusable
@@ -264,10 +274,10 @@ async def test_bytes_after_the_reply(listener: Listener, surplus: bytes, togethe
     """Bytes beyond one reply change nothing of it, and the connection is not used again."""
     connection, peer = await listener.asked()
     if together:
-        connection.data_received(SIZED + b"hello" + surplus)
+        deliver(connection, SIZED + b"hello" + surplus)
     else:
-        connection.data_received(SIZED + b"hello")
-        connection.data_received(surplus)
+        deliver(connection, SIZED + b"hello")
+        deliver(connection, surplus)
     head = await connection.head()
     assert head.status == 200
     assert list(head.headers) == [(b"content-length", b"5")]
@@ -343,8 +353,8 @@ async def test_head_over_the_limit_in_one_read(listener: Listener) -> None:
     """The limit holds for a head that is complete with the very read that goes past it."""
     connection, peer = await listener.asked()
     filler = b"x: " + b"v" * (HEAD_LIMIT - 10) + b"\r\n"
-    connection.data_received(OK + filler)
-    connection.data_received(b"y: " + b"v" * 1000 + b"\r\ncontent-length: 5\r\n\r\nhello")
+    deliver(connection, OK + filler)
+    deliver(connection, b"y: " + b"v" * 1000 + b"\r\ncontent-length: 5\r\n\r\nhello")
     with pytest.raises(UpstreamMalformed, match="size limit"):
         await connection.head()
     peer.close()
@@ -354,7 +364,7 @@ async def test_large_body_in_the_read_of_its_head(listener: Listener) -> None:
     """Body bytes do not count as head, however many come in one read."""
     connection, peer = await listener.asked()
     payload = b"b" * (2 * HEAD_LIMIT)
-    connection.data_received(OK + b"content-length: %d\r\n\r\n" % len(payload) + payload)
+    deliver(connection, OK + b"content-length: %d\r\n\r\n" % len(payload) + payload)
     await connection.head()
     assert await connection.read() == payload
     assert await connection.read() == b""
@@ -370,9 +380,9 @@ async def test_endless_lead_in(listener: Listener, endless: bytes) -> None:
     """Neither interim replies nor a chunk's extension may go on for ever."""
     connection, peer = await listener.asked()
     if endless.startswith(b"x"):
-        connection.data_received(CHUNKED + b"5;")
+        deliver(connection, CHUNKED + b"5;")
     for _ in range(HEAD_LIMIT // len(endless) + 1):
-        connection.data_received(endless)
+        deliver(connection, endless)
     _, error = await failure(connection)
     assert isinstance(error, UpstreamMalformed)
     peer.close()
@@ -382,9 +392,9 @@ async def test_endless_lead_in(listener: Listener, endless: bytes) -> None:
 async def test_endless_trailers(listener: Listener, line: bytes) -> None:
     """Trailers may not go on for ever, and a reply that never ended is not whole."""
     connection, peer = await listener.asked()
-    connection.data_received(CHUNKED + b"5\r\nhello\r\n0\r\nx: ")
+    deliver(connection, CHUNKED + b"5\r\nhello\r\n0\r\nx: ")
     for _ in range(HEAD_LIMIT // len(line) + 2):
-        connection.data_received(line)
+        deliver(connection, line)
     seen, error = await failure(connection)
     assert isinstance(error, UpstreamMalformed)
     assert seen == b"hello"
@@ -508,7 +518,7 @@ async def test_half_answered_on_a_stale_connection(listener: Listener) -> None:
     connection, peer = await listener.pair()
     await served(connection, peer)
     connection.send(REQUEST, BODY)
-    connection.data_received(b"HTTP/1.1 2")
+    deliver(connection, b"HTTP/1.1 2")
     peer.close()
     with pytest.raises(UpstreamIncomplete) as caught:
         await connection.head()
@@ -684,7 +694,7 @@ async def test_tls(authority: trustme.CA, reply: bytes) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=theirs)
     async with server:
         _, connection = await asyncio.get_running_loop().create_connection(
-            Connection, *server.sockets[0].getsockname(), ssl=ours, server_hostname="127.0.0.1"
+            connection_made, *server.sockets[0].getsockname(), ssl=ours, server_hostname="127.0.0.1"
         )
         for _ in range(2):
             connection.send(REQUEST, BODY)

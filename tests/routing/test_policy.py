@@ -1,0 +1,98 @@
+"""How a worker is picked: evenly, whatever the policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.routing import policy
+from gateway.routing.policy import POLICIES, LeastInFlight, RoundRobin
+
+
+@dataclass(eq=False)
+class Loaded:
+    in_flight: int = 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_burst_is_shared_exactly(seed: int, workers: int) -> None:
+    """Forty requests at once over equal workers give each the same number."""
+    picks, fleet = LeastInFlight(Random(seed)), [Loaded() for _ in range(workers)]
+    for _ in range(40):
+        picks.pick(fleet).in_flight += 1
+    assert [worker.in_flight for worker in fleet] == [40 // workers] * workers
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers())
+def test_least_loaded_is_picked(loads: list[int], seed: int) -> None:
+    """Nobody has fewer leases than the worker that is picked."""
+    assert LeastInFlight(Random(seed)).pick([Loaded(load) for load in loads]).in_flight == min(loads)
+
+
+def test_ties_are_broken_at_random() -> None:
+    """Requests one after another do not all go to the first worker, but to all alike."""
+    picks, fleet = LeastInFlight(Random(1)), [Loaded(3), Loaded(1), Loaded(1), Loaded(1)]
+    counts = Counter(fleet.index(picks.pick(fleet)) for _ in range(3000))
+    assert set(counts) == {1, 2, 3}
+    assert min(counts.values()) > 900
+
+
+def test_burst_evens_out_what_was_uneven() -> None:
+    """A worker that is behind catches up first."""
+    picks, fleet = LeastInFlight(Random(1)), [Loaded(10), Loaded(0)]
+    for _ in range(10):
+        picks.pick(fleet).in_flight += 1
+    assert [worker.in_flight for worker in fleet] == [10, 10]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_round_robin_takes_each_in_turn(seed: int) -> None:
+    """Any run of as many picks as there are workers hits each once, whatever their load."""
+    picks, fleet = RoundRobin(Random(seed)), [Loaded(load) for load in (9, 0, 5)]
+    order = [fleet.index(picks.pick(fleet)) for _ in range(12)]
+    assert all(sorted(order[at : at + 3]) == [0, 1, 2] for at in range(10))
+
+
+def test_round_robin_starts_anywhere() -> None:
+    """Several gateways do not all begin with the first worker."""
+    fleet = [Loaded() for _ in range(4)]
+    assert len({fleet.index(RoundRobin(Random(seed)).pick(fleet)) for seed in range(50)}) == 4
+
+
+def test_round_robin_over_a_fleet_that_changes() -> None:
+    """Workers that come and go in between are no matter."""
+    picks = RoundRobin(Random(0))
+    for size in (5, 1, 3, 2, 7):
+        fleet = [Loaded() for _ in range(size)]
+        assert picks.pick(fleet) in fleet
+
+
+def test_random_is_even() -> None:
+    """In the long run every worker gets its part, whatever its load."""
+    picks, fleet = policy.Random(Random(1)), [Loaded(load) for load in (9, 0, 5)]
+    counts = Counter(fleet.index(picks.pick(fleet)) for _ in range(3000))
+    assert min(counts.values()) > 900
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_with_one_worker(name: str) -> None:
+    """Where there is no choice there is no fault either."""
+    only = Loaded(7)
+    assert POLICIES[name](Random(0)).pick([only]) is only
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_can_be_repeated(name: str) -> None:
+    """The same seed gives the same picks: a policy has no chance of its own."""
+    fleet = [Loaded() for _ in range(5)]
+    runs = [
+        [fleet.index(each.pick(fleet)) for _ in range(20)]
+        for each in (POLICIES[name](Random(3)) for _ in "ab")
+    ]
+    assert runs[0] == runs[1]
