@@ -26,7 +26,9 @@ class Roster:
 
     workers: tuple[Worker, ...] = ()
     by_model: Mapping[str, tuple[Worker, ...]] = field(default_factory=dict)
-    #: True: they do not all serve the same models, so a request has to name one.
+    #: Models of members that are away for now: who asks for one gets no other.
+    away: frozenset[str] = frozenset()
+    #: True: the members do not all have the same base model, so a request has to name one.
     mixed: bool = False
 
 
@@ -53,7 +55,9 @@ class Fleet:
         """Take ``worker`` in; one with the same URL is replaced."""
         self.remove(worker.url)
         address = worker.address
-        tls = (self._tls or ssl.create_default_context()) if address.tls else None
+        if address.tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+        tls = self._tls if address.tls else None
         worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
         self._workers[worker.url] = worker
         self._rosters.clear()
@@ -115,6 +119,8 @@ class Fleet:
     def _of_model(roster: Roster, model: str | None) -> Sequence[Worker]:
         if model is not None and model in roster.by_model:
             return roster.by_model[model]
+        if model in roster.away:
+            return ()
         if not roster.mixed:
             # One base model: an unknown name may be an adapter loaded a moment ago; the engine knows.
             return roster.workers
@@ -132,13 +138,17 @@ class Fleet:
 def _build(capability: str, workers: Iterable[Worker]) -> Roster:
     usable: list[Worker] = []
     by_model: dict[str, list[Worker]] = {}
-    model_sets: set[tuple[str, ...]] = set()
+    known: set[str] = set()
+    bases: set[str] = set()
     for worker in workers:
-        info = worker.offers(capability) if worker.state is WorkerState.READY else None
+        info = worker.offers(capability)
         if info is None:
             continue
-        usable.append(worker)
-        model_sets.add(info.models[:1])  # the base model; adapters come and go
-        for model in info.models:
-            by_model.setdefault(model, []).append(worker)
-    return Roster(tuple(usable), {model: tuple(of) for model, of in by_model.items()}, len(model_sets) > 1)
+        known.update(info.models)
+        bases.update(info.models[:1])  # the base model; adapters come and go
+        if worker.state is WorkerState.READY:
+            usable.append(worker)
+            for model in info.models:
+                by_model.setdefault(model, []).append(worker)
+    served = {model: tuple(of) for model, of in by_model.items()}
+    return Roster(tuple(usable), served, frozenset(known - served.keys()), len(bases) > 1)

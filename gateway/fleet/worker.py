@@ -40,6 +40,8 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read an ``http`` or ``https`` URL, IPv6 in brackets, path prefix allowed. Raises BadWorkerUrl."""
+        if "@" in url:  # asked first, as the other messages quote the URL
+            raise BadWorkerUrl("a worker's URL must not hold credentials; use a worker API key")
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -49,9 +51,9 @@ class Address:
             raise BadWorkerUrl(f"{url!r} is not a URL: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadWorkerUrl(f"{url!r} is not of the form http://host:port")
-        if parts.username is not None or parts.password is not None:
-            raise BadWorkerUrl("a worker's URL must not hold credentials; use a worker API key")
-        if parts.query or parts.fragment:
+        if port == 0:
+            raise BadWorkerUrl(f"{url!r} has no usable port")
+        if "?" in url or "#" in url:
             raise BadWorkerUrl(f"{url!r} must not have a query or a fragment")
         if any(character.isspace() or not character.isprintable() for character in url):
             raise BadWorkerUrl(f"{url!r} must not hold spaces or control characters")

@@ -1,0 +1,242 @@
+"""All workers: who may serve what, and leases that are exact."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest, NoWorker, UnknownModel
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.formats.base import WorkerInfo
+from gateway.routing.policy import LeastInFlight
+
+CAPABILITY = "generate"
+
+
+def fleet_of(*workers: Worker) -> Fleet:
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0)
+    for worker in workers:
+        fleet.add(worker)
+    return fleet
+
+
+def member(
+    name: str,
+    *models: str,
+    state: WorkerState = WorkerState.READY,
+    capability: str = CAPABILITY,
+    usable: bool = True,
+) -> Worker:
+    worker = Worker(Address.parse(f"http://{name}:1"))
+    worker.infos = {"echo": WorkerInfo("engine", capability, usable, models=models)}
+    worker.state = state
+    return worker
+
+
+def test_members_in_the_order_they_joined() -> None:
+    """The fleet lists its members in order and counts those that are ready."""
+    a, b, c = member("a"), member("b", state=WorkerState.DEAD), member("c")
+    fleet = fleet_of(a, b, c)
+    assert list(fleet.workers) == [a, b, c]
+    assert repr(fleet) == "<Fleet 2 of 3 ready>"
+
+
+def test_member_with_a_known_url_replaces_it() -> None:
+    """A worker that joins again is the new one, and only that."""
+    old, new = member("a"), member("a")
+    fleet = fleet_of(old, new)
+    assert list(fleet.workers) == [new]
+    assert fleet.lease(CAPABILITY, None) is new
+
+
+@pytest.mark.parametrize("state", WorkerState)
+def test_only_ready_workers_are_leased(state: WorkerState) -> None:
+    """A worker in any other state gets no request."""
+    fleet = fleet_of(member("a", "m", state=state))
+    for model in (None, "m", "other"):
+        if state is WorkerState.READY:
+            fleet.lease(CAPABILITY, model)
+        else:
+            with pytest.raises(NoWorker):
+                fleet.lease(CAPABILITY, model)
+
+
+def test_state_counts_from_the_next_request_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Each change of state takes effect at once and is logged once."""
+    a, b = member("a"), member("b")
+    fleet = fleet_of(a, b)
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            assert set(fleet.usable(CAPABILITY)) == {a, b}
+            fleet.set_state(a, WorkerState.DEAD, "gone")
+            assert list(fleet.usable(CAPABILITY)) == [b]
+            assert a.reason == "gone"
+            fleet.set_state(a, WorkerState.DEAD, "still gone")
+            fleet.set_state(a, WorkerState.READY)
+    assert len(caplog.records) == 4
+
+
+def test_members_come_and_go() -> None:
+    """Joining and leaving take effect at once; an unknown URL is ignored."""
+    a, b = member("a"), member("b")
+    fleet = fleet_of(a)
+    assert list(fleet.usable(CAPABILITY)) == [a]
+    fleet.add(b)
+    assert list(fleet.usable(CAPABILITY)) == [a, b]
+    fleet.remove(a.url)
+    fleet.remove("http://nobody")
+    assert list(fleet.usable(CAPABILITY)) == [b]
+
+
+def test_other_capability_is_not_leased() -> None:
+    """A worker serves what it offers and no more."""
+    fleet = fleet_of(member("a", capability="other"), member("b", usable=False))
+    with pytest.raises(NoWorker):
+        fleet.lease(CAPABILITY, None)
+    assert fleet.lease("other", None).url == "http://a:1"
+
+
+# -- leases
+
+
+@given(st.lists(st.integers(0, 9), max_size=60))
+def test_leases_are_exact(steps: list[int]) -> None:
+    """After any order of leases and releases each worker counts what is held on it."""
+    fleet = fleet_of(member("a"), member("b"), member("c"))
+    held: list[Worker] = []
+    for step in steps:
+        if step < 5 or not held:
+            held.append(fleet.lease(CAPABILITY, None))
+        else:
+            fleet.release(held.pop(step % len(held)))
+        assert [worker.in_flight for worker in fleet.workers] == [held.count(each) for each in fleet.workers]
+    assert max(worker.in_flight for worker in fleet.workers) <= len(held)
+
+
+def test_failed_lease_holds_nothing() -> None:
+    """Who gets no worker holds none."""
+    a = member("a")
+    fleet = fleet_of(a)
+    with pytest.raises(NoWorker):
+        fleet.lease(CAPABILITY, None, [a])
+    assert a.in_flight == 0
+
+
+def test_burst_is_shared_evenly() -> None:
+    """Forty leases held at once over two equal workers: twenty each."""
+    fleet = fleet_of(member("a"), member("b"))
+    for _ in range(40):
+        fleet.lease(CAPABILITY, None)
+    assert [worker.in_flight for worker in fleet.workers] == [20, 20]
+
+
+def test_worker_that_was_tried_is_not_leased_again() -> None:
+    """Each try takes another worker, until there is none."""
+    fleet = fleet_of(*(member(name, "m") for name in "abc"))
+    tried: list[Worker] = []
+    for _ in range(3):
+        worker = fleet.lease(CAPABILITY, "m", tried)
+        assert worker not in tried
+        tried.append(worker)
+    with pytest.raises(NoWorker):
+        fleet.lease(CAPABILITY, "m", tried)
+
+
+def test_lease_outlives_its_worker() -> None:
+    """A lease on a worker that was removed is released like any other."""
+    a = member("a")
+    fleet = fleet_of(a)
+    fleet.lease(CAPABILITY, None)
+    fleet.remove(a.url)
+    fleet.release(a)
+    assert a.in_flight == 0
+
+
+# -- models
+
+
+def test_model_is_served_by_those_that_have_it() -> None:
+    """A named model goes to the workers that serve it."""
+    a, b, both = member("a", "m"), member("b", "n"), member("c", "m", "n")
+    fleet = fleet_of(a, b, both)
+    assert {fleet.lease(CAPABILITY, "m").url for _ in range(20)} == {a.url, both.url}
+    assert {fleet.lease(CAPABILITY, "n").url for _ in range(20)} == {b.url, both.url}
+
+
+def test_any_name_where_one_model_is_served() -> None:
+    """With one base model the engine judges the name: it may be an adapter loaded a moment ago."""
+    fleet = fleet_of(member("a", "m", "m-lora"), member("b", "m"))
+    assert {fleet.lease(CAPABILITY, "new-lora").url for _ in range(20)} == {"http://a:1", "http://b:1"}
+    assert {fleet.lease(CAPABILITY, "m-lora").url for _ in range(20)} == {"http://a:1"}
+
+
+def test_worker_that_names_no_model() -> None:
+    """A worker that did not tell its model makes the fleet no mixed one."""
+    fleet = fleet_of(member("a", "m"), member("b"))
+    fleet.lease(CAPABILITY, None)
+    fleet.lease(CAPABILITY, "else")
+
+
+def test_several_models_and_none_named() -> None:
+    """Where base models differ, a request has to name one."""
+    fleet = fleet_of(member("a", "m"), member("b", "n"))
+    with pytest.raises(InvalidRequest) as caught:
+        fleet.lease(CAPABILITY, None)
+    assert caught.value.param == "model"
+
+
+def test_several_models_and_another_named() -> None:
+    """A model that nobody serves is unknown; its name is not repeated without end."""
+    fleet = fleet_of(member("a", "m"), member("b", "n"))
+    with pytest.raises(UnknownModel) as caught:
+        fleet.lease(CAPABILITY, "x" * 10_000)
+    assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize("others", [("n",), ("n", "o")])
+@pytest.mark.parametrize("state", [WorkerState.DEAD, WorkerState.UNUSABLE, WorkerState.JOINING])
+def test_model_whose_worker_is_away(others: tuple[str, ...], state: WorkerState) -> None:
+    """It is neither unknown, which clients take for final, nor another worker's to answer."""
+    fleet = fleet_of(member("a", "m", state=state), *(member(name, name) for name in others))
+    with pytest.raises(NoWorker):
+        fleet.lease(CAPABILITY, "m")
+    with pytest.raises(InvalidRequest):
+        fleet.lease(CAPABILITY, None)
+
+
+def test_models_of_the_fleet() -> None:
+    """Every model that can be had now is listed once, with what is known of it."""
+    a = member("a", "m", "lora")
+    fleet = fleet_of(
+        a, member("b", "m"), member("c", "n", state=WorkerState.DEAD), member("d", "o", usable=False)
+    )
+    assert set(fleet.models()) == {"m", "lora"}
+    assert fleet.models()["m"] is a.infos["echo"]
+
+
+# -- connections
+
+
+async def test_leaving_closes_the_pool() -> None:
+    """The connections of a worker that leaves, or of a fleet that closes, are closed with it."""
+    a, b = member("a"), member("b")
+    fleet = fleet_of(a, b)
+    fleet.remove(a.url)
+    fleet.close()
+    await asyncio.sleep(0)
+    assert a.pool._closed
+    assert b.pool._closed
+
+
+def test_one_trust_store_for_all_workers() -> None:
+    """Reading the system's certificates takes tens of ms, so it is done once, and only for https."""
+    a, b, c = (Worker(Address.parse(url)) for url in ("https://a", "https://b", "http://c"))
+    fleet_of(a, b, c)
+    assert a.pool._tls is b.pool._tls is not None
+    assert c.pool._tls is None
