@@ -53,10 +53,14 @@ class WorkerResult:
 
 
 class Aborter:
-    """Sends aborts. One per app."""
+    """Sends aborts. One per app. ``timeout`` and ``linger`` are in seconds."""
 
-    def __init__(self, running: InFlight[Running]) -> None:
+    def __init__(
+        self, running: InFlight[Running], *, timeout: float = ABORT_TIMEOUT, linger: float = LINGER
+    ) -> None:
         self._running = running
+        self._timeout = timeout
+        self._linger = linger
         self._tasks = Tasks()
 
     def left(self, running: Running, worker: Worker) -> None:
@@ -66,7 +70,7 @@ class Aborter:
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
         """Abort what ``target`` names among the exchanges of ``format``; each at its own worker.
 
-        One result per worker concerned, in 5 s at most; an id nobody runs under is no failure.
+        One result per worker concerned, within ``timeout``; an id nobody runs under is no failure.
         """
         found = self._running.all() if target.everything else self._named(target.ids)
         by_worker: dict[Worker, list[Running]] = {}
@@ -97,15 +101,19 @@ class Aborter:
         if not requests:
             running.close()
             return None
-        return await _send_all(worker, requests)
+        return await self._send_all(worker, requests)
 
     async def _stop_and_free(self, running: Running, worker: Worker) -> None:
         try:
-            if (error := await _send_all(worker, _requests(running, worker))) is not None:
+            if (error := await self._send_all(worker, _requests(running, worker))) is not None:
                 log.info("abort at %s not confirmed: %s", worker.url, error)
         finally:
             loop = asyncio.get_running_loop()
-            loop.call_later(LINGER, self._running.release, running.ids)
+            loop.call_later(self._linger, self._running.release, running.ids)
+
+    async def _send_all(self, worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
+        sent = (send_quietly(worker, request, self._timeout) for request in requests)
+        return next((error for error in await asyncio.gather(*sent) if error is not None), None)
 
 
 def _requests(running: Running, worker: Worker) -> Sequence[UpstreamRequest]:
@@ -113,15 +121,13 @@ def _requests(running: Running, worker: Worker) -> Sequence[UpstreamRequest]:
     return running.format.abort(view, running.request, running.ids)
 
 
-async def _send_all(worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
-    results = await asyncio.gather(*(send_quietly(worker, request) for request in requests))
-    return next((error for error in results if error is not None), None)
+async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) -> str | None:
+    """Send a control request on the data plane's connections; None if it was accepted, else why not.
 
-
-async def send_quietly(worker: Worker, request: UpstreamRequest) -> str | None:
-    """Send a control request on the data plane's connections; None if it was accepted, else why not."""
+    ``within`` is in seconds.
+    """
     try:
-        async with asyncio.timeout(ABORT_TIMEOUT):
+        async with asyncio.timeout(within):
             idle = worker.pool.take()
             if idle is not None:
                 try:
@@ -132,7 +138,7 @@ async def send_quietly(worker: Worker, request: UpstreamRequest) -> str | None:
     except GatewayError as error:
         return error.message
     except TimeoutError:
-        return f"no answer within {ABORT_TIMEOUT:g} s"
+        return f"no answer within {within:g} s"
 
 
 async def _ask(worker: Worker, connection: Connection, request: UpstreamRequest) -> str | None:

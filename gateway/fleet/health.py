@@ -10,7 +10,10 @@ clears it. A whole reply to a request is as good as a probe. Statuses of replies
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import logging
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import httpx
 
@@ -19,7 +22,9 @@ from gateway.fleet.worker import Worker, WorkerState
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, WorkerInfo
 from gateway.tasks import Tasks
 
-#: A probe that takes longer has failed, in seconds.
+log = logging.getLogger(__name__)
+
+#: A question that takes longer has failed, in seconds, however much of its answer came.
 PROBE_TIMEOUT = 5.0
 #: How often a worker that is not ready is asked again, in seconds.
 RECOVERY_INTERVAL = 0.5
@@ -27,33 +32,68 @@ RECOVERY_INTERVAL = 0.5
 STRIKES = 2
 #: A ready worker is asked for its whole description on every n-th probe, else only for its health.
 DESCRIBE_EVERY = 6
+#: An answer over this is none, in bytes.
+ANSWER_LIMIT = 4 * 1024 * 1024
+#: A worker that is suspected again and again is not asked more often than this, in seconds.
+BREATHER = 0.05
 
 
 class Unreachable(Exception):
     """No TCP connection: nobody listens there now."""
 
 
-def probe_client() -> httpx.AsyncClient:
-    """The HTTP client for probes: no proxy from the environment, no redirects, no pool limit."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-    return httpx.AsyncClient(timeout=PROBE_TIMEOUT, limits=limits, trust_env=False, follow_redirects=False)
+def probe_client(tls: ssl.SSLContext | None = None, *, timeout: float = PROBE_TIMEOUT) -> httpx.AsyncClient:
+    """The HTTP client for probes: no proxy from the environment, no redirects, no pool limit.
+
+    ``tls`` is for https workers, None: the system's trust, as on the data plane; ``timeout`` is in seconds.
+    """
+    return httpx.AsyncClient(
+        timeout=timeout,
+        verify=tls or ssl.create_default_context(),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        trust_env=False,
+        follow_redirects=False,
+    )
 
 
 async def ask(client: httpx.AsyncClient, worker: Worker, question: ProbeRequest) -> ProbeReply | None:
-    """One question; None when there was no whole answer. Raises Unreachable."""
-    headers = {"connection": "close"}
+    """One question; None when there was no whole answer in time. Raises Unreachable."""
+    headers = [(b"connection", b"close")]
     if worker.authorization is not None:
-        headers["authorization"] = worker.authorization.decode("latin-1")
+        headers.append((b"authorization", worker.authorization))
     if question.body is not None:
-        headers["content-type"] = "application/json"
+        headers.append((b"content-type", b"application/json"))
     url = worker.url.rstrip("/") + question.target
     try:
-        reply = await client.request(question.method, url, content=question.body, headers=headers)
-    except httpx.ConnectError as error:
+        request = client.build_request(question.method, url, content=question.body, headers=headers)
+        # The client's own limit is for each read: a worker that dribbles would never reach it.
+        async with asyncio.timeout(client.timeout.read):
+            return await _whole(client, request)
+    except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as error:
         raise Unreachable(str(error) or "connection refused") from error
-    except (httpx.HTTPError, httpx.InvalidURL):
+    except (httpx.HTTPError, TimeoutError):
         return None
-    return ProbeReply(reply.status_code, reply.content)
+
+
+async def _whole(client: httpx.AsyncClient, request: httpx.Request) -> ProbeReply | None:
+    reply = await client.send(request, stream=True)
+    try:
+        body = bytearray()
+        async for part in reply.aiter_bytes():
+            body += part
+            if len(body) > ANSWER_LIMIT:
+                return None
+    finally:
+        await reply.aclose()
+    return ProbeReply(reply.status_code, bytes(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the formats made of a worker, by name, and the targets of the questions it did not answer."""
+
+    infos: Mapping[str, WorkerInfo]
+    missing: Sequence[str]
 
 
 async def describe(
@@ -63,81 +103,120 @@ async def describe(
 
     None: it answered no question at all. Raises Unreachable.
     """
+    found = await interview(client, worker, formats)
+    return None if found is None else found.infos
+
+
+async def interview(
+    client: httpx.AsyncClient, worker: Worker, formats: Iterable[AnyFormat]
+) -> Description | None:
+    """Ask all that each format (or only the one the worker was declared to speak) wants to know.
+
+    None: it answered no question at all. Raises Unreachable.
+    """
     asked = [format for format in formats if worker.only in (None, format.name)]
-    questions = {(q.method, q.target, q.body): q for format in asked for q in format.probes}
-    replies = await asyncio.gather(
-        *(ask(client, worker, question) for question in questions.values()), return_exceptions=True
-    )
+    questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())
+    replies = await asyncio.gather(*(ask(client, worker, each) for each in questions), return_exceptions=True)
     for reply in replies:
         if isinstance(reply, BaseException):
             raise reply
     answers = {
         question.target: reply
-        for question, reply in zip(questions.values(), replies, strict=True)
+        for question, reply in zip(questions, replies, strict=True)
         if isinstance(reply, ProbeReply)
     }
     if not answers:
         return None
     infos = {format.name: format.identify(answers) for format in asked}
-    return {name: info for name, info in infos.items() if info is not None}
+    missing = [each.target for each in questions if each.target not in answers]
+    return Description({name: info for name, info in infos.items() if info is not None}, missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    bell: asyncio.Event
+    task: asyncio.Task[None]
 
 
 class Health:
     """Watches every worker of a fleet. ``interval`` is the seconds between two probes of a ready worker."""
 
     def __init__(
-        self, fleet: Fleet, formats: Iterable[AnyFormat], client: httpx.AsyncClient, interval: float
+        self,
+        fleet: Fleet,
+        formats: Iterable[AnyFormat],
+        client: httpx.AsyncClient,
+        interval: float,
+        *,
+        recovery: float = RECOVERY_INTERVAL,
     ) -> None:
         self._fleet = fleet
         self._formats = {format.name: format for format in formats}
         self._client = client
         self._interval = interval
+        self._recovery = min(interval, recovery)
         self._tasks = Tasks()
-        self._hurry: dict[str, asyncio.Event] = {}
+        self._watches: dict[Worker, _Watched] = {}
 
     def watch(self, worker: Worker) -> None:
-        """Probe ``worker`` now and from now on."""
-        self._hurry[worker.url] = asyncio.Event()
-        self._tasks.spawn(self._watch(worker), f"probe {worker.url}")
+        """Probe ``worker`` now and from now on; one that is watched already, soon."""
+        watched = self._watches.get(worker)
+        if watched is not None:
+            return watched.bell.set()
+        bell = asyncio.Event()
+        task = self._tasks.spawn(self._watch(worker, bell), f"probe {worker.url}")
+        self._watches[worker] = _Watched(bell, task)
+
+    def forget(self, worker: Worker) -> None:
+        """Stop probing ``worker``, in the middle of a probe if need be. Unknown workers are ignored."""
+        watched = self._watches.pop(worker, None)
+        if watched is not None:
+            watched.task.cancel()
 
     def suspect(self, worker: Worker, *, refused: bool) -> None:
         """The data plane met a failure: a refused connection, or else a broken reply. Probe soon."""
         if refused and worker.state is WorkerState.READY:
             self._fleet.set_state(worker, WorkerState.DEAD, "refused a connection")
-        hurry = self._hurry.get(worker.url)
-        if hurry is not None:
-            hurry.set()
+        watched = self._watches.get(worker)
+        if watched is not None:
+            watched.bell.set()
 
     async def stop(self) -> None:
         """End all probing and close the client."""
+        self._watches.clear()
         await self._tasks.stop()
         await self._client.aclose()
 
-    async def _watch(self, worker: Worker) -> None:
-        loop, hurry = asyncio.get_running_loop(), self._hurry[worker.url]
+    async def _watch(self, worker: Worker, bell: asyncio.Event) -> None:
+        """Probe for ever. ``bell`` rings when the next probe should not wait for its time."""
+        loop = asyncio.get_running_loop()
         asked_at, rounds, hurried = loop.time(), 0, True
         while True:
-            ready = worker.state is WorkerState.READY
-            whole = not ready or rounds % DESCRIBE_EVERY == 0
-            if ready and not whole and not hurried and worker.last_reply_at > asked_at:
-                worker.strikes = 0  # its replies tell as much as a probe would
-            else:
+            whole = worker.state is not WorkerState.READY or rounds % DESCRIBE_EVERY == 0
+            if whole or hurried or worker.last_reply_at <= asked_at:
                 await self._probe(worker, whole=whole)
+            else:
+                worker.strikes = 0  # its replies tell as much as a probe would
             asked_at, rounds = loop.time(), rounds + 1
             ready = worker.state is WorkerState.READY
-            hurried = await _rang(hurry, self._interval if ready else min(self._interval, RECOVERY_INTERVAL))
+            hurried = await _rang(bell, self._interval if ready else self._recovery)
 
     async def _probe(self, worker: Worker, *, whole: bool) -> None:
-        try:
-            if whole:
-                infos = await describe(self._client, worker, self._formats.values())
-                self._described(worker, infos)
-            elif await self._healthy(worker):
-                worker.strikes = 0
-            else:
-                self._struck(worker, "its health probe failed")
-        except Unreachable as error:
-            self._unreachable(worker, f"nobody listens: {error}")
+        probe = self._describe(worker) if whole else self._check(worker)
+        [fault] = await asyncio.gather(probe, return_exceptions=True)
+        if isinstance(fault, Unreachable):
+            self._unreachable(worker, f"nobody listens: {fault}")
+        elif fault is not None:
+            # A format that cannot read an answer must not end the watch.
+            log.error("a probe of worker %s failed", worker.url, exc_info=fault)
+            self._struck(worker, "its answers could not be read")
+
+    async def _check(self, worker: Worker) -> None:
+        if not await self._healthy(worker):
+            return self._struck(worker, "its health probe failed")
+        worker.strikes = 0
+        if worker.state is WorkerState.READY:
+            worker.reason = ""
 
     async def _healthy(self, worker: Worker) -> bool:
         for name, info in worker.infos.items():
@@ -147,19 +226,25 @@ class Health:
                 return reply is not None and reply.status in (200, 404)
         return False
 
-    def _described(self, worker: Worker, infos: Mapping[str, WorkerInfo] | None) -> None:
-        if infos is None:
+    async def _describe(self, worker: Worker) -> None:
+        found = await interview(self._client, worker, self._formats.values())
+        if found is None:
             return self._struck(worker, "it gave no answer to any probe")
+        usable = any(info.usable for info in found.infos.values())
+        if not usable and found.missing and worker.state is WorkerState.READY:
+            # A busy worker that skips one question is not another one.
+            return self._struck(worker, f"it gave no answer to {found.missing[0]}")
         worker.strikes = 0
-        worker.infos = infos
-        if any(info.usable for info in infos.values()):
+        worker.infos = found.infos
+        if usable:
             self._fleet.set_state(worker, WorkerState.READY)
-        elif infos:
-            reasons = "; ".join(info.reason for info in infos.values())
-            self._fleet.set_state(worker, WorkerState.UNUSABLE, reasons)
         else:
-            spoken = worker.only or " nor ".join(self._formats)
-            self._fleet.set_state(worker, WorkerState.UNUSABLE, f"it speaks neither {spoken}")
+            self._fleet.set_state(worker, WorkerState.UNUSABLE, self._why_unusable(worker))
+
+    def _why_unusable(self, worker: Worker) -> str:
+        if worker.infos:
+            return "; ".join(info.reason for info in worker.infos.values())
+        return f"it does not speak {worker.only or ' or '.join(self._formats)}"
 
     def _struck(self, worker: Worker, reason: str) -> None:
         worker.strikes += 1
@@ -176,11 +261,12 @@ class Health:
 
 
 async def _rang(bell: asyncio.Event, seconds: float) -> bool:
-    """Wait ``seconds``, or less if the bell rings; True if it did."""
+    """Wait ``seconds``, or a short while if the bell rings; True if it did."""
     try:
         async with asyncio.timeout(seconds):
             await bell.wait()
     except TimeoutError:
         return False
+    await asyncio.sleep(min(BREATHER, seconds))
     bell.clear()
     return True

@@ -1,0 +1,124 @@
+"""A worker as its prober sees it: a small real HTTP server whose answers a test decides."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gateway.fleet.worker import Address, Worker
+from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+
+
+class EchoFormat:
+    """What probing needs of a format. Its engine answers ``/info`` with its model."""
+
+    probes = (ProbeRequest("GET", "/info"), ProbeRequest("POST", "/models", b"{}"))
+    health = ProbeRequest("GET", "/health")
+
+    def __init__(self, name: str = "echo") -> None:
+        self.name = name
+        self.capability = f"{name}-generate"
+
+    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+        reply = replies.get("/info")
+        if reply is None or not reply.body.startswith(self.name.encode()):
+            return None
+        if reply.status != 200:
+            return WorkerInfo(self.name, self.capability, False, reason=f"status {reply.status}")
+        return WorkerInfo(self.name, self.capability, True, models=(reply.body.decode().partition(" ")[2],))
+
+
+class Engine:
+    """An HTTP server. ``answers`` maps a path to a status and a body; a path that is not in it hangs."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, bytes]] = {
+            "/info": (200, b"echo m"),
+            "/models": (200, b"[]"),
+            "/health": (200, b""),
+        }
+        self.extra = b""
+        self.requests: list[bytes] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._asked: dict[str, asyncio.Event] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def worker(self, **options: Any) -> Worker:
+        return Worker(Address.parse(self.url), **options)
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Listen; after a ``stop``, on the same port as before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def stop(self) -> None:
+        """Refuse connections from now on, and end those there are."""
+        if self._server is not None:
+            self._server.close()
+        for writer in tuple(self._open):
+            writer.transport.abort()
+
+    def count(self, path: str) -> int:
+        """How often ``path`` was asked for."""
+        return sum(request.split(b" ", 2)[1] == path.encode() for request in self.requests)
+
+    async def asked(self, path: str) -> None:
+        """Return when ``path`` is asked for the next time."""
+        event = self._asked[path] = asyncio.Event()
+        await event.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            path = head.split(b" ", 2)[1].decode()
+            self.requests.append(head)
+            if path in self._asked:
+                self._asked.pop(path).set()
+            if path in self.answers:
+                status, body = self.answers[path]
+                writer.write(
+                    b"HTTP/1.1 %d X\r\n%bcontent-length: %d\r\n\r\n" % (status, self.extra, len(body))
+                )
+                writer.write(body)
+                await writer.drain()
+            else:
+                await reader.read()  # until the prober gives up
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.at_once -= 1
+            self._open.discard(writer)
+            writer.close()
+
+
+@asynccontextmanager
+async def engine(set_up: Callable[[Engine], None] = lambda _: None) -> AsyncIterator[Engine]:
+    made = Engine()
+    set_up(made)
+    await made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        await asyncio.sleep(0.001)
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
