@@ -296,7 +296,7 @@ async def test_abort_over_two_stale_connections() -> None:
 
 
 async def test_engine_is_told_of_an_unclean_end() -> None:
-    """It is told once, for exactly that dispatch id, which is free again only when the engine must be done."""
+    """It is told once, for exactly that dispatch id; the id is not free before the engine must be done."""
     async with rig_of(1) as rig:
         running = rig.run("job-1", on=0)
         rig.finish(running)
