@@ -102,11 +102,11 @@ class Engine:
     def accept(self, call: Call) -> bool:
         """Take the script meant for this request; False if it acts before the body is read."""
         arrival = call.arrival
-        route = self.routes.get(arrival.target) or self.routes.get(_path(arrival.target))
+        route = self._route(call)
         if route is not None and route.generate and arrival.method in route.methods:
             arrival.generate = True
             self.log.generates.append(arrival)
-        queue = self.scripts.get(_path(arrival.target))
+        queue = self.scripts.get(_path(arrival.target)) if self.scripts else None
         if queue:
             call.script = queue.popleft()
         elif arrival.generate:
@@ -115,6 +115,8 @@ class Engine:
             except BadScript as error:
                 call.script = Reply(status=400, body=encode({"error": {"message": str(error)}}))
         script = call.script
+        if script is None:
+            return True
         early = (isinstance(script, Drop) and script.early) or (isinstance(script, Silence) and script.unread)
         if early:
             self.log.mark(arrival, Mark.ARRIVED)
@@ -127,10 +129,8 @@ class Engine:
         if call.script is not None and not isinstance(call.script, Pace):
             self._act(call, call.script)
             return
-        target = call.arrival.target
-        route = self.routes.get(target) or self.routes.get(_path(target))
         try:
-            self._dispatch(call, route)
+            self._dispatch(call, self._route(call))
         except Refusal as refusal:
             refusal.answer(call)
 
@@ -158,6 +158,10 @@ class Engine:
             self.scheduler.pacer.after(timing.start_delay, lambda: self._late(call, timing))
         else:
             self.generate(call, timing)
+
+    def _route(self, call: Call) -> Route | None:
+        target = call.arrival.target
+        return self.routes.get(target) or self.routes.get(_path(target))
 
     def _late(self, call: Call, timing: Timing) -> None:
         if call.done:

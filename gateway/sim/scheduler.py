@@ -48,7 +48,7 @@ class Scheduler:
         self.generated_tokens = 0
         self.uncached_tokens = 0
         self.finished = {"stop": 0, "length": 0, "abort": 0}
-        #: Called whenever something starts, waits or ends.
+        #: Called whenever something is submitted, waits for its reader, or ends.
         self.on_change: Callable[[], None] = lambda: None
         self._loop = asyncio.get_running_loop()
         self._random = random.Random(config.seed)
@@ -209,7 +209,7 @@ class Scheduler:
         """The prompt under its cache namespace, which is one page in front of it."""
         if not sequence.namespace:
             return sequence.packed
-        return pack([-1 - crc32(sequence.namespace.encode())] * self.cache.page) + sequence.packed
+        return pack([crc32(sequence.namespace.encode())] * self.cache.page) + sequence.packed
 
     def _step_after(self, delay: float, sequence: Sequence) -> None:
         sequence.timer = self.pacer.after(delay, partial(self._step, sequence))
@@ -221,6 +221,7 @@ class Scheduler:
         listener = sequence.listener
         if not listener.ready():
             sequence.parked = True
+            self.on_change()
             return
         if sequence.chooser is None:
             sequence.first = self._loop.time()

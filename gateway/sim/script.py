@@ -159,9 +159,9 @@ _DROPS: dict[str, Script] = {
 def from_headers(headers: list[tuple[bytes, bytes]]) -> Script | None:
     """What the ``X-Sim-*`` headers of a request ask for, None without any. Raises BadScript."""
     own = {
-        lower: value.decode("latin-1").strip()
+        name.lower(): value.decode("latin-1").strip()
         for name, value in headers
-        if (lower := name.lower()).startswith(b"x-sim-")
+        if name[:6] in (b"x-sim-", b"X-Sim-", b"X-SIM-")
     }
     if not own:
         return None

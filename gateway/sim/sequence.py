@@ -113,7 +113,8 @@ class Sequence:
             eos_rate=0.0 if forced else config.eos_rate,
             draw=sampling.draw,
         )
-        self.chooser.restrict(sampling.allowed, sampling.bias)
+        if sampling.allowed or sampling.bias:
+            self.chooser.restrict(sampling.allowed, sampling.bias)
         if sampling.limit <= 0:
             self.finish = Finish("length")
 

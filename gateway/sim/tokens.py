@@ -10,12 +10,13 @@ its second half, as a greedy model would.
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections.abc import Sequence
 from zlib import crc32
 
 #: Bytes per id in packed prompts.
-WIDTH = 8
+WIDTH = 4
 # One vowel is not ASCII, so that text with more bytes than characters is the rule.
 _SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeioü"]
 _BASE = len(_SYLLABLES)
@@ -26,8 +27,8 @@ _CERTAIN = 15.0
 
 
 def pack(ids: Sequence[int]) -> bytes:
-    """Token ids as bytes, 8 per id. Raises OverflowError outside of 64 bits, TypeError for a non-integer."""
-    return array("q", ids).tobytes()
+    """Token ids as bytes, WIDTH per id. Raises OverflowError for one that is negative or needs more."""
+    return array("I", ids).tobytes()
 
 
 def word(token: int) -> str:
@@ -101,7 +102,7 @@ class Chooser:
             if token not in never:
                 break
             token = self._pick(mixed + attempt + 1, may_end)
-        self.state = crc32(token.to_bytes(8, "little"), self.state)
+        self.state = crc32(token.to_bytes(WIDTH, sys.byteorder), self.state)
         return token, mixed
 
     def _pick(self, mixed: int, may_end: bool) -> int:

@@ -88,10 +88,16 @@ class Client:
         if "content-length" in lower:
             body = await self.reader.readexactly(int(lower["content-length"]))
         else:
-            while data := await self.chunk():
-                chunks.append(data)
+            chunks = await self.answer_rest()
             body = b"".join(chunks)
         return Answer(status, headers, body, chunks)
+
+    async def answer_rest(self) -> list[bytes]:
+        """The chunks that are left."""
+        chunks: list[bytes] = []
+        while data := await self.chunk():
+            chunks.append(data)
+        return chunks
 
     def leave(self, *, reset: bool = False) -> None:
         """Hang up: FIN, or RST."""

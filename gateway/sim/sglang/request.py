@@ -173,14 +173,18 @@ def _check_loras(path: Any, config: SimConfig, loras: set[str]) -> None:
 
 
 def _check_prompt(prompt: list[int], config: SimConfig) -> bytes:
-    if min(prompt) < 0 or max(prompt) >= config.vocab_size:
+    try:
+        packed = pack(prompt)
+    except OverflowError as error:
+        raise Crash("an id outside of the vocabulary") from error
+    if max(prompt) >= config.vocab_size:
         raise Crash("an id outside of the vocabulary")
     if len(prompt) >= config.max_model_len:
         raise ValueFault(
             f"The input ({len(prompt)} tokens) is longer than the model's context length "
             f"({config.max_model_len} tokens)."
         )
-    return pack(prompt)
+    return packed
 
 
 def _limit(prompt: int, params: Params, config: SimConfig) -> int:

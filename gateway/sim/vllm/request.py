@@ -20,6 +20,7 @@ from gateway.sim.vllm import errors, lax, sampling
 from gateway.sim.vllm.sampling import Params
 
 _LONGEST_SALT = 128
+_IDS = "body.token_ids"
 _MODES = ("tokens", "text")
 _NOT_READABLE = Refusal(400, b'{"detail":"There was an error parsing the body"}')
 
@@ -130,6 +131,7 @@ def _check_logprobs(name: str, what: str, asked: int | None, config: SimConfig) 
 
 def _typed(body: dict[str, Any], config: SimConfig) -> Request:
     prompt = _token_ids(body)
+    packed = _packed(prompt)
     if "sampling_params" not in body:
         raise lax.Problem("missing", "body.sampling_params", "Field required", body)
     model = _optional(body, "model", lax.text, "")
@@ -142,7 +144,7 @@ def _typed(body: dict[str, Any], config: SimConfig) -> Request:
     params = sampling.read(body["sampling_params"], config)
     return Request(
         prompt=prompt,
-        packed=_packed(prompt),
+        packed=packed,
         params=params,
         stream=_optional(body, "stream", lax.boolean, False),
         model=model,
@@ -164,23 +166,22 @@ def _optional(body: dict[str, Any], name: str, convert: lax.Convert, default: An
 
 
 def _token_ids(body: dict[str, Any]) -> list[int]:
-    path = "body.token_ids"
     if "token_ids" not in body:
-        raise lax.Problem("missing", path, "Field required", body)
-    ids = lax.integers(body["token_ids"], path)
+        raise lax.Problem("missing", _IDS, "Field required", body)
+    ids = lax.integers(body["token_ids"], _IDS)
     if not ids:
         message = "List should have at least 1 item after validation, not 0"
         context = "{'field_type': 'List', 'min_length': 1, 'actual_length': 0}"
-        raise lax.Problem("too_short", path, message, ids, context)
-    if min(ids) < 0:
-        raise _value_error(path, "token_ids must not contain negative values", ids)
+        raise lax.Problem("too_short", _IDS, message, ids, context)
     return ids
 
 
 def _packed(ids: list[int]) -> bytes:
     try:
         return pack(ids)
-    except OverflowError:
+    except OverflowError as error:
+        if min(ids) < 0:
+            raise _value_error(_IDS, "token_ids must not contain negative values", ids) from error
         # Far out of the vocabulary; the engine says so later, and then nothing reads this.
         return b""
 

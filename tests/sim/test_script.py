@@ -1,0 +1,266 @@
+"""Scripted answers and X-Sim-* headers, over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.sim import Drop, Half, Pace, Raw, Reply, Script, Silence, SimConfig, SimServer
+from gateway.sim.script import BadScript, from_headers
+from tests.sim.calls import begin, generate
+from tests.sim.client import Client
+
+KINDS = pytest.mark.parametrize("kind", ["sglang", "vllm"])
+
+
+async def test_reply_is_given_as_it_is() -> None:
+    """Status, body, type and headers; the next request is answered as usual."""
+    async with SimServer("sglang") as sim:
+        sim.behave(
+            Reply(status=503, body=b"full", content_type="text/plain", headers=(("Retry-After", "7"),))
+        )
+        first, second = await generate(sim), await generate(sim)
+    assert (first.status, first.body, first.content_type) == (503, b"full", "text/plain")
+    assert ("Retry-After", "7") in first.headers
+    assert second.status == 200
+
+
+async def test_scripts_are_taken_in_order_and_repeated() -> None:
+    """One for each request."""
+    async with SimServer("vllm") as sim:
+        sim.behave(Reply(status=500), Reply(status=503), times=2)
+        statuses = [(await generate(sim)).status for _ in range(5)]
+    assert statuses == [500, 503, 500, 503, 200]
+
+
+async def test_script_can_be_for_any_route() -> None:
+    """Health checks too, and generate is untouched."""
+    async with SimServer("sglang") as sim:
+        sim.behave(Reply(status=500), path="/ready")
+        client = await Client.connect(sim.port)
+        client.send("/ready", method="GET")
+        assert (await client.answer()).status == 500
+        client.leave()
+        assert (await generate(sim)).status == 200
+
+
+async def test_half_body_ends_short() -> None:
+    """The promised length is not reached."""
+    async with SimServer("sglang") as sim:
+        sim.behave(Half(body=b'{"text":'))
+        client = await begin(sim)
+        status, headers = await client.head()
+        assert (status, dict(headers)["content-length"]) == (200, "16")
+        assert await client.reader.read() == b'{"text":'
+        client.leave()
+
+
+async def test_raw_bytes_are_written_as_they_are() -> None:
+    """Not HTTP at all."""
+    async with SimServer("sglang") as sim:
+        sim.behave(Raw(data=b"\x00\x01garbage"))
+        client = await begin(sim)
+        assert await client.reader.read() == b"\x00\x01garbage"
+        client.leave()
+
+
+@pytest.mark.parametrize("script", [Drop(), Drop(early=True)])
+async def test_drop_resets(script: Script) -> None:
+    """A RST, no byte of an answer; ``early`` without the body having been read."""
+    async with SimServer("sglang") as sim:
+        sim.behave(script)
+        client = await begin(sim)
+        with pytest.raises(ConnectionResetError):
+            await client.reader.read()
+        arrival = await sim.arrived()
+        assert arrival.client_gone is None and arrival.status is None
+        assert bool(arrival.body) is not (script == Drop(early=True))
+        client.leave()
+
+
+async def test_drop_can_be_gentle() -> None:
+    """A FIN in place of an answer."""
+    async with SimServer("vllm") as sim:
+        sim.behave(Drop(reset=False))
+        client = await begin(sim)
+        assert await client.reader.read() == b""
+        client.leave()
+
+
+async def test_silence_lasts_until_the_client_goes() -> None:
+    """Nothing is sent; leaving is noted."""
+    async with SimServer("vllm") as sim:
+        sim.behave(Silence())
+        client = await begin(sim)
+        await sim.arrived()
+        client.leave()
+        assert (await sim.client_gone()).status is None
+
+
+async def test_unread_silence_takes_no_body() -> None:
+    """A big body stays with its sender."""
+    async with SimServer("sglang") as sim:
+        sim.behave(Silence(unread=True))
+        async with await Client.connect(sim.port) as client:
+            client.writer.write(b"POST /generate HTTP/1.1\r\nContent-Length: 90000000\r\n\r\n")
+            await sim.arrived()
+            client.writer.write(bytes(30_000_000))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.writer.drain()
+            client.writer.transport.abort()
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("cut", "error"), [("fin", asyncio.IncompleteReadError), ("rst", ConnectionResetError)]
+)
+async def test_stream_is_cut_after_so_many_events(kind: str, cut: str, error: type[Exception]) -> None:
+    """The events before it arrive, [DONE] does not."""
+    async with SimServer(kind, SimConfig(cut_after=2, cut=cut, token_delay=0.005)) as sim:
+        client = await begin(sim, 50, stream=True)
+        await client.head()
+        assert [(await client.chunk())[:6] for _ in range(2)] == [b"data: "] * 2
+        with pytest.raises((error, ValueError)):
+            await client.chunk()
+        client.leave()
+        assert sim.log[0].events == 2 and sim.log[0].finished is None
+        assert not sim.running
+
+
+async def test_stream_is_cut_in_the_middle_of_a_chunk() -> None:
+    """Half an event is the last of it."""
+    async with SimServer("vllm") as sim:
+        client = await begin(sim, stream=True, headers=[("X-Sim-Cut-After", "1"), ("X-Sim-Cut", "chunk")])
+        await client.head()
+        await client.chunk()
+        rest = await client.reader.read()
+        assert b"data: " in rest and not rest.endswith(b"\n\n")
+        client.leave()
+
+
+async def test_cut_after_the_last_event_takes_the_end() -> None:
+    """All tokens, no [DONE]."""
+    async with SimServer("sglang", SimConfig(cut_after=3)) as sim:
+        client = await begin(sim, 3, stream=True)
+        await client.head()
+        rest = await client.reader.read()
+        assert rest.count(b"data: ") == 3 and b"[DONE]" not in rest
+        client.leave()
+
+
+@KINDS
+async def test_unary_answer_is_cut_in_half(kind: str) -> None:
+    """The head promises all of it."""
+    async with SimServer(kind, SimConfig(cut_after=0)) as sim:
+        client = await begin(sim)
+        _, headers = await client.head()
+        rest = await client.reader.read()
+        assert 0 < len(rest) < int(dict(headers)["content-length"])
+        client.leave()
+
+
+@KINDS
+async def test_stream_stalls_after_so_many_events(kind: str) -> None:
+    """What was written stays; nothing more comes."""
+    async with SimServer(kind) as sim:
+        client = await begin(sim, 50, stream=True, headers=[("X-Sim-Stall-After", "2")])
+        await client.head()
+        for _ in range(2):
+            await client.chunk()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.chunk()
+        client.leave()
+        await sim.client_gone()
+
+
+@KINDS
+async def test_delays_are_kept(kind: str) -> None:
+    """Start, prefill and tokens, each in its place."""
+    pace = Pace(start_delay=0.05, prefill_base=0.05, token_delay=0.02)
+    async with SimServer(kind) as sim:
+        sim.behave(pace)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        client = await begin(sim, 3, stream=True)
+        await client.head()
+        head = loop.time() - start
+        await client.chunk()
+        first = loop.time() - start
+        await client.answer_rest()
+        whole = loop.time() - start
+        client.leave()
+    assert 0.05 <= head and head + 0.04 <= first and first + 0.035 <= whole
+
+
+@KINDS
+async def test_header_forces_the_number_of_tokens(kind: str) -> None:
+    """Whatever the body asks for."""
+    async with SimServer(kind) as sim:
+        answer = await generate(sim, 4, headers=[("X-Sim-Tokens", "9")])
+    reply = answer.json
+    ids = reply["output_ids"] if kind == "sglang" else reply["choices"][0]["token_ids"]
+    assert len(ids) == 9
+
+
+@KINDS
+async def test_bad_header_is_told(kind: str) -> None:
+    """A 400 that names it, and no generation."""
+    async with SimServer(kind) as sim:
+        unknown = await generate(sim, headers=[("X-Sim-Nonsense", "1")])
+        wrong = await generate(sim, headers=[("X-Sim-Token-Delay", "soon")])
+    assert unknown.status == wrong.status == 400
+    assert "x-sim-nonsense" in unknown.json["error"]["message"]
+    assert "'soon'" in wrong.json["error"]["message"]
+
+
+async def test_header_scripts_an_answer() -> None:
+    """A status with a body, or a broken connection."""
+    async with SimServer("sglang") as sim:
+        headers = [("X-Sim-Status", "429"), ("X-Sim-Body", '{"error":"slow"}')]
+        answer = await generate(sim, headers=headers)
+        client = await begin(sim, headers=[("X-Sim-Drop", "late-fin")])
+        assert await client.reader.read() == b""
+        client.leave()
+    assert (answer.status, answer.body) == (429, b'{"error":"slow"}')
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (b"X-Sim-Token-Delay", b"-1"),
+        (b"x-sim-token-delay", b"nan"),
+        (b"x-sim-cut", b"hard"),
+        (b"x-sim-drop", b"maybe"),
+        (b"x-sim-tokens", b"1.5"),
+        (b"x-sim-status", b"x"),
+    ],
+)
+def test_header_with_a_wrong_value_is_refused(line: tuple[bytes, bytes]) -> None:
+    """Not followed in part."""
+    with pytest.raises(BadScript):
+        from_headers([line])
+
+
+def test_request_without_such_headers_has_no_script() -> None:
+    """The usual case."""
+    assert from_headers([(b"Host", b"x"), (b"X-Other", b"1")]) is None
+
+
+@KINDS
+async def test_failure_inside_the_engine_comes_late_in_a_stream(kind: str) -> None:
+    """The tokens before it, then the engine's own form of it in a 200, then [DONE]; unary gets a 500."""
+    async with SimServer(kind, SimConfig(fail_after=2)) as sim:
+        streamed = await generate(sim, 9, stream=True)
+        unary = await generate(sim, 9)
+    assert streamed.status == 200 and streamed.body.endswith(b"data: [DONE]\n\n")
+    assert unary.status == 500
+    last = streamed.events[-1]
+    if kind == "sglang":
+        assert last["meta_info"]["finish_reason"]["status_code"] == 500
+        assert unary.json["code"] == 500
+    else:
+        assert last["error"]["code"] == unary.json["error"]["code"] == 500
+    assert len(streamed.events) == 3
