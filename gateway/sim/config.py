@@ -12,6 +12,8 @@ from typing import Any
 SGLANG = "sglang"
 VLLM = "vllm"
 KINDS = (SGLANG, VLLM)
+#: How a connection can be broken.
+CUTS = ("fin", "rst", "chunk")
 
 
 def _knob(default: Any, text: str) -> Any:
@@ -90,3 +92,25 @@ class SimConfig:
     start_up: float = _knob(0.0, "seconds after listening in which health checks answer 503")
     keep_alive: float = _knob(5.0, "seconds after which an idle connection is closed")
     log_limit: int = _knob(2_500, "how many of the last requests are remembered byte for byte")
+
+    def __post_init__(self) -> None:
+        """Raises ValueError naming the knob that cannot have its value."""
+        if self.cut not in CUTS:
+            raise ValueError(f"cut must be one of {', '.join(CUTS)}, not {self.cut!r}")
+        for name in ("jitter", "eos_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < _MOST:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+_MOST = 1 << 40
+_LEAST = {
+    **dict.fromkeys(("prefill_base", "prefill_per_token", "token_delay", "running_delay", "start_delay"), 0),
+    **dict.fromkeys(("stall_after", "cut_after", "tokens", "fail_after", "max_queued", "cache_tokens"), 0),
+    **dict.fromkeys(("unary_disconnect_poll", "shutdown_timeout", "start_up", "port", "max_logprobs"), 0),
+    **dict.fromkeys(("max_running", "page_size", "stream_interval", "log_limit"), 1),
+    **{"max_model_len": 2, "vocab_size": 4, "drain_poll": 0.001, "keep_alive": 0.001},
+}

@@ -10,12 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from gateway.sim.config import SimConfig
+from gateway.sim.config import CUTS, SimConfig
 
 T = TypeVar("T")
-
-#: How a connection can be broken.
-CUTS = ("fin", "rst", "chunk")
 
 
 class BadScript(ValueError):

@@ -135,8 +135,8 @@ class Control:
         plain(call, 200)
 
     def flush_cache(self, call: Call) -> None:
-        if self._scheduler.running or self._scheduler.queued:
-            wait = _timeout(call)
+        wait = _timeout(call)
+        if not self._scheduler.idle:
             if wait <= 0:
                 raise Refusal(400, b"Flush cache failed.\n", b"text/plain; charset=utf-8")
             until = self._engine.loop.time() + wait
@@ -145,7 +145,7 @@ class Control:
         self._flush(call)
 
     def _flush_later(self, call: Call, until: float) -> None:
-        if not (self._scheduler.running or self._scheduler.queued):
+        if self._scheduler.idle:
             self._flush(call)
         elif self._engine.loop.time() < until:
             self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(call, until))

@@ -1,0 +1,150 @@
+"""The simulated SGLang's control routes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.sim import SimConfig, SimServer
+from tests.sim.calls import JSON, begin, control, generate
+from tests.sim.client import ask
+
+
+async def test_health_takes_a_second_unless_told_otherwise() -> None:
+    """The real one generates a token for it; /ready is at once."""
+    async with SimServer("sglang") as sim:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        assert (await control(sim, "/ready", "GET")).status == 200
+        assert loop.time() - start < 0.5
+        assert (await control(sim, "/health", "GET")).status == 200
+        assert loop.time() - start >= 1.0
+
+
+async def test_health_is_503_while_starting() -> None:
+    """And 200 after."""
+    async with SimServer("sglang", SimConfig(start_up=0.1, fast_health=True)) as sim:
+        first = (await control(sim, "/health", "GET")).status
+        async with asyncio.timeout(2):
+            while (await control(sim, "/health", "GET")).status != 200:  # noqa: ASYNC110 - it is the clock
+                await asyncio.sleep(0.01)
+    assert first == 503
+
+
+async def test_keys_guard_what_the_engine_guards() -> None:
+    """Health is open, facts need the key, control needs the admin key where there is one."""
+    config = SimConfig(api_key="k", admin_api_key="admin", fast_health=True)
+    key = [*JSON, ("Authorization", "bearer k")]
+    admin = [*JSON, ("Authorization", "Bearer admin")]
+    async with SimServer("sglang", config) as sim:
+        assert (await control(sim, "/health", "GET")).status == 200
+        refused = await control(sim, "/server_info", "GET")
+        assert (await ask(sim.port, "/server_info", method="GET", headers=key)).status == 200
+        assert (await ask(sim.port, "/nowhere", method="GET")).status == 401
+        with_key = await ask(sim.port, "/abort_request", b"{}", headers=key)
+        with_admin = await ask(sim.port, "/abort_request", b"{}", headers=admin)
+        assert (await ask(sim.port, "/generate", b"{}", headers=admin)).status == 401
+    assert (refused.status, refused.body) == (401, b'{"error":"Unauthorized"}')
+    assert (with_key.status, with_admin.status) == (401, 200)
+
+
+async def test_server_info_tells_how_it_streams() -> None:
+    """What a gateway probes for."""
+    async with SimServer("sglang", SimConfig(incremental_streaming_output=True)) as sim:
+        info = (await control(sim, "/server_info", "GET")).json
+        same = (await control(sim, "/get_server_info", "GET")).json
+        models = (await control(sim, "/v1/models", "GET")).json
+    assert (info["version"], info["frontend"], info["incremental_streaming_output"]) == (
+        "0.5.22",
+        "python",
+        True,
+    )
+    assert same.keys() == info.keys()
+    assert models["data"][0]["max_model_len"] == 8192
+
+
+async def test_loads_count_what_runs_and_waits() -> None:
+    """Sections on request; an unknown one is a 500, an unknown rank an empty list."""
+    async with SimServer("sglang", SimConfig(token_delay=0.005, max_running=1)) as sim:
+        clients = [await begin(sim, 3000) for _ in range(3)]
+        await sim.until(lambda: sim.waiting == 2)
+        load = (await control(sim, "/v1/loads?include=core", "GET")).json["loads"][0]
+        unknown = await control(sim, "/v1/loads?include=nonsense", "GET")
+        other_rank = (await control(sim, "/v1/loads?dp_rank=3", "GET")).json
+        for client in clients:
+            client.leave()
+    assert (load["num_running_reqs"], load["num_waiting_reqs"]) == (1, 2)
+    assert load["num_used_tokens"] >= 3 and "memory" not in load
+    assert unknown.status == 500 and other_rank["loads"] == []
+
+
+async def test_flush_cache_needs_an_idle_engine() -> None:
+    """Or waits for one."""
+    async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
+        await generate(sim, 1)
+        client = await begin(sim, 20)
+        await sim.until(lambda: sim.running == 1)
+        busy = await control(sim, "/flush_cache")
+        waited = await control(sim, "/flush_cache?timeout=5")
+        assert (await client.answer()).status == 200
+        client.leave()
+        cached = (await generate(sim, 1)).json["meta_info"]["cached_tokens"]
+        bad = await control(sim, "/flush_cache?timeout=soon")
+    assert (busy.status, waited.status, cached) == (400, 200, 0)
+    assert bad.status == 400
+
+
+async def test_weights_from_disk_set_the_version_and_empty_the_cache() -> None:
+    """A missing path is a 400."""
+    async with SimServer("sglang") as sim:
+        await generate(sim, 1)
+        missing = await control(sim, "/update_weights_from_disk")
+        done = await control(sim, "/update_weights_from_disk", model_path="/m", weight_version="7")
+        version = (await control(sim, "/get_weight_version", "GET")).json
+        meta = (await generate(sim, 1)).json["meta_info"]
+    assert missing.status == 400
+    assert done.json["success"] is True and done.json["num_paused_requests"] == 0
+    assert version == {"weight_version": "7"}
+    assert (meta["weight_version"], meta["cached_tokens"]) == ("7", 0)
+
+
+async def test_adapters_load_serve_and_unload() -> None:
+    """Unknown ones are refused by name."""
+    async with SimServer("sglang", SimConfig(enable_lora=True)) as sim:
+        before = await generate(sim, lora_path="a")
+        loaded = await control(sim, "/load_lora_adapter", lora_name="a", lora_path="/a")
+        served = await generate(sim, lora_path="a")
+        models = (await control(sim, "/v1/models", "GET")).json["data"]
+        unloaded = await control(sim, "/unload_lora_adapter", lora_name="a")
+        again = await control(sim, "/unload_lora_adapter", lora_name="a")
+    assert before.status == 400 and "never been loaded: a" in before.json["error"]["message"]
+    assert loaded.json["loaded_adapters"] == {"a": "/a"}
+    assert [card["parent"] for card in models] == [None, "sim"]
+    assert (served.status, unloaded.status, again.status) == (200, 200, 400)
+
+
+async def test_metrics_are_served_only_where_switched_on() -> None:
+    """With the numbers of the scheduler."""
+    async with SimServer("sglang") as sim:
+        assert (await control(sim, "/metrics", "GET")).status == 404
+    async with SimServer("sglang", SimConfig(enable_metrics=True)) as sim:
+        await generate(sim, 4)
+        text = (await control(sim, "/metrics", "GET")).body.decode()
+    assert 'sglang:generation_tokens_total{model_name="sim"} 4.0' in text
+    assert 'sglang:num_running_reqs{model_name="sim"} 0.0' in text
+
+
+@pytest.mark.parametrize("path", ["/release_memory_occupation", "/resume_memory_occupation"])
+async def test_memory_calls_answer_null(path: str) -> None:
+    """As the engine does."""
+    async with SimServer("sglang") as sim:
+        answer = await control(sim, path, tags=["weights"])
+    assert (answer.status, answer.body) == (200, b"null")
+
+
+async def test_bad_pause_mode_is_refused() -> None:
+    """And nothing is paused."""
+    async with SimServer("sglang") as sim:
+        assert (await control(sim, "/pause_generation", mode="zzz")).status == 400
+        assert (await generate(sim)).status == 200

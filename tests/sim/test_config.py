@@ -1,0 +1,46 @@
+"""The knobs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.sim import SimConfig
+from gateway.sim.script import _PACE_HEADERS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "simulated-engines.md").read_text()
+
+
+def test_every_knob_has_help_and_is_documented() -> None:
+    """In its metadata and on the page."""
+    for knob in fields(SimConfig):
+        assert knob.metadata["help"]
+        assert f"`{knob.name}`" in PAGE, knob.name
+
+
+def test_every_header_is_documented() -> None:
+    """By the spelling callers use."""
+    names = [*_PACE_HEADERS, b"x-sim-drop", b"x-sim-status", b"x-sim-body"]
+    for name in names:
+        assert f"`{name.decode().title()}`" in PAGE, name
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("cut", "hard"),
+        ("jitter", 1.5),
+        ("eos_rate", -0.1),
+        ("token_delay", -1),
+        ("token_delay", float("nan")),
+        ("max_running", 0),
+        ("vocab_size", 3),
+    ],
+)
+def test_impossible_value_names_its_knob(knob: str, value: Any) -> None:
+    """Before anything listens."""
+    with pytest.raises(ValueError, match=knob):
+        SimConfig(**{knob: value})

@@ -1,0 +1,121 @@
+"""The simulated engine as tests hold it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.sim import Pace, SimConfig, SimServer
+from tests.sim.calls import begin, control, generate
+
+
+async def test_unknown_kind_is_refused() -> None:
+    """By name."""
+    with pytest.raises(ValueError, match="'trt' is not one of sglang, vllm"):
+        SimServer("trt")
+
+
+async def test_stopped_server_starts_again_on_its_port() -> None:
+    """With an empty log and a new engine."""
+    sim = SimServer("sglang")
+    await sim.start()
+    port = sim.port
+    await generate(sim)
+    await sim.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await generate(sim)
+    await sim.start()
+    assert (sim.port, len(sim.log)) == (port, 0)
+    assert (await generate(sim)).status == 200
+    await sim.stop()
+
+
+async def test_fixed_port_is_used_and_told_when_taken() -> None:
+    """An OSError, not a silent other port."""
+    async with SimServer("vllm") as sim:
+        with pytest.raises(OSError, match="in use"):
+            await SimServer("vllm", SimConfig(port=sim.port)).start()
+
+
+async def test_stop_ends_streams_in_flight_and_forgets_them() -> None:
+    """Also one whose client does not read."""
+    async with SimServer("vllm", SimConfig(max_model_len=10**6)) as sim:
+        client = await begin(sim, 10**6 - 10, stream=True)
+        await sim.streaming()
+        async with asyncio.timeout(5):
+            await sim.stop()
+        assert not sim.running and not sim.connections
+        client.leave()
+
+
+async def test_waiting_names_the_request_it_happened_to() -> None:
+    """The n-th, also when it happened before; health checks do not count."""
+    async with SimServer("sglang", SimConfig(fast_health=True)) as sim:
+        await control(sim, "/health", "GET")
+        late = asyncio.ensure_future(sim.arrived(2))
+        await generate(sim, rid="one")
+        assert not late.done()
+        await generate(sim, rid="two")
+        assert (await late).ids == ["two"]
+        assert (await sim.arrived(1)).ids == (await sim.finished(1)).ids == ["one"]
+        assert len(sim.log) == 2 and len(sim.all_requests) == 3
+
+
+async def test_log_keeps_only_so_many() -> None:
+    """Counting goes on; asking for a forgotten one is an error that says why."""
+    async with SimServer("sglang", SimConfig(log_limit=2)) as sim:
+        for _ in range(4):
+            await generate(sim)
+        assert len(sim.log) == 2
+        await sim.finished(3)
+        with pytest.raises(LookupError, match="log_limit"):
+            await sim.finished(1)
+
+
+async def test_log_and_counts_are_served_over_http() -> None:
+    """For tests that run the engine in another process."""
+    async with SimServer("vllm") as sim:
+        await generate(sim, headers=[("X-A", "b")])
+        rows = (await control(sim, "/_sim/log", "GET")).json
+        stats = (await control(sim, "/_sim/stats", "GET")).json
+    assert rows[0]["status"] == 200 and ["X-A", "b"] in rows[0]["headers"]
+    assert (stats["arrived"], stats["finished"], stats["running"]) == (1, 1, 0)
+
+
+async def test_waiting_for_an_abort_call_gives_it() -> None:
+    """Which ids, how many were hit."""
+    async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
+        client = await begin(sim, 3000, rid="r")
+        await sim.until(lambda: sim.running == 1)
+        waiting = asyncio.ensure_future(sim.abort_called())
+        await control(sim, "/abort_request", rid="r")
+        call = await waiting
+        client.leave()
+    assert (call.ids, call.hit, call.everything) == (("r",), 1, False)
+
+
+async def test_many_streams_at_once_are_exact() -> None:
+    """Every one complete, and the counters back at zero."""
+    async with SimServer("vllm", SimConfig(token_delay=0.002)) as sim:
+        answers = await asyncio.gather(*(generate(sim, 5, stream=True) for _ in range(200)))
+        assert all(len(answer.events) == 5 for answer in answers)
+        assert not sim.running and not sim.waiting
+        assert len({tuple(answer.events[-1]["choices"][0]["token_ids"]) for answer in answers}) == 1
+
+
+async def test_pace_of_one_request_leaves_others_alone() -> None:
+    """A script is for its request only."""
+    async with SimServer("sglang") as sim:
+        sim.behave(Pace(tokens=2))
+        first, second = await generate(sim, 5), await generate(sim, 5)
+    assert [len(answer.json["output_ids"]) for answer in (first, second)] == [2, 5]
+
+
+async def test_ipv6_address_is_bracketed_in_the_url() -> None:
+    """And served."""
+    try:
+        async with SimServer("sglang", SimConfig(host="::1")) as sim:
+            assert sim.url == f"http://[::1]:{sim.port}"
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
