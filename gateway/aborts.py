@@ -33,7 +33,8 @@ LINGER = 10.0
 class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
-    ``worker`` is the one that has it, None as long as none was leased.
+    ``worker`` is the one that has it, None as long as none was leased. ``named``: its client chose the ids
+    that its engine knows.
     """
 
     format: AnyFormat
@@ -41,6 +42,7 @@ class Running:
     ids: Ids
     close: Callable[[], None]
     worker: Worker | None = None
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)

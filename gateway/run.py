@@ -34,6 +34,9 @@ from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.transport.http1 import Connection
 
+#: How long the id of a stream that ended well is not given to another exchange, in seconds.
+STREAM_LINGER = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -99,7 +102,10 @@ class Run:
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
         exchange.prompt_tokens = projection.prompt_tokens
-        self.running = Running(format, request, ids, lambda: self._end(Aborted("the request was aborted")))
+        named = bool(projection.ids) and not ids.private
+        self.running = Running(
+            format, request, ids, named, lambda: self._end(Aborted("the request was aborted"))
+        )
         in_flight.enter(ids, self.running)
         return self.running
 
@@ -151,7 +157,7 @@ class Run:
         if worker is None:
             return
         if self.connection is not None:
-            if error is None:
+            if error is None and not self._refused_in_stream():
                 worker.pool.give_back(self.connection)
                 worker.last_reply_at = asyncio.get_running_loop().time()
             else:
@@ -164,8 +170,17 @@ class Run:
         self._services.in_flight.leave(running.ids, running)
         if self._sent and error is not None and self.worker is not None:
             self._services.aborter.left(running, self.worker)
+        elif self._sent and self.exchange.stream and running.named:
+            # An engine was seen to abort, 2 s after a stream had ended, whatever ran under its id by then or
+            # under an id that begins with it: nobody else gets the id before.
+            loop = asyncio.get_running_loop()
+            loop.call_later(STREAM_LINGER, self._services.in_flight.release, running.ids)
         else:
             self._services.in_flight.release(running.ids)
+
+    def _refused_in_stream(self) -> bool:
+        """An engine was seen to break the connection of such a stream 2 s later, whatever used it by then."""
+        return self.exchange.stream and self.reader is not None and self.reader.facts.error_status is not None
 
     def _record(self, error: GatewayError | None) -> None:
         exchange = self.exchange

@@ -62,7 +62,7 @@ async def test_unread_stream_of_300_000_events_grows_the_gateway_by_a_mebibyte_a
             steady, last = (steady + 1, last) if grown == last else (0, grown)
         assert last <= MEBIBYTE, f"{last / MEBIBYTE:.2f} MiB"
         client.leave(reset=True)
-        await sim.client_gone(1)
+        await sim.abort_called(1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

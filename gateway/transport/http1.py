@@ -16,10 +16,10 @@ from gateway.formats.base import Headers, ReplyHead
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
-HIGH_WATER = 64 * 1024
+HIGH_WATER = 32 * 1024
 #: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
 #: connections of a pool share one buffer of this size.
-READ_SIZE = 64 * 1024
+READ_SIZE = 32 * 1024
 #: A reply's head over this is taken as nonsense, in bytes; and so is this much in a row that is no part of a
 #: body (trailers, chunk extensions, interim replies).
 HEAD_LIMIT = 256 * 1024

@@ -123,13 +123,11 @@ async def test_sweep_spares_what_is_fresh(listener: Listener, monkeypatch: pytes
     async with pooled(listener) as pool:
         (old, old_peer), (fresh, fresh_peer) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(old)
-        await asyncio.sleep(0.03)
         pool.give_back(fresh)
-        fresh.idle_since += 10
+        fresh.idle_since += 0.1
         await old_peer.left()
         assert fresh.usable
         assert pool.idle == 1
-        fresh.idle_since -= 20
         await fresh_peer.left()
 
 
