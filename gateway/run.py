@@ -102,10 +102,8 @@ class Run:
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
         exchange.prompt_tokens = projection.prompt_tokens
-        named = bool(projection.ids) and not ids.private
-        self.running = Running(
-            format, request, ids, named, lambda: self._end(Aborted("the request was aborted"))
-        )
+        self.running = Running(format, request, ids, lambda: self._end(Aborted("the request was aborted")))
+        self.running.named = bool(projection.ids) and not ids.private
         in_flight.enter(ids, self.running)
         return self.running
 
