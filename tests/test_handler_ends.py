@@ -33,12 +33,13 @@ async def test_leaving_closes_the_worker_and_aborts_exactly_that_id(
     kind: str, moment: str, reset: bool
 ) -> None:
     """Whatever the moment and however the client leaves."""
-    pace: Pace | Silence = {
+    paces: dict[str, Pace | Silence] = {
         "waiting": Silence(),
         "before-first-byte": Pace(prefill_base=60.0),
         "silence": Pace(stall_after=2),
         "mid-stream": Pace(token_delay=0.02),
-    }[moment]
+    }
+    pace = paces[moment]
     stream = moment != "waiting"
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(pace)

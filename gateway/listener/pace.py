@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 #: Exchanges started in one turn of the loop; a turn is then some milliseconds long.
-PER_TURN = 32
+PER_TURN = 16
 
 
 class Pace:
