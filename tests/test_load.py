@@ -125,5 +125,6 @@ async def test_two_thousand_requests_at_once_all_get_200_while_health_answers(ki
             while len(times) < 3 and min(times, default=1.0) >= 0.1:
                 times.append(await _burst(kind, gateway.port))
             shares = sorted(len(generates(sim)) for sim in (one, two))
-            assert sum(shares) == 2000 * len(times) and shares[1] - shares[0] <= 4 * len(times), shares
+            assert sum(shares) == 2000 * len(times)
+            assert shares[1] <= 1.1 * shares[0], shares
     assert min(times) < 0.1, f"/health took {min(times) * 1000:.0f} ms"
