@@ -15,8 +15,9 @@ a URL, ``health`` whether it takes requests now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from gateway.errors import GatewayError
@@ -60,6 +61,12 @@ class Projection:
     known). ``max_tokens`` is what the client asked for, None if it left that open. ``model`` is None where
     the dialect has no such field or it is empty. ``samples`` is the number of replies asked for
     (prompts x n).
+
+    ``text_bytes`` is the length of a text prompt as it stands in the body, None without one. ``priority``
+    has one sign for all engines: larger is more urgent, 0 is ordinary. ``lora`` names an adapter,
+    ``cache_salt`` the tenant whose cached prefixes may be shared, ``dp_rank`` a data-parallel rank.
+    ``token_ids`` builds the prompt's ids when, and only when, a policy wants them; of several prompts, the
+    first. ``images`` are set where the prompt's image tokens can be told apart for prefix routing.
     """
 
     stream: bool
@@ -69,6 +76,22 @@ class Projection:
     prompt_tokens: int | None = None
     max_tokens: int | None = None
     samples: int = 1
+    text_bytes: int | None = None
+    priority: int = 0
+    lora: str | None = None
+    cache_salt: str | None = None
+    dp_rank: int | None = None
+    token_ids: Callable[[], Sequence[int]] | None = None
+    images: Callable[[], Sequence[ImageSpan] | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """Where one image stands in the prompt's token ids, and what tells it from others (64 bits)."""
+
+    offset: int
+    length: int
+    identity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +175,21 @@ class ErrorReply:
     body: bytes
 
 
+class Ending(StrEnum):
+    """How a reply ended, as its bytes tell; a label of metrics and a field of the log."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    OTHER = "other"  # finished for another reason, or several samples for different ones
+    CLIENT_ABORT = "client_abort"
+    ENGINE_ABORT = "engine_abort"  # a finish reason that carries an error status
+    ERROR_EVENT = "error_event"  # an error inside a 200 stream
+    ERROR_STATUS = "error_status"  # a status of 400 and over
+    OPAQUE = "opaque"  # passed on unread
+    INCOMPLETE = "incomplete"  # no terminal
+    MALFORMED = "malformed"
+
+
 @dataclass(slots=True)
 class ReplyFacts:
     """What a reader has seen so far.
@@ -159,7 +197,9 @@ class ReplyFacts:
     ``tokens`` counts generated tokens over all samples and only grows. ``finish_reasons`` has one word per
     finished sample (``stop``, ``length``, ``abort`` ...). ``terminal``: the engine said all of the exchange
     is over. ``error_status`` is the HTTP-like code of an error the engine put *inside* a 200 (an error
-    event, an abort with a status), else None.
+    event, an abort with a status), else None. ``ending`` is set by the reader's ``finish``, and when it
+    raises. ``routing_data`` is what a router behind the worker's URL put into an event about its own
+    choice, taken out of the payload.
     """
 
     tokens: int = 0
@@ -168,6 +208,8 @@ class ReplyFacts:
     finish_reasons: list[str] = field(default_factory=list)
     terminal: bool = False
     error_status: int | None = None
+    ending: Ending | None = None
+    routing_data: Mapping[str, Any] | None = None
 
 
 class Reader(Protocol):
@@ -237,6 +279,17 @@ class Format(Protocol[R]):
 
     def reader(self, request: R, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         """The relay reader for a reply with this head, whatever its status and content type."""
+        ...
+
+    def join(self, request: R, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        """The join reader: folds a stream into the reply the engine gives to the same request without one.
+
+        Its ``feed`` gives b"", its ``finish`` the whole body. Replies that are no stream pass as they are.
+        """
+        ...
+
+    def configured(self, options: Mapping[str, str]) -> Format[R]:
+        """This format with its own settings, by name. Raises ValueError, which names the option at fault."""
         ...
 
     def render(self, error: GatewayError) -> ErrorReply:

@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 from gateway.formats.base import (
     AbortTarget,
     ErrorReply,
+    Format,
     Headers,
     Ids,
     ProbeReply,
@@ -51,6 +52,14 @@ class SglangFormat:
 
     def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader(request, ids, head)
+
+    def join(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return self.reader(request, worker, ids, head)
+
+    def configured(self, options: Mapping[str, str]) -> Format[SglangRequest]:
+        if options:
+            raise ValueError(f"{next(iter(options))}: this format has no such setting")
+        return self
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)

@@ -53,6 +53,14 @@ class VllmFormat:
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.reader(request, ids, head)
 
+    def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return self.reader(request, worker, ids, head)
+
+    def configured(self, options: Mapping[str, str]) -> Format[Request]:
+        if options:
+            raise ValueError(f"{next(iter(options))}: this format has no such setting")
+        return self
+
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)
 

@@ -94,6 +94,14 @@ class EchoFormat:
             return LinesReader(ids)
         return WholeReader(ids, checked=head.status == 200)
 
+    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return self.reader(request, worker, ids, head)
+
+    def configured(self, options: Mapping[str, str]) -> Format[Call]:
+        if options:
+            raise ValueError(f"{next(iter(options))}: this format has no such setting")
+        return self
+
     def render(self, error: GatewayError) -> ErrorReply:
         headers = list(JSON)
         if error.retry_after is not None:
