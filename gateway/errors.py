@@ -39,16 +39,28 @@ class GatewayError(Exception):
 
 
 class InvalidRequest(GatewayError):
-    """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault."""
+    """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault.
+
+    ``rule`` names the rule of a format's shield that refused an input known to kill its engine: snake_case,
+    one of a fixed few, as it is a metric label. None: an ordinary mistake.
+    """
 
     code = "invalid_request"
     status = 400
     source = Source.DOWNSTREAM
     error_type = "validation"
 
-    def __init__(self, message: str, *, param: str | None = None, cause: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        rule: str | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
         super().__init__(message, cause=cause)
         self.param = param
+        self.rule = rule
 
 
 class ContextLength(InvalidRequest):
@@ -62,6 +74,24 @@ class RequestTooLarge(GatewayError):
 
     code = "request_too_large"
     status = 413
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+
+
+class MetadataTooLarge(GatewayError):
+    """The request's metadata headers are over their limit."""
+
+    code = "metadata_too_large"
+    status = 431
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+
+
+class Poisoned(GatewayError):
+    """The same body was running on several workers as each of them died."""
+
+    code = "poisoned_request"
+    status = 422
     source = Source.DOWNSTREAM
     error_type = "validation"
 
