@@ -90,7 +90,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
-FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "registry", "sse"})
+FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "paths", "registry", "sse"})
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
