@@ -11,7 +11,7 @@ from typing import Protocol
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from gateway.formats.base import AnyFormat, Ending, Headers, ReplyHead, WorkerView
+from gateway.formats.base import AnyFormat, Ending, Headers, ReplyHead, WorkerInfo, WorkerView
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,15 @@ class ModelExchange:
     finish_reasons: tuple[str, ...]
     ending: Ending
     volatile: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ModelWorker:
+    """A worker as a format sees it (gateway.formats.base.WorkerView)."""
+
+    info: WorkerInfo
+    prefix: bytes = b""
+    authorization: bytes | None = None
 
 
 class EngineModel(Protocol):

@@ -17,31 +17,6 @@ from gateway.errors import InvalidRequest
 from gateway.formats.registry import load_formats
 from tests.support import rig
 
-PROJECT = Path(__file__).parent / "echo"
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The sample's package and its metadata, as an installer leaves them, on the import path."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    shutil.copytree(PROJECT / "gateway_echo", tmp_path / "gateway_echo")
-    info = tmp_path / f"gateway_echo-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = [
-        line
-        for group, points in project["entry-points"].items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
-    ]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "gateway_echo"]:
-        del sys.modules[name]
-
-
 class EchoServer:
     """A server of the dialect; ``cut`` makes it hang up before it has said all."""
 
