@@ -23,7 +23,8 @@ class GatewayError(Exception):
     ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the
     culprit, ``error_type`` the ``error_type`` label of ``requests_total``. ``message`` reaches the caller:
     it holds no path, no address of a worker and no secret; ``cause`` is for logs. ``retry_after`` is in
-    seconds.
+    seconds. ``rule`` names, for a refusal that protects workers, what refused it: one of a fixed few words,
+    as it is a metric label.
     """
 
     code = "internal"
@@ -31,6 +32,7 @@ class GatewayError(Exception):
     source = Source.GATEWAY
     error_type = "internal"
     retry_after: int | None = None
+    rule: str | None = None
 
     def __init__(self, message: str, *, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -41,8 +43,8 @@ class GatewayError(Exception):
 class InvalidRequest(GatewayError):
     """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault.
 
-    ``rule`` names the rule of a format's shield that refused an input known to kill its engine: snake_case,
-    one of a fixed few, as it is a metric label. None: an ordinary mistake.
+    ``rule`` is set where a format's shield refused an input that is known to kill its engine, in snake_case;
+    None: an ordinary mistake.
     """
 
     code = "invalid_request"
@@ -94,6 +96,7 @@ class Poisoned(GatewayError):
     status = 422
     source = Source.DOWNSTREAM
     error_type = "validation"
+    rule = "poison_window"
 
 
 class UnknownModel(GatewayError):

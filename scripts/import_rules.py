@@ -19,10 +19,12 @@ PACKAGE = "gateway"
 
 #: Modules and packages without I/O, without a clock of their own and without third-party packages.
 PURE = (
+    "gateway.context",
     "gateway.errors",
     "gateway.exchange",
     "gateway.formats.json_splice",
     "gateway.formats.sse",
+    "gateway.poison",
     "gateway.routing",
 )
 
@@ -35,13 +37,16 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
-    "aborts downstream errors exchange fleet formats inflight lifecycle tasks telemetry transport upstream"
+    "aborts context downstream errors exchange fleet formats inflight lifecycle poison tasks telemetry "
+    "transport upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
 ROOMS: Mapping[str, str] = {
     "errors": "",
-    "exchange": "errors",
+    "context": "errors formats.base",
+    "exchange": "errors formats.base",
+    "poison": "errors",
     "tasks": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors tasks",
@@ -115,7 +120,8 @@ ALLOWANCES = (
     ),
     Allowance(
         "gateway.settings",
-        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
+        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint"
+        r"|sglang_stream_mode|What SGLang's stream events hold",
         "the fields of those variables, and their help",
     ),
     Allowance(

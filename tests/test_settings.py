@@ -46,7 +46,12 @@ def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_used_by_something(name: str) -> None:
     """An option that does nothing is worse than none."""
-    properties = {"worker": "workers", "body_limit_mb": "body_limit"}
+    properties = {
+        "worker": "workers",
+        "body_limit_mb": "body_limit",
+        "sglang_stream_mode": "format_options",
+        "passthrough_engine_errors": "format_options",
+    }
     used = "buckets" if re.match("metrics_(?!path|prefix)", name) else properties.get(name, name)
     sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "settings.py"]
     assert any(re.search(rf"settings\.{used}\b", source) for source in sources)
