@@ -71,27 +71,31 @@ ROOMS: Mapping[str, str] = {
     "check": "fleet formats settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
+    # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
+    "testing": "app catalog errors fleet.worker formats inflight server settings",
     "cli": "app catalog check demo formats options server settings sim",
     "__main__": "cli",
 }
 
 #: The one module that puts all rooms together, and what even it has no business with.
 COMPOSITION_ROOT = "gateway.app"
-ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.sim")
+ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.sim", "gateway.testing")
 
 #: Who may import a third-party package.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.app", "gateway.control"),
     "httptools": ("gateway.listener", "gateway.transport", "gateway.sim"),
-    "httpx": ("gateway.fleet",),
+    "httpx": ("gateway.fleet", "gateway.testing"),
+    "hypothesis": ("gateway.testing",),
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
     "pydantic": ("gateway.formats", "gateway.control", "gateway.settings"),
     "pydantic_settings": ("gateway.settings",),
+    "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control",),
     "starlette": ("gateway.app", "gateway.control"),
     "typer": ("gateway.cli", "gateway.options"),
-    "uvicorn": ("gateway.listener", "gateway.server"),
+    "uvicorn": ("gateway.listener", "gateway.server", "gateway.testing"),
     "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.

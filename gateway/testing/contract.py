@@ -66,7 +66,7 @@ class FormatContract:
 
     @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
     def test_every_error_is_rendered(self, kind: type[GatewayError]) -> None:
-        """As JSON that holds the message, with its status, and ``Retry-After`` where another try is worth it."""
+        """As JSON that holds the message, with its status, and ``Retry-After`` where that is known."""
         for message in _MESSAGES:
             error = kind(message)
             reply = self.model.format.render(error)

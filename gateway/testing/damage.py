@@ -16,7 +16,22 @@ from hypothesis.strategies import SearchStrategy
 from gateway.formats.base import Headers
 
 _JUNK = st.sampled_from(
-    (b"", b"\n", b"\r\n\r\n", b"data: ", b"[DONE]", b"{", b"}", b"]", b'"', b",", b"\\", b"\xff", b"null", b"0")
+    (
+        b"",
+        b"\n",
+        b"\r\n\r\n",
+        b"data: ",
+        b"[DONE]",
+        b"{",
+        b"}",
+        b"]",
+        b'"',
+        b",",
+        b"\\",
+        b"\xff",
+        b"null",
+        b"0",
+    )
 )
 _LEAVES = (
     st.none()

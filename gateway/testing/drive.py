@@ -84,6 +84,13 @@ def document(reply: bytes, volatile: frozenset[str] = frozenset()) -> Any:
         return reply
 
 
+def respelled(data: bytes, old: tuple[str, ...], new: tuple[str, ...]) -> bytes:
+    """``data`` with each id of ``old`` replaced by its counterpart, wherever it stands."""
+    for one, other in zip(old, new, strict=True):
+        data = data.replace(one.encode(), other.encode())
+    return data
+
+
 def strings(value: Any) -> Iterator[str]:
     """Every string of a document, but for keys."""
     if isinstance(value, str):

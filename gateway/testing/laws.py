@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Ids, Projection, ReplyFacts, UpstreamRequest
 from gateway.testing.damage import bodies, cuts, damaged, header_lines
-from gateway.testing.drive import Asked, claim, document, strings
+from gateway.testing.drive import Asked, claim, document, respelled, strings
 from gateway.testing.model import EngineModel, ModelExchange, private_ids
 
 Law = Callable[[EngineModel, ModelExchange, st.DataObject], bool]
@@ -46,7 +46,7 @@ def stream_and_unary_give_the_same_reply(
 
 
 def recutting_changes_nothing(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """However the upstream bytes are cut, and whatever happened to them, the downstream bytes are the same."""
+    """However the upstream bytes are cut, whatever happened to them, a client gets the same bytes."""
     asked = Asked(model, exchange)
     sent = data.draw(damaged(b"".join(exchange.stream)), "upstream bytes")
     pieces = data.draw(cuts(sent), "pieces")
@@ -125,7 +125,7 @@ def splice_then_unsplice_is_the_identity(
     assert _essence(again) == _essence(asked.projection)
     if not named:
         return True
-    assert _respelled(sent.body, private, named) == exchange.body
+    assert respelled(sent.body, private, named) == exchange.body
     _assert_mapped_back(asked, data)
     return True
 
@@ -200,12 +200,6 @@ def _essence(projection: Projection) -> tuple[Any, ...]:
     return prompt, images, replace(projection, ids=(), ids_usable=True, token_ids=None, images=None)
 
 
-def _respelled(data: bytes, old: tuple[str, ...], new: tuple[str, ...]) -> bytes:
-    for one, other in zip(old, new, strict=True):
-        data = data.replace(one.encode(), other.encode())
-    return data
-
-
 def _assert_mapped_back(asked: Asked, data: st.DataObject) -> None:
     """The engine knows the exchange by the ids in its replies, the client by others, of any spelling."""
     dispatch = asked.projection.ids
@@ -225,7 +219,7 @@ def _public(count: int) -> st.SearchStrategy[tuple[str, ...]]:
 
 def _spelled(data: bytes, old: tuple[str, ...], new: tuple[str, ...], ascii_only: bool) -> bytes:
     quoted = tuple(json.dumps(name, ensure_ascii=ascii_only)[1:-1] for name in new)
-    return _respelled(data, old, quoted)
+    return respelled(data, old, quoted)
 
 
 def _arrays(reply: bytes, volatile: frozenset[str]) -> list[bytes]:

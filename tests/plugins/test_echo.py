@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
-import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.formats.registry import load_formats
 from tests.support import rig
+
 
 class EchoServer:
     """A server of the dialect; ``cut`` makes it hang up before it has said all."""

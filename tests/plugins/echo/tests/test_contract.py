@@ -10,9 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from gateway.formats.base import AnyFormat, Ending, ReplyHead, WorkerInfo
+from gateway.formats.base import AnyFormat, Ending, ProbeReply, ReplyHead, WorkerInfo
 from gateway.formats.registry import load_formats
 from gateway.testing.contract import FormatContract
+from gateway.testing.endpoint import EndpointContract
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids
 
 WORDS = st.lists(st.sampled_from(("polly", "wants", "a", "cr\u00e4cker", '"\\')), max_size=5)
@@ -86,3 +87,8 @@ def merged(lines: list[bytes], joined: list[bool]) -> list[bytes]:
 
 class TestEcho(FormatContract):
     model = EchoModel()
+
+
+class TestEchoOnTheWire(EndpointContract):
+    model = EchoModel()
+    probes = {"/about-echo": ProbeReply(200, b"echo")}
