@@ -101,6 +101,7 @@ class WorkerInfo:
     ``capability`` equals the format's own when the worker can serve it; ``usable`` is False, with the
     reason a user needs, when it speaks the dialect but cannot serve (switched off, still starting, wrong
     key). ``context_length`` is in tokens. ``stream_mode`` is the dialect's word for how it streams.
+    ``adapters`` are those of the ``models`` that are adapters on another of them.
     """
 
     engine: str
@@ -112,6 +113,7 @@ class WorkerInfo:
     context_length: int | None = None
     stream_mode: str | None = None
     weight_version: str | None = None
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
