@@ -106,7 +106,7 @@ class EndpointContract:
 
     def abort_call(self, public: str) -> bytes:
         """The body of a client's own abort call for one id, where the gateway has a path for such calls."""
-        pytest.skip("the dialect has no abort call")
+        pytest.skip("the gateway has no path for abort calls of this dialect")
 
     @asynccontextmanager
     async def wire(self, **settings: Any) -> AsyncIterator[Wire]:

@@ -1,4 +1,4 @@
-"""Installing the sample format as any package is installed, into a folder of its own."""
+"""Installing the sample format, as docs/writing-a-format.md has it, into a folder of its own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parent / "echo"
+from tests.plugins import page
+
+SAMPLE = Path(__file__).parent / "echo"
 
 
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the sample is installed, its metadata beside it. No test process has it on its path by itself."""
-    folder = tmp_path_factory.mktemp("site")
+    """Where the sample is installed, its metadata beside it; on no path but that of tests that ask."""
+    project, folder = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
+    page.write(project)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile"]
-    subprocess.run([*install, *offline, "--target", str(folder), str(PROJECT)], check=True, timeout=50)
+    subprocess.run([*install, *offline, "--target", str(folder), str(project)], check=True, timeout=50)
     return folder
 
 
@@ -34,5 +37,5 @@ def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def _installed_for_its_own_tests(request: pytest.FixtureRequest) -> None:
     """The sample's own suite runs as it does for its author, who has it installed."""
-    if request.path.is_relative_to(PROJECT):
+    if request.path.is_relative_to(SAMPLE):
         request.getfixturevalue("installed")

@@ -52,7 +52,7 @@ class EchoServer:
         if not call.get("lines"):
             whole = json.dumps({"tag": tag, "said": words, "why": "end"}).encode()
             return self._reply("application/json", whole)
-        lines: list[dict[str, str]] = [{"word": word} for word in words]
+        lines: list[dict[str, object]] = [{"said": [word]} for word in words]
         if not self.cut:
             lines.append({"why": "end", "tag": tag})
         return self._reply(
@@ -101,7 +101,7 @@ async def test_stream_goes_through_the_gateway_under_a_private_id() -> None:
     async with EchoServer().running() as server, rig(server.url, generate_format="echo") as gateway:
         reply = await gateway.client.post("/generate", json={"say": "a b", "lines": True, "tag": "é!"})
         lines = [json.loads(line) for line in reply.text.splitlines()]
-        assert lines == [{"word": "a"}, {"word": "b"}, {"why": "end", "tag": "é!"}]
+        assert lines == [{"said": ["a"]}, {"said": ["b"]}, {"why": "end", "tag": "é!"}]
         assert len(server.tags[0]) == 32
 
 
@@ -114,5 +114,5 @@ async def test_failures_are_told_in_the_dialect() -> None:
         server.cut = True
         reply = await gateway.client.post("/generate", json={"say": "a", "lines": True})
         first, last = (json.loads(line) for line in reply.text.splitlines())
-        assert first == {"word": "a"}
+        assert first == {"said": ["a"]}
         assert last["problem"]
