@@ -226,8 +226,10 @@ def _event_of(error: GatewayError | None) -> Event:
 
 
 def public_id_line(ids: Ids) -> list[tuple[bytes, bytes]]:
-    """``x-request-id`` with the id the client knows, if a header can hold it."""
+    """``x-request-id`` with the id the client knows, if a header can hold it, blanks at its ends and all."""
     public = ids.public[0]
-    if public.isascii() and public.isprintable() and 0 < len(public) <= 1024:
+    if not 0 < len(public) <= 1024 or public[0] == " " or public[-1] == " ":
+        return []
+    if public.isascii() and public.isprintable():
         return [(b"x-request-id", public.encode())]
     return []

@@ -222,3 +222,14 @@ def test_nothing_is_said_where_every_variable_is_known(monkeypatch: pytest.Monke
     for field in Settings.model_fields.values():
         monkeypatch.setenv(variable_of(field), "1")
     assert ignored_variables() is None
+
+
+def test_options_of_formats_are_only_those_that_were_chosen() -> None:
+    assert Settings().format_options == {}
+    chosen = Settings(sglang_stream_mode="CUMULATIVE", passthrough_engine_errors=True)  # type: ignore[arg-type]
+    assert chosen.format_options == {"sglang_stream_mode": "cumulative", "passthrough_engine_errors": "true"}
+
+
+def test_stream_mode_and_window_that_make_no_sense_are_refused_by_name() -> None:
+    assert "--sglang-stream-mode" in complaint(sglang_stream_mode="sometimes")
+    assert "--poison-window-seconds" in complaint(poison_window_seconds="-1")
