@@ -7,7 +7,7 @@ have been. Must never enter: what a rule does (``fold``), which key has which ru
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -254,8 +254,22 @@ class JoinReader:
             "completion_tokens": self.facts.tokens,
         }
         keys = [*USAGE, *(key for key in found if key not in USAGE)]
-        values = {key: found.get(key) or msgspec.json.encode(counted.get(key)) for key in keys}
-        return msgspec.json.encode({key: msgspec.Raw(value) for key, value in values.items()})
+        return _object(
+            (key, _detailed(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
+        )
+
+
+def _detailed(key: str, value: bytes) -> bytes:
+    """``value`` with the nulls that an event leaves out."""
+    names = USAGE.get(key, ())
+    if not names or not value.startswith(b"{"):
+        return value
+    found = members_of(value)
+    return _object((name, bytes(found.get(name, NULL))) for name in dict.fromkeys((*names, *found)))
+
+
+def _object(members: Iterable[tuple[str, bytes]]) -> bytes:
+    return b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(key), value) for key, value in members)
 
 
 def _choices_of(text: bytes) -> list[Any]:

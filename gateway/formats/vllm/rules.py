@@ -72,13 +72,16 @@ CHOICE: Mapping[str, Rule] = MappingProxyType(
 #: What is in ``logprobs`` of a sample.
 LOGPROBS: Mapping[str, Rule] = MappingProxyType({"content": Rule.APPEND})
 
-#: ``usage``, in the order of the unary reply.
-USAGE = (
-    "prompt_tokens",
-    "total_tokens",
-    "completion_tokens",
-    "prompt_tokens_details",
-    "completion_tokens_details",
+#: ``usage``, in the order of the unary reply, each with the keys of its own if it is an object. The usage
+#: event leaves out what is null, at any depth.
+USAGE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "prompt_tokens": (),
+        "total_tokens": (),
+        "completion_tokens": (),
+        "prompt_tokens_details": ("cached_tokens", "created_cache_tokens", "multimodal_tokens"),
+        "completion_tokens_details": ("reasoning_tokens",),
+    }
 )
 
 #: Keys of a joined reply, at any depth, whose values may differ from a unary one's: the engine's clock.

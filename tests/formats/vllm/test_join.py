@@ -196,10 +196,11 @@ def test_usage_is_counted_where_no_event_has_it() -> None:
 
 def test_usage_of_the_engine_is_taken_over() -> None:
     """The usage event wins over any count, and details it leaves out are null as in the unary reply."""
-    total = USAGE | {"prompt_tokens_details": {"cached_tokens": 2}, "new": [1]}
+    total = USAGE | {"prompt_tokens_details": {"cached_tokens": 2, "own": 1}, "new": [1]}
     event = b"data: %b\n\n" % json.dumps({"usage": total, "choices": []}).encode()
     found = joined([chunk([7], "stop"), event, DONE])["usage"]
-    assert found == total | {"completion_tokens_details": None}
+    details = {"cached_tokens": 2, "created_cache_tokens": None, "multimodal_tokens": None, "own": 1}
+    assert found == total | {"prompt_tokens_details": details, "completion_tokens_details": None}
     assert list(found)[-1] == "new"
 
 
