@@ -80,21 +80,22 @@ def read_context(headers: Headers) -> RequestContext:
     Values are trimmed; of lines with one name the first counts. One that is not UTF-8 is not there, and but
     for metadata neither is an empty one.
     """
-    lines = [line for line in headers if line[0] in _READ or line[0][:_PREFIX] == _METADATA]
-    return _context(lines) if lines else NO_CONTEXT
+    for name, _ in headers:
+        if name in _READ or name[:_PREFIX] == _METADATA:
+            return _context(headers)
+    return NO_CONTEXT
 
 
-def _context(lines: Headers) -> RequestContext:
+def _context(headers: Headers) -> RequestContext:
     named: dict[bytes, str] = {}
     metadata: dict[str, str] = {}
-    for name, value in lines:
+    for name, value in headers:
         try:
-            text = value.decode().strip()
             if name in _READ:
-                if text:
+                if text := value.decode().strip():
                     named.setdefault(name, text)
-            elif key := name[_PREFIX:].decode():
-                metadata.setdefault(key, text)
+            elif name[:_PREFIX] == _METADATA and (key := name[_PREFIX:].decode()):
+                metadata.setdefault(key, value.decode().strip())
         except UnicodeDecodeError:
             continue
     _check(metadata)

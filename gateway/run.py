@@ -158,7 +158,9 @@ class Run:
         if self.running is not None:
             self._free(self.running, error)
         self._record(error)
-        self._accuse()
+        # An engine whose inner process died may still say so itself, with an error of its own making.
+        if self.exchange.ending is Ending.INCOMPLETE or self.exchange.reply_error == "internal":
+            self._accuse()
 
     def _end(self, reason: GatewayError) -> None:
         self._services.lifecycle.end(self._task, reason)
@@ -201,13 +203,8 @@ class Run:
         self._services.access_log.record(exchange)
 
     def _accuse(self) -> None:
-        """Tell the shield of a body whose reply broke off; its worker may be dying of it.
-
-        An engine whose inner process died may still say so itself, with an error of its own making.
-        """
-        exchange, running, shield = self.exchange, self.running, self._services.shield
-        if exchange.ending is not Ending.INCOMPLETE and exchange.reply_error != "internal":
-            return
+        """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
+        running, shield = self.running, self._services.shield
         if running is not None and shield.on:
             body = _digest(running.format, running.request, len(running.ids.public))
             shield.broke(body, self._life, time.monotonic())
