@@ -27,6 +27,7 @@ from gateway.testing.worker import Answer, Call, End, ScriptedWorker
 _SEARCH = settings(max_examples=1000, phases=[Phase.generate], database=None, derandomize=True)
 
 JSON = (b"content-type", b"application/json")
+_UNKNOWN = ProbeReply(404, b"")
 
 
 class Wire:
@@ -94,7 +95,8 @@ class Wire:
 class EndpointContract:
     """One subclass per model and path. Needs pytest-asyncio.
 
-    ``probes`` holds the answers, by target, that make the format take a server for a usable worker.
+    ``probes`` holds the answers, by target, that make the format take a server for a usable worker; the
+    others of its questions get a 404, and its ``health`` a 200.
     ``path`` is an endpoint that speaks the format with ``settings`` (fields of Settings); by default the
     format serves ``/generate``.
     """
@@ -112,9 +114,13 @@ class EndpointContract:
     async def wire(self, **settings: Any) -> AsyncIterator[Wire]:
         """A gateway in front of a scripted worker."""
         asked = sample(self.model)
-        target = self.model.format.upstream(asked.request, self.model.worker, asked.ids).target
-        async with ScriptedWorker(target, self.probes).running() as worker:
-            async with self._rig(f"{self.model.format.name}={worker.url}", **settings) as gateway:
+        format, prefix = self.model.format, self.model.worker.prefix
+        target = format.upstream(asked.request, self.model.worker, asked.ids).target
+        answers = {probe: self.probes.get(probe.target, _UNKNOWN) for probe in format.probes}
+        if format.health not in answers:
+            answers[format.health] = ProbeReply(200, b"")
+        async with ScriptedWorker(target, answers, prefix).running() as worker:
+            async with self._rig(f"{format.name}={worker.url}", **settings) as gateway:
                 yield Wire(asked, self.path, gateway, worker)
 
     async def test_stream_comes_back_as_the_worker_sent_it(self) -> None:

@@ -60,9 +60,9 @@ def joining_is_associative(model: EngineModel, exchange: ModelExchange, data: st
     asked = Asked(model, exchange)
     merged = data.draw(model.merges(exchange), "merged stream")
     one, other = asked.join(merged), asked.join(exchange.stream)
-    assert (one.failure, one.facts) == (other.failure, other.facts)
+    assert (one.failure, _unordered(one.facts)) == (other.failure, _unordered(other.facts))
     _assert_same_reply(one.out, other.out, exchange.volatile)
-    assert asked.relay(merged).facts == asked.relay(exchange.stream).facts
+    assert _unordered(asked.relay(merged).facts) == _unordered(asked.relay(exchange.stream).facts)
     return merged != exchange.stream
 
 
@@ -171,6 +171,11 @@ LAWS: tuple[Law, ...] = (
 
 def _assert_same_reply(one: bytes, other: bytes, volatile: frozenset[str]) -> None:
     assert document(one, volatile) == document(other, volatile)
+
+
+def _unordered(facts: ReplyFacts) -> ReplyFacts:
+    """Merging may change which of several samples is seen to end first, and nothing else."""
+    return replace(facts, finish_reasons=sorted(facts.finish_reasons))
 
 
 def _assert_facts(facts: ReplyFacts, exchange: ModelExchange) -> None:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from gateway.formats.base import Headers, ProbeReply, ReplyHead
+from gateway.formats.base import Headers, ProbeReply, ProbeRequest, ReplyHead
 
 
 class End(Enum):
@@ -37,6 +37,7 @@ class Answer:
 class Call:
     """A request that arrived; ``left`` is set when its peer hangs up on a silence."""
 
+    method: bytes
     target: bytes
     headers: Headers
     body: bytes
@@ -50,24 +51,29 @@ Script = Answer | Callable[[Call], Answer]
 class ScriptedWorker:
     """``calls`` are requests for ``target``, answered by ``answers`` in turn; ``others`` is all else.
 
-    ``probes`` are answers by target, and never noted. A call beyond the last answer meets silence, any other
-    request an empty JSON object.
+    Probes are answered by ``probes`` and never noted. A call beyond the last answer meets silence, any other
+    request an empty JSON object. ``prefix`` is the path of its URL, b"" or as WorkerView has it.
     """
 
-    def __init__(self, target: bytes, probes: Mapping[str, ProbeReply]) -> None:
+    def __init__(self, target: bytes, probes: Mapping[ProbeRequest, ProbeReply], prefix: bytes = b"") -> None:
         self.url = ""
         self.answers: deque[Script] = deque()
         self.calls: list[Call] = []
         self.others: list[Call] = []
         self._target = target
-        self._probes = probes
+        self._prefix = prefix
+        self._probes = {
+            (probe.method.encode(), prefix + probe.target.encode(), probe.body or b""): reply
+            for probe, reply in probes.items()
+        }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ScriptedWorker]:
         """On a free port of the loopback."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
-            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            port = server.sockets[0].getsockname()[1]
+            self.url = f"http://127.0.0.1:{port}{self._prefix.decode()}"
             yield self
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,13 +90,13 @@ class ScriptedWorker:
             writer.close()
 
     def _answer(self, call: Call) -> Answer:
+        probe = self._probes.get((call.method, call.target, call.body))
+        if probe is not None:
+            return Answer(ReplyHead(probe.status, ()), (probe.body,))
         if call.target == self._target:
             self.calls.append(call)
             script = self.answers.popleft() if self.answers else Answer(ReplyHead(200, ()), (), End.SILENCE)
             return script if isinstance(script, Answer) else script(call)
-        probe = self._probes.get(call.target.decode("latin-1"))
-        if probe is not None:
-            return Answer(ReplyHead(probe.status, ()), (probe.body,))
         self.others.append(call)
         return Answer(ReplyHead(200, [(b"content-type", b"application/json")]), (b"{}",))
 
@@ -100,7 +106,8 @@ async def _read(reader: asyncio.StreamReader) -> Call:
     pairs = (line.partition(b":") for line in lines)
     headers = [(name.lower(), value.strip()) for name, _, value in pairs]
     length = int(dict(headers).get(b"content-length", b"0"))
-    return Call(first.split(b" ")[1], headers, await reader.readexactly(length))
+    method, target, _ = first.split(b" ")
+    return Call(method, target, headers, await reader.readexactly(length))
 
 
 async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
