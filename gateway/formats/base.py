@@ -66,7 +66,7 @@ class Projection:
     has one sign for all engines: larger is more urgent, 0 is ordinary. ``lora`` names an adapter,
     ``cache_salt`` the tenant whose cached prefixes may be shared, ``dp_rank`` a data-parallel rank.
     ``token_ids`` builds the prompt's ids when, and only when, a policy wants them; of several prompts, the
-    first. ``images`` are set where the prompt's image tokens can be told apart for prefix routing.
+    first. ``images`` is set where a prompt has any.
     """
 
     stream: bool
@@ -82,12 +82,22 @@ class Projection:
     cache_salt: str | None = None
     dp_rank: int | None = None
     token_ids: Callable[[], Sequence[int]] | None = None
-    images: Callable[[], Sequence[ImageSpan] | None] | None = None
+    images: Images | None = None
+
+
+class Images(Protocol):
+    """Finds the image tokens of a prompt, in order; None where they cannot be told apart for sure.
+
+    ``block_size`` is the number of tokens in a block of the worker's cache. ``tower_lora``: the worker's
+    adapter for this request changes how images are encoded.
+    """
+
+    def __call__(self, block_size: int = 16, *, tower_lora: bool = False) -> Sequence[ImageSpan] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSpan:
-    """Where one image stands in the prompt's token ids, and what tells it from others (64 bits)."""
+    """A stretch of image tokens in a prompt, and what tells its image from others (64 bits)."""
 
     offset: int
     length: int
