@@ -65,6 +65,7 @@ CHOICE: Mapping[str, Rule] = MappingProxyType(
         "sampling_mask": Rule.TERMINAL,
         "weight_versions": Rule.TERMINAL,
         "text": Rule.TEXT,
+        "message": Rule.UNSTREAMED,
         "logprobs": Rule.NESTED,
     }
 )
