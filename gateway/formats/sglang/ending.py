@@ -17,10 +17,10 @@ def ending_of(facts: ReplyFacts, *, error_event: bool) -> Ending:
     """
     if error_event:
         return Ending.ERROR_EVENT
-    if facts.error_status is not None:
-        return Ending.ENGINE_ABORT
     if not facts.terminal:
         return Ending.INCOMPLETE
+    if facts.error_status is not None:
+        return Ending.ENGINE_ABORT
     reasons = set(facts.finish_reasons)
     return _BY_REASON.get(reasons.pop(), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
 

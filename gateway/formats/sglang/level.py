@@ -68,17 +68,20 @@ class Level:
         """Take the latest value of a member that no rule is for as a part."""
         append(self.held.setdefault(name, bytearray(b"[")), self.latest[name])
 
-    def replace(self, members: Members, held: Held) -> None:
-        """The object and what it holds from now on; of what was before only the FIRST stays."""
+    def replace(self, members: Members, held: Held | None) -> None:
+        """The object from now on, of what was before only the FIRST stays.
+
+        ``held`` is what it holds; its other APPEND members are parts of nothing. None: all of it is whole.
+        """
         self._leave(members)
         self._gone = {name: value for name, value in self._gone.items() if self._rule(name) is Join.FIRST}
-        self.latest = {
-            name: value
-            for name, value in members.items()
-            if name in held or not (self._rule(name) is Join.APPEND or name in self.held)
-        }
         self.most.clear()
-        self.held = held
+        before, self.held = self.held, {}
+        self.latest = members
+        if held is not None:
+            self.held = held
+            parts = {name for name in members if self._rule(name) is Join.APPEND or name in before}
+            self.latest = {name: value for name, value in members.items() if name in held or name not in parts}
 
     def written(self) -> Written:
         """The latest object with all that was said, each value in pieces."""
@@ -145,8 +148,12 @@ def append(held: bytearray, value: msgspec.Raw | bytes) -> None:
 
 def once(value: bytes, held: bytes | bytearray) -> bytearray:
     """All of a member whose ``value`` is the part not yet held and then everything, without its end."""
-    comma = value[:1] == b"["
+    comma = b"," if value[:1] == b"[" else b""
     size, had = len(value) - 2, len(held) - 1
-    new = (size - had - comma * (1 + (had > 0))) // 2
-    everything = value[1 + new + comma : -1] if new > 0 else value[1:-1]
-    return bytearray(value[:1] + everything)
+    gaps = len(comma) * (2 if had else 1)
+    new = (size - had - gaps) // 2
+    if new > 0:
+        part, everything = value[1 : 1 + new], value[1 + new + len(comma) : -1]
+        if everything == held[1:] + (comma if had else b"") + part:
+            return bytearray(value[:1] + everything)
+    return bytearray(value[:-1])

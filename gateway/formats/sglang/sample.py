@@ -156,8 +156,8 @@ class Sample:
         self.tell(event)
         top, meta = self.held()
         whole = self._mode.incremental is not True
-        self._top.replace(event.top, {} if whole else _echoed(event.top, top))
-        self._meta.replace(event.meta, {} if whole else _echoed(event.meta, meta))
+        self._top.replace(event.top, None if whole else _echoed(event.top, top))
+        self._meta.replace(event.meta, None if whole else _echoed(event.meta, meta))
         self._event = event
 
     def _check(self) -> None:

@@ -48,7 +48,8 @@ class Tally:
     """Adds up the documents of one reply of ``samples`` samples, ``fan`` of them for each prompt.
 
     Token counts in a document are running totals of its sample, whatever the stream mode. ``error_event``:
-    an error stood in place of a document. Of several failures the first is the one that counts.
+    an error stood in place of a document, and nothing follows it. A sample that ends in an error ends alone.
+    Of several failures the first is the one that counts.
     """
 
     __slots__ = ("_counted", "_fan", "_finished", "_samples", "error_event", "facts")
@@ -106,6 +107,7 @@ class Tally:
         failure = None
         if document.error is not _NO_ERROR and document.error != _NULL:
             self.error_event = self.error_event or self.facts.error_status is None
+            self.facts.terminal = True
             failure = self._failed(_code(document.error))
         if meta is None:
             return failure
@@ -167,7 +169,6 @@ class Tally:
     def _failed(self, status: int) -> int:
         if self.facts.error_status is None:
             self.facts.error_status = status
-        self.facts.terminal = True
         return status
 
 
