@@ -3,14 +3,16 @@
 Owns: the contract between the one handler and every dialect. Must never enter: a dialect, I/O, a clock,
 a third-party package.
 
-The contract in prose. A format is a stateless object, found through the entry-point group
-``gateway.formats``. For one request the handler calls, in this order: ``parse`` (any bytes in; a request
+The contract in prose (docs/writing-a-format.md has it by example, gateway.testing as tests). A format is a
+stateless object, found through the entry-point group ``gateway.formats``; ``configured`` gives it settings of
+its own at start-up. For one request the handler calls, in this order: ``parse`` (any bytes in; a request
 object of the format's own type, or InvalidRequest), ``project`` (what routing may know), ``upstream`` (the
 HTTP request for the chosen worker), ``reader`` (once the worker's status line and headers are known), the
-reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``abort`` gives the requests that stop
-one exchange at the engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are
-synchronous, do no I/O and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind
-a URL, ``health`` whether it takes requests now.
+reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``join`` takes the place of ``reader``
+where a stream is to become the reply without one. ``abort`` gives the requests that stop one exchange at the
+engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are synchronous, do no I/O
+and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind a URL, ``health``
+whether it takes requests now.
 """
 
 from __future__ import annotations
@@ -234,7 +236,10 @@ class Reader(Protocol):
     identity: bool
 
     def feed(self, data: bytes) -> bytes:
-        """Upstream bytes in, downstream bytes out (b"" = nothing yet). Raises UpstreamMalformed."""
+        """Upstream bytes in, downstream bytes out (b"" = nothing yet). Raises UpstreamMalformed.
+
+        How the bytes were cut must not show in what is given out, ``fail`` included.
+        """
         ...
 
     def finish(self) -> bytes:
@@ -246,7 +251,10 @@ class Reader(Protocol):
         ...
 
     def fail(self, error: GatewayError) -> bytes:
-        """In-band end for a failure after commit; b"" where there is none, so the reply must be cut."""
+        """In-band end for a failure after commit; b"" where there is none, so the reply must be cut.
+
+        Whole events that came in one read with a broken one, and were not given out, come first.
+        """
         ...
 
 
