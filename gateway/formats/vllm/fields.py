@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from gateway.formats.vllm.rules import CHOICE, LOGPROBS, REPLY, USAGE, Rule
+from gateway.formats.vllm.rules import CHOICE, LOGPROBS, REPLY, USAGE, WITH_NULLS, Rule
 
 
 class Use(Enum):
@@ -70,13 +70,10 @@ FIELDS: Mapping[str, Mapping[str, Use | Rule]] = MappingProxyType(
         "logprobs": LOGPROBS,
         "logprob": _passed("token_id logprob rank top_logprobs"),
         "usage": dict.fromkeys(USAGE, Rule.COUNTED),
-        "prompt_usage": dict.fromkeys(USAGE["prompt_tokens_details"], Rule.COUNTED),
-        "completion_usage": dict.fromkeys(USAGE["completion_tokens_details"], Rule.COUNTED),
+        "prompt_usage": dict.fromkeys(WITH_NULLS["prompt_tokens_details"], Rule.COUNTED),
+        "completion_usage": dict.fromkeys(WITH_NULLS["completion_tokens_details"], Rule.COUNTED),
         "weight_versions": _passed("version start end"),
-        "metrics": _passed(
-            "time_to_first_token_ms generation_time_ms queue_time_ms mean_itl_ms tokens_per_second"
-            " speculative_decoding"
-        ),
+        "metrics": dict.fromkeys(WITH_NULLS["metrics"], Use.PASSED),
         "error": {"code": Use.PEEKED, **_passed("message type param")},
     }
 )

@@ -26,7 +26,7 @@ from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.projection import Request
 from gateway.formats.vllm.reader import ROUTING, is_stream, reader
 from gateway.formats.vllm.reply import Usage
-from gateway.formats.vllm.rules import REPLY, SHARED_END, USAGE, Rule
+from gateway.formats.vllm.rules import REPLY, SHARED_END, USAGE, WITH_NULLS, Rule
 from gateway.formats.vllm.sample import Sample, UsualEvent
 
 _CHOICES = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -241,7 +241,7 @@ class JoinReader:
             return [msgspec.json.encode(self._given[key])]
         if key == SHARED_END and told == [NULL]:
             return [b'"tokens"']
-        return told
+        return [_whole(key, b"".join(told))] if key in WITH_NULLS else told
 
     def _total(self) -> bytes:
         """``usage``: what the engine counted, the rest from the request and the tokens seen."""
@@ -255,13 +255,13 @@ class JoinReader:
         }
         keys = [*USAGE, *(key for key in found if key not in USAGE)]
         return _object(
-            (key, _detailed(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
+            (key, _whole(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
         )
 
 
-def _detailed(key: str, value: bytes) -> bytes:
+def _whole(key: str, value: bytes) -> bytes:
     """``value`` with the nulls that an event leaves out."""
-    names = USAGE.get(key, ())
+    names = WITH_NULLS.get(key, ())
     if not names or not value.startswith(b"{"):
         return value
     found = members_of(value)

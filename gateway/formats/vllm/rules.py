@@ -21,7 +21,7 @@ class Rule(Enum):
     TEXT = "strings, one after another"
     FIRST = "constant, or in the first event only"
     LAST = "the latest value; also of keys that nobody has heard of"
-    TERMINAL = "whole, in the event that finishes a sample"
+    TERMINAL = "whole, in the event that finishes a sample, however long it is"
     COUNTED = "from the usage event, or else counted"
     NESTED = "an object with rules of its own"
     PER_INDEX = "one object for each sample, told apart by index, in the order of the indexes"
@@ -43,7 +43,7 @@ REPLY: Mapping[str, Rule] = MappingProxyType(
         "prompt_token_id_logprobs": Rule.UNSTREAMED,
         "prompt_token_ids": Rule.FIRST,
         "mm_placeholders": Rule.FIRST,
-        "metrics": Rule.TERMINAL,
+        "metrics": Rule.LAST,
         "kv_transfer_params": Rule.UNSTREAMED,
         "ec_transfer_params": Rule.UNSTREAMED,
         "output_mode": Rule.FIRST,
@@ -62,7 +62,7 @@ CHOICE: Mapping[str, Rule] = MappingProxyType(
         "stop_reason": Rule.TERMINAL,
         "token_ids": Rule.APPEND,
         "routed_experts": Rule.TERMINAL,
-        "sampling_mask": Rule.TERMINAL,
+        "sampling_mask": Rule.APPEND,
         "weight_versions": Rule.TERMINAL,
         "text": Rule.TEXT,
         "message": Rule.UNSTREAMED,
@@ -73,15 +73,28 @@ CHOICE: Mapping[str, Rule] = MappingProxyType(
 #: What is in ``logprobs`` of a sample.
 LOGPROBS: Mapping[str, Rule] = MappingProxyType({"content": Rule.APPEND})
 
-#: ``usage``, in the order of the unary reply, each with the keys of its own if it is an object. The usage
-#: event leaves out what is null, at any depth.
-USAGE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+#: ``usage``, in the order of the unary reply.
+USAGE = (
+    "prompt_tokens",
+    "total_tokens",
+    "completion_tokens",
+    "prompt_tokens_details",
+    "completion_tokens_details",
+)
+
+#: Keys of the objects in the usage event that it leaves out where they are null, and a unary reply does not.
+WITH_NULLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "prompt_tokens": (),
-        "total_tokens": (),
-        "completion_tokens": (),
         "prompt_tokens_details": ("cached_tokens", "created_cache_tokens", "multimodal_tokens"),
         "completion_tokens_details": ("reasoning_tokens",),
+        "metrics": (
+            "time_to_first_token_ms",
+            "generation_time_ms",
+            "queue_time_ms",
+            "mean_itl_ms",
+            "tokens_per_second",
+            "speculative_decoding",
+        ),
     }
 )
 

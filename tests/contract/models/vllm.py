@@ -40,6 +40,11 @@ ENDINGS = {
     "repetition": Ending.OTHER,
     "abort": Ending.CLIENT_ABORT,
 }
+#: What speculative decoding tells, in place of the clock's figures.
+DRAFTS: Json = {
+    "queue_time_ms": None,
+    "speculative_decoding": {"num_spec_steps": 3, "mean_acceptance_length": 1.5},
+}
 #: Keys of a chunk that a slow reader gets from the first of those merged; all else is the last one's.
 FROM_THE_FIRST = ("prompt_token_ids",)
 
@@ -57,6 +62,7 @@ class Sample:
     ends: Json
     texts: list[str] | None = None
     logprobs: list[Json] | None = None
+    masks: list[list[int]] | None = None
 
     def choice(self, start: int, end: int, *, last: bool) -> Json:
         """The choice for tokens ``start`` to ``end``."""
@@ -69,7 +75,7 @@ class Sample:
             "stop_reason": kept["stop_reason"],
             "token_ids": self.tokens[start:end],
             "routed_experts": kept["routed_experts"],
-            "sampling_mask": kept["sampling_mask"],
+            "sampling_mask": None if not self.masks else self.masks[start:end] or None,
             "weight_versions": kept["weight_versions"],
             **said,
             "logprobs": content,
@@ -95,6 +101,7 @@ class Asked:
     include_usage: bool
     continuous: bool
     details: Json | None
+    metrics: Json | None
     samples: list[Sample] = field(default_factory=list)
 
     def usage(self, tokens: int) -> Json:
@@ -124,7 +131,14 @@ class Asked:
     def usage_chunk(self) -> Json:
         """Nulls are left out, at any depth."""
         usage = without_nulls(self.usage(sum(len(sample.tokens) for sample in self.samples)))
-        return {"request_id": self.request_id, "usage": usage, "output_mode": self.mode, "choices": []}
+        metrics = {} if self.metrics is None else {"metrics": without_nulls(self.metrics)}
+        return {
+            "request_id": self.request_id,
+            "usage": usage,
+            **metrics,
+            "output_mode": self.mode,
+            "choices": [],
+        }
 
     def unary(self) -> Json:
         return {
@@ -136,7 +150,7 @@ class Asked:
             "prompt_token_id_logprobs": None,
             "prompt_token_ids": self.prompt if self.body.get("return_token_ids") else None,
             "mm_placeholders": None,
-            "metrics": None,
+            "metrics": self.metrics,
             "kv_transfer_params": None,
             "ec_transfer_params": None,
             "output_mode": self.mode,
@@ -239,6 +253,7 @@ def requests(draw: DrawFn) -> Asked:
         include_usage=include,
         continuous=continuous,
         details=draw(st.sampled_from((None, cached))) if include else None,
+        metrics=draw(st.sampled_from((None, DRAFTS))) if include and count == 1 else None,
     )
     asked.samples = [draw(samples(index, asked)) for index in range(count)]
     return asked
@@ -269,6 +284,7 @@ def samples(draw: DrawFn, index: int, asked: Asked) -> Sample:
         ends=draw(ends(finish, size)),
         texts=[TEXTS[token % len(TEXTS)] for token in tokens] if asked.mode == "text" else None,
         logprobs=None if top is None else [entry(token, top) for token in tokens],
+        masks=[[token, token + 1] for token in tokens] if draw(st.booleans()) else None,
     )
 
 
@@ -287,12 +303,9 @@ def ends(draw: DrawFn, finish: str, size: int) -> Json:
         "stop_reason": draw(st.sampled_from((None, 2, "w"))) if finish == "stop" else None,
         # Without slashes: in a reply with an error status they would look like a path, which is cut.
         "routed_experts": base64.b64encode(draw(st.binary(min_size=12, max_size=24)), b"+0").decode(),
-        "sampling_mask": [[token, token + 1] for token in range(size)],
         "weight_versions": [{"version": "default", "start": 0, "end": size}],
     }
-    return whole | dict.fromkeys(
-        draw(st.sampled_from(((), ("routed_experts",), ("sampling_mask",), tuple(whole))))
-    )
+    return whole | dict.fromkeys(draw(st.sampled_from(((), ("routed_experts",), tuple(whole)))))
 
 
 @st.composite
@@ -336,6 +349,8 @@ def added(one: Json, other: Json) -> Json:
     """Two chunks of one sample in one."""
     head, tail = one["choices"][0], other["choices"][0]
     tail["token_ids"] = head["token_ids"] + tail["token_ids"]
+    if head["sampling_mask"] is not None:
+        tail["sampling_mask"] = head["sampling_mask"] + (tail["sampling_mask"] or [])
     if "text" in tail:
         tail["text"] = head["text"] + tail["text"]
     if tail["logprobs"] is not None:

@@ -16,7 +16,7 @@ from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join import JoinReader
-from gateway.formats.vllm.rules import REPLY, VOLATILE
+from gateway.formats.vllm.rules import REPLY, VOLATILE, WITH_NULLS
 from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
 from tests.formats.vllm.support import (
     DONE,
@@ -229,13 +229,12 @@ def test_samples_are_sorted_and_told_apart() -> None:
     ]
 
 
-def test_stop_reason_mask_experts_and_versions_come_with_the_end() -> None:
+def test_stop_reason_experts_and_versions_come_with_the_end() -> None:
     """What is whole in the last event is whole in the reply, beside logprobs."""
     experts = base64.b64encode(bytes(range(256))).decode()
     ends = {
         "stop_reason": 305,
         "routed_experts": experts,
-        "sampling_mask": [[1, 2], [3]],
         "weight_versions": [{"version": "a", "start": 0, "end": 1}, {"version": "b", "start": 1, "end": 2}],
     }
     logprobs = [{"content": [{"token_id": token, "logprob": -0.5}]} for token in (1, 2)]
@@ -245,7 +244,19 @@ def test_stop_reason_mask_experts_and_versions_come_with_the_end() -> None:
     assert found["logprobs"] == {"content": [*logprobs[0]["content"], *logprobs[1]["content"]]}
 
 
-def test_prompt_logprobs_that_come_all_the_same_survive_with_the_masks() -> None:
+def test_masks_are_put_together_whether_they_come_in_pieces_or_whole() -> None:
+    """One for each token: with the tokens, or all with the last, of which an abort's event has none."""
+    pieces_of = [with_choice([1], sampling_mask=[[1, 2]]), with_choice([2, 3], sampling_mask=[[2], [3]])]
+    assert choice_of([*pieces_of, with_choice([], "abort", sampling_mask=None)])["sampling_mask"] == [
+        [1, 2],
+        [2],
+        [3],
+    ]
+    whole = [with_choice([1]), with_choice([2, 3], "stop", sampling_mask=[[1, 2], [2], [3]])]
+    assert choice_of(whole)["sampling_mask"] == [[1, 2], [2], [3]]
+
+
+def test_prompt_logprobs_that_come_all_the_same_survive_with_terminal_masks() -> None:
     """An engine that streams them one day is not cut back to what today's does."""
     prompt = [None, {"5": {"logprob": -1.5, "rank": 1, "decoded_token": "a"}}]
     events = [
@@ -257,11 +268,13 @@ def test_prompt_logprobs_that_come_all_the_same_survive_with_the_masks() -> None
 
 
 def test_prompt_ids_and_metrics_are_kept() -> None:
-    """The ids are in the first event, decoding statistics in the last."""
-    metrics = {"speculative_decoding": {"num_drafts": 3}}
-    events = [chunk([7], prompt_token_ids=[1, 2, 3], mm_placeholders={}), chunk([8], "stop", metrics=metrics)]
+    """The ids are in the first event, decoding statistics in the one of the usage, less their nulls."""
+    metrics = {"speculative_decoding": {"num_spec_steps": 3}}
+    last = b"data: %b\n\n" % json.dumps({"usage": USAGE, "metrics": metrics, "choices": []}).encode()
+    events = [chunk([7], prompt_token_ids=[1, 2, 3], mm_placeholders={}), chunk([8], "stop"), last]
     found = joined(events)
-    assert (found["prompt_token_ids"], found["mm_placeholders"], found["metrics"]) == ([1, 2, 3], {}, metrics)
+    assert (found["prompt_token_ids"], found["mm_placeholders"]) == ([1, 2, 3], {})
+    assert found["metrics"] == dict.fromkeys(WITH_NULLS["metrics"]) | metrics
 
 
 def test_text_is_put_together_in_its_own_spelling() -> None:
