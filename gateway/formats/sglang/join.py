@@ -80,13 +80,14 @@ class JoinReader:
     def _take(self, document: bytes) -> None:
         if ROUTING not in document and self._plain(document):
             return
+        ended = self.facts.terminal
         try:
             document = self._rewrite.routing(document, self.facts)
             if document:
                 self._read(document)
         except UpstreamMalformed:
             # After the end of all samples nothing counts any more.
-            if not self.facts.terminal:
+            if not ended:
                 raise
 
     def _plain(self, document: bytes) -> bool:

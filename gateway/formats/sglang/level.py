@@ -71,17 +71,18 @@ class Level:
     def replace(self, members: Members, held: Held | None) -> None:
         """The object from now on, of what was before only the FIRST stays.
 
-        ``held`` is what it holds; its other APPEND members are parts of nothing. None: all of it is whole.
+        ``held`` is what it holds: any other list in it came from events that were joined to it, in part.
+        None: all of it is whole.
         """
         self._leave(members)
         self._gone = {name: value for name, value in self._gone.items() if self._rule(name) is Join.FIRST}
         self.most.clear()
-        before, self.held = self.held, {}
-        self.latest = members
-        if held is not None:
-            self.held = held
-            parts = {name for name in members if self._rule(name) is Join.APPEND or name in before}
-            self.latest = {name: value for name, value in members.items() if name in held or name not in parts}
+        self.held = {} if held is None else held
+        self.latest = {
+            name: value
+            for name, value in members.items()
+            if held is None or name in held or not self._in_parts(name, value)
+        }
 
     def written(self) -> Written:
         """The latest object with all that was said, each value in pieces."""
@@ -93,6 +94,10 @@ class Level:
 
     def _rule(self, name: str) -> Join:
         return self._rules.get(name, DEFAULT)
+
+    def _in_parts(self, name: str, value: msgspec.Raw) -> bool:
+        rule = self._rules.get(name)
+        return rule is Join.APPEND or (rule is None and bytes(value)[:1] == b"[")
 
     def _value(self, name: str, value: bytes) -> list[bytes | bytearray]:
         held, most = self.held.get(name), self.most.get(name, -1)

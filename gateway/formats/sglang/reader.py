@@ -139,10 +139,11 @@ class StreamReader:
             return event
         if data == b"[DONE]":
             return self._done(event)
+        ended = self.facts.terminal
         try:
             event = self._read(event, data)
         except UpstreamMalformed:
-            if not self.facts.terminal:
+            if not ended:
                 raise
             # What follows the end is not the generation any more.
             return b""

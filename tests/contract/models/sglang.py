@@ -34,7 +34,13 @@ PER_TOKEN = (
     "output_token_sampling_logprobs",
     "custom_score",
 )
-CLOCKS = ("response_sent_to_client_ts", "e2e_latency", "queue_time", "forward_entry_time", "request_finished_ts")
+CLOCKS = (
+    "response_sent_to_client_ts",
+    "e2e_latency",
+    "queue_time",
+    "forward_entry_time",
+    "request_finished_ts",
+)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,11 @@ class Sample:
             if over:
                 array = b"".join(token.to_bytes(4, "little") for token in self.prompt + self.ids)
                 meta["routed_experts"] = base64.b64encode(array + bytes(12)).decode()
-                meta |= {"spec_verify_ct": 3, "spec_accept_rate": 0.75, "spec_correct_drafts_histogram": [1, 2]}
+                meta |= {
+                    "spec_verify_ct": 3,
+                    "spec_accept_rate": 0.75,
+                    "spec_correct_drafts_histogram": [1, 2],
+                }
         meta["dp_rank"] = None
         if over:
             meta["e2e_latency"] = 0.0375
@@ -259,17 +269,15 @@ _WANTED = st.tuples(
     st.sampled_from((True, True, False)), _BOOL, st.integers(0, 2), _BOOL, _BOOL, _BOOL, _BOOL, _BOOL
 )
 _ABORT = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
-_FINISHES = st.sampled_from(
-    (
-        ({"type": "length", "length": 6}, False),
-        ({"type": "stop", "matched": 7}, False),
-        ({"type": "stop", "matched": 'wor"d'}, False),
-        (_ABORT, False),
-        ({"type": "abort", "message": "Abort in waiting queue"}, True),
-        ({"type": "abort", "status_code": 503, "message": "The request queue is full."}, True),
-        ({"type": "abort", "message": "no such session", "status_code": 400, "err_type": "E"}, False),
-        ({"type": "abort", "message": "out of memory", "status_code": 500, "err_type": "E"}, False),
-    )
+_ENDS: tuple[tuple[dict[str, Any], bool], ...] = (
+    ({"type": "length", "length": 6}, False),
+    ({"type": "stop", "matched": 7}, False),
+    ({"type": "stop", "matched": 'wor"d'}, False),
+    (_ABORT, False),
+    ({"type": "abort", "message": "Abort in waiting queue"}, True),
+    ({"type": "abort", "status_code": 503, "message": "The request queue is full."}, True),
+    ({"type": "abort", "message": "no such session", "status_code": 400, "err_type": "E"}, False),
+    ({"type": "abort", "message": "out of memory", "status_code": 500, "err_type": "E"}, False),
 )
 
 
@@ -298,7 +306,7 @@ def _names(body: dict[str, Any], prompts: int, fan: int) -> Iterator[str]:
 
 
 def _sample(draw: DrawFn, rid: str, index: int | None, prompt: list[int], wanted: Wanted) -> Sample:
-    finish, echo = draw(_FINISHES)
+    finish, echo = draw(st.sampled_from(_ENDS))
     refused = finish.get("status_code") is not None
     ids = [] if refused else draw(st.lists(_TOKEN, max_size=6))
     ends = sorted(draw(st.sets(st.integers(1, len(ids)), max_size=5))) if ids else []
