@@ -11,7 +11,8 @@ import pytest
 from gateway.formats.base import Ids, ReplyHead, WorkerInfo
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.rules import VOLATILE
-from tests.engines.front import PROMPT, Front, Json
+from gateway.formats.vllm.upstream import GENERATE_PATH
+from tests.engines.front import PROMPT, Json
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ def repeatable(reply: bytes) -> Json:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, vllm: Front, case: str) -> None:
+async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, vllm_url: str, case: str) -> None:
     """Every key, its order and its spelling, and the status of a refusal."""
     asked = CASES[case]
     whole = {key: value for key, value in asked.items() if key != "stream_options"}
-    url = vllm.direct + vllm.path
+    url = vllm_url + GENERATE_PATH
     for _ in range(2):  # the first time, the engine's prefix cache is cold
         unary = await client.post(url, json=whole)
         stream = await client.post(url, json={**asked, "stream": True})
