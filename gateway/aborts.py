@@ -75,14 +75,15 @@ class Aborter:
         One result per worker concerned, within ``timeout``; an id nobody runs under is no failure.
         """
         found = self._running.all() if target.everything else self._named(target.ids)
-        by_worker: dict[Worker, list[Running]] = {}
+        by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
         for running in dict.fromkeys(found):
             if running.format is not format:
                 continue
+            ids = running.ids if target.everything else _named_of(running.ids, target.ids)
             if running.worker is None:
                 running.close()  # no engine has it yet
             else:
-                by_worker.setdefault(running.worker, []).append(running)
+                by_worker.setdefault(running.worker, []).append((running, ids))
         return await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
 
     async def close(self, seconds: float) -> None:
@@ -93,13 +94,13 @@ class Aborter:
     def _named(self, ids: Sequence[str]) -> Sequence[Running]:
         return [running for public in ids for running in self._running.find(public)]
 
-    async def _abort_on(self, worker: Worker, group: Sequence[Running]) -> WorkerResult:
-        stops = (self._stop(running, worker) for running in group)
+    async def _abort_on(self, worker: Worker, group: Sequence[tuple[Running, Ids]]) -> WorkerResult:
+        stops = (self._stop(running, worker, ids) for running, ids in group)
         errors = [error for error in await asyncio.gather(*stops) if error is not None]
         return WorkerResult(worker.url, len(group) - len(errors), errors[0] if errors else None)
 
-    async def _stop(self, running: Running, worker: Worker) -> str | None:
-        requests = _requests(running, worker)
+    async def _stop(self, running: Running, worker: Worker, ids: Ids) -> str | None:
+        requests = _requests(running, worker, ids)
         if not requests:
             running.close()
             return None
@@ -107,7 +108,7 @@ class Aborter:
 
     async def _stop_and_free(self, running: Running, worker: Worker) -> None:
         try:
-            if (error := await self._send_all(worker, _requests(running, worker))) is not None:
+            if (error := await self._send_all(worker, _requests(running, worker, running.ids))) is not None:
                 log.info("abort at %s not confirmed: %s", worker.url, error)
         finally:
             loop = asyncio.get_running_loop()
@@ -118,9 +119,14 @@ class Aborter:
         return next((error for error in await asyncio.gather(*sent) if error is not None), None)
 
 
-def _requests(running: Running, worker: Worker) -> Sequence[UpstreamRequest]:
-    view = worker.view(running.format.name)
-    return running.format.abort(view, running.request, running.ids)
+def _named_of(ids: Ids, names: Sequence[str]) -> Ids:
+    """Those of ``ids`` that are named: of a batch, each prompt can be aborted by its own id."""
+    pairs = [pair for pair in zip(ids.public, ids.dispatch, strict=True) if pair[0] in names]
+    return Ids(tuple(public for public, _ in pairs), tuple(dispatch for _, dispatch in pairs))
+
+
+def _requests(running: Running, worker: Worker, ids: Ids) -> Sequence[UpstreamRequest]:
+    return running.format.abort(worker.view(running.format.name), running.request, ids)
 
 
 async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) -> str | None:

@@ -7,6 +7,7 @@ sees them. Must never enter: behaviour of a part.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.listener.pace import Pace
+from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
 from gateway.settings import Settings
@@ -117,7 +119,7 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
 
     ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
     """
-    formats = load_formats()
+    formats = catalogs.configured_formats(load_formats(), settings.format_options)
     for entry in settings.workers:
         if entry.format is not None and entry.format not in formats:
             installed = ", ".join(formats)
@@ -144,7 +146,12 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
 
 
 def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
-    fleet = Fleet(POLICIES[settings.router_mode](random.Random()), settings.connect_timeout_secs)
+    shield = Shield(settings.poison_window_seconds)
+    fleet = Fleet(
+        POLICIES[settings.router_mode](random.Random()),
+        settings.connect_timeout_secs,
+        died=lambda life: shield.died(life, time.monotonic()),
+    )
     key = settings.worker_api_key
     authorization = None if key is None else b"Bearer " + key.get_secret_value().encode()
     for entry in settings.workers:
@@ -158,6 +165,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),
+        shield=shield,
         metrics=Metrics(
             settings.metrics_prefix,
             settings.buckets,

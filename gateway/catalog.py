@@ -26,6 +26,17 @@ abort_paths: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
+#: Format name -> its own options (Format.configured), by the setting that gives each its value.
+format_options: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "sglang": {
+            "sglang_stream_mode": "stream_mode",
+            "passthrough_engine_errors": "passthrough_engine_errors",
+        },
+        "vllm": {"passthrough_engine_errors": "passthrough_engine_errors"},
+    }
+)
+
 # Only what a request line spells one way: a percent sign, say, would never match the decoded path.
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
 _METHOD = re.compile(r"[A-Z]+")
@@ -64,6 +75,27 @@ def default_catalog(
     )
     validate_catalog(endpoints, reserved)
     return endpoints
+
+
+def configured_formats(
+    formats: Mapping[str, AnyFormat], chosen: Mapping[str, str]
+) -> Mapping[str, AnyFormat]:
+    """``formats``, each with those of the ``chosen`` settings (by name, as text) that are options of it.
+
+    A format without any is left as it is. Raises CatalogError where a format refuses a value.
+    """
+    return MappingProxyType({name: _configured(format, chosen) for name, format in formats.items()})
+
+
+def _configured(format: AnyFormat, chosen: Mapping[str, str]) -> AnyFormat:
+    known = format_options.get(format.name, {})
+    options = {option: chosen[setting] for setting, option in known.items() if setting in chosen}
+    if not options:
+        return format
+    try:
+        return format.configured(options)
+    except ValueError as error:
+        raise CatalogError(f"format {format.name!r}: {error}") from error
 
 
 def validate_catalog(endpoints: Iterable[Endpoint], reserved: Collection[str] = ()) -> None:

@@ -23,7 +23,8 @@ class GatewayError(Exception):
     ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the
     culprit, ``error_type`` the ``error_type`` label of ``requests_total``. ``message`` reaches the caller:
     it holds no path, no address of a worker and no secret; ``cause`` is for logs. ``retry_after`` is in
-    seconds.
+    seconds. ``rule`` names, for a refusal that protects workers, what refused it: one of a fixed few words,
+    as it is a metric label.
     """
 
     code = "internal"
@@ -31,6 +32,7 @@ class GatewayError(Exception):
     source = Source.GATEWAY
     error_type = "internal"
     retry_after: int | None = None
+    rule: str | None = None
 
     def __init__(self, message: str, *, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -39,16 +41,28 @@ class GatewayError(Exception):
 
 
 class InvalidRequest(GatewayError):
-    """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault."""
+    """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault.
+
+    ``rule`` is set where a format's shield refused an input that is known to kill its engine, in snake_case;
+    None: an ordinary mistake.
+    """
 
     code = "invalid_request"
     status = 400
     source = Source.DOWNSTREAM
     error_type = "validation"
 
-    def __init__(self, message: str, *, param: str | None = None, cause: BaseException | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        rule: str | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
         super().__init__(message, cause=cause)
         self.param = param
+        self.rule = rule
 
 
 class ContextLength(InvalidRequest):
@@ -64,6 +78,25 @@ class RequestTooLarge(GatewayError):
     status = 413
     source = Source.DOWNSTREAM
     error_type = "validation"
+
+
+class MetadataTooLarge(GatewayError):
+    """The request's metadata headers are over their limit."""
+
+    code = "metadata_too_large"
+    status = 431
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+
+
+class Poisoned(GatewayError):
+    """The same body was running on several workers as each of them died."""
+
+    code = "poisoned_request"
+    status = 422
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+    rule = "poison_window"
 
 
 class UnknownModel(GatewayError):

@@ -10,8 +10,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
-from gateway.errors import Cancelled, GatewayError
+from gateway.errors import Cancelled, GatewayError, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import Ending
 
 
 class State(StrEnum):
@@ -49,6 +51,26 @@ TRANSITIONS: Mapping[State, Mapping[Event, State | None]] = MappingProxyType(
 
 ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
+#: How a reply ended -> the ``error_type`` label, where the reply carries no error status that says more.
+ERROR_TYPES: Mapping[Ending, str] = MappingProxyType(
+    {
+        Ending.STOP: "",
+        Ending.LENGTH: "",
+        Ending.OTHER: "",
+        Ending.CLIENT_ABORT: "",
+        Ending.OPAQUE: "",
+        Ending.ENGINE_ABORT: "internal",
+        Ending.ERROR_EVENT: "internal",
+        Ending.ERROR_STATUS: "internal",
+        Ending.INCOMPLETE: "internal",
+        Ending.MALFORMED: "internal",
+    }
+)
+#: The failures that are a reply's own end; that of a request nobody received is none.
+_BROKEN: Mapping[type[GatewayError], Ending] = MappingProxyType(
+    {UpstreamIncomplete: Ending.INCOMPLETE, UpstreamMalformed: Ending.MALFORMED}
+)
+
 
 class IllegalTransition(Exception):
     """An event that the state does not accept; the state was left as it was."""
@@ -79,7 +101,9 @@ class Exchange:
     """One request and its whole response. Created by the handler, owned by one task.
 
     Times are seconds of the monotonic clock. ``status`` is what the client saw (499 when it left first),
-    or None before commit. The plain attributes are filled as their phase is reached.
+    or None before commit. ``reply_error`` is the ``error_type`` of the status a worker's reply carries, ""
+    or None without an error; ``ending`` is None where no reply came to an end. The plain attributes are
+    filled as their phase is reached.
     """
 
     __slots__ = (
@@ -89,6 +113,7 @@ class Exchange:
         "committed",
         "dispatched_at",
         "ended_at",
+        "ending",
         "endpoint",
         "error",
         "finish_reasons",
@@ -102,6 +127,8 @@ class Exchange:
         "request_bytes",
         "reply_bytes",
         "reply_error",
+        "routing_data",
+        "session",
         "state",
         "status",
         "stream",
@@ -125,6 +152,7 @@ class Exchange:
         self.reply_bytes = 0
         self.finish_reasons: tuple[str, ...] = ()
         self.public_id: str | None = None
+        self.session: str | None = None
         self.model: str | None = None
         self.worker: str | None = None
         self.status: int | None = None
@@ -136,6 +164,8 @@ class Exchange:
         self.ended_at: float | None = None
         self.error: GatewayError | None = None
         self.reply_error: str | None = None
+        self.ending: Ending | None = None
+        self.routing_data: Mapping[str, Any] | None = None
 
     def on(self, event: Event) -> None:
         """Apply ``event``. Raises IllegalTransition, and changes nothing, where the table has no entry."""
@@ -169,6 +199,8 @@ class Exchange:
             return
         self.ended_at = now
         self.error = error
+        if error is not None and self.ending is None:
+            self.ending = _BROKEN.get(type(error))
         if isinstance(error, Cancelled):
             self.status = error.status
         elif error is not None and not self.committed:
@@ -179,4 +211,6 @@ class Exchange:
         """The ``error_type`` label: "" for a reply that is a success from the caller's point of view."""
         if self.error is not None:
             return self.error.error_type
-        return self.reply_error or ""
+        if self.reply_error or self.ending is None:
+            return self.reply_error or ""
+        return ERROR_TYPES[self.ending]

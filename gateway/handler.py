@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from gateway.aborts import Running
+from gateway.context import read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send, send_error
 from gateway.errors import (
     Cancelled,
@@ -77,6 +78,8 @@ class GenerateHandler:
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         run.watch()
+        run.context = context = read_context(client.headers)
+        run.exchange.session = context.session
         # 2 parse
         request = self._format.parse(body, client.headers)
         # 3 project

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway import poison
 from gateway.aborts import Aborter, Running
+from gateway.context import NO_CONTEXT, RequestContext
 from gateway.downstream import Client
 from gateway.errors import (
     Aborted,
@@ -26,8 +28,8 @@ from gateway.errors import (
 from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ids, Projection, Reader
+from gateway.fleet.worker import View, Worker
+from gateway.formats.base import AnyFormat, Ending, Ids, Projection, Reader
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.telemetry.access_log import AccessLog
@@ -47,10 +49,14 @@ class Services:
     in_flight: InFlight[Running]
     aborter: Aborter
     lifecycle: Lifecycle
+    shield: poison.Shield
     metrics: Metrics
     access_log: AccessLog
     body_limit: int
     keep_alive: float | None
+
+
+_NO_WORKER = View(b"", None, None)
 
 
 class Run:
@@ -60,8 +66,10 @@ class Run:
         "_sent",
         "_services",
         "_task",
+        "_life",
         "client",
         "connection",
+        "context",
         "exchange",
         "reader",
         "running",
@@ -80,6 +88,8 @@ class Run:
         self._services = services
         self._task = task
         self._sent = False
+        self._life: object = None
+        self.context: RequestContext = NO_CONTEXT
         self.exchange = Exchange(format.name, endpoint, time.monotonic(), services.metrics.gap_bounds)
         self.running: Running | None = None
         self.worker: Worker | None = None
@@ -96,8 +106,13 @@ class Run:
         self.client.watch(lambda: self._end(Cancelled("the client left")))
 
     def claim(self, format: AnyFormat, request: Any, projection: Projection) -> Running:
-        """Take ids for the request and become findable under the public ones."""
-        in_flight, exchange = self._services.in_flight, self.exchange
+        """Take ids for the request and become findable under the public ones.
+
+        Raises Poisoned, before anything is taken.
+        """
+        in_flight, exchange, shield = self._services.in_flight, self.exchange, self._services.shield
+        if shield.armed:
+            shield.check(_digest(format, request, len(projection.ids)), time.monotonic())
         ids = in_flight.claim(projection.ids, projection.ids_usable)
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
@@ -112,6 +127,7 @@ class Run:
         exchange, capability = self.exchange, running.format.capability
         worker = self._services.fleet.lease(capability, model, tried)
         self.worker = running.worker = worker
+        self._life = worker.life
         info = worker.offers(capability)
         models = info.models if info is not None else ()
         exchange.worker = worker.url
@@ -146,6 +162,9 @@ class Run:
         if self.running is not None:
             self._free(self.running, error)
         self._record(error)
+        # An engine whose inner process died may still say so itself, with an error of its own making.
+        if self.exchange.ending is Ending.INCOMPLETE or self.exchange.reply_error == "internal":
+            self._accuse()
 
     def _end(self, reason: GatewayError) -> None:
         self._services.lifecycle.end(self._task, reason)
@@ -188,11 +207,26 @@ class Run:
                 exchange.prompt_tokens = facts.prompt_tokens
             exchange.cached_tokens = facts.cached_tokens
             exchange.finish_reasons = tuple(facts.finish_reasons)
+            exchange.ending = facts.ending
+            exchange.routing_data = facts.routing_data
             if facts.error_status is not None:
                 exchange.reply_error = error_type_of(facts.error_status)
         exchange.end(_event_of(error), time.monotonic(), error)
         self._services.metrics.ended(exchange)
         self._services.access_log.record(exchange)
+
+    def _accuse(self) -> None:
+        """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
+        running, shield = self.running, self._services.shield
+        if running is not None and shield.on:
+            body = _digest(running.format, running.request, len(running.ids.public))
+            shield.broke(body, self._life, time.monotonic())
+
+
+def _digest(format: AnyFormat, request: Any, ids: int) -> bytes:
+    """Tells a request's body from others, whatever ids the client gave to it this time."""
+    nameless = Ids((), ("-",) * max(1, ids))
+    return poison.digest(format.upstream(request, _NO_WORKER, nameless).body)
 
 
 def _event_of(error: GatewayError | None) -> Event:
@@ -202,8 +236,10 @@ def _event_of(error: GatewayError | None) -> Event:
 
 
 def public_id_line(ids: Ids) -> list[tuple[bytes, bytes]]:
-    """``x-request-id`` with the id the client knows, if a header can hold it."""
+    """``x-request-id`` with the id the client knows, if a header can hold it, blanks at its ends and all."""
     public = ids.public[0]
-    if public.isascii() and public.isprintable() and 0 < len(public) <= 1024:
+    if not 0 < len(public) <= 1024 or public[0] == " " or public[-1] == " ":
+        return []
+    if public.isascii() and public.isprintable():
         return [(b"x-request-id", public.encode())]
     return []

@@ -110,6 +110,23 @@ class Settings(BaseSettings):
     generate_format: str = _setting(
         "DYN_GENERATE_FORMAT", "sglang", "Name of the format that serves /generate", min_length=1
     )
+    sglang_stream_mode: Literal["engine", "incremental", "cumulative"] = _setting(
+        "DYN_SGLANG_STREAM_MODE",
+        "engine",
+        "What SGLang's stream events hold, whatever the workers' own flag: engine (as they send it), "
+        "incremental (what is new), cumulative (all so far)",
+    )
+    passthrough_engine_errors: bool = _setting(
+        "DYN_PASSTHROUGH_ENGINE_ERRORS",
+        False,
+        "Quote an engine's messages with the paths of its files; else the gateway's words leave those out",
+    )
+    poison_window_seconds: float = _setting(
+        "DYN_POISON_WINDOW_SECONDS",
+        60.0,
+        "A request is refused once two workers died within so many seconds while they ran it; 0: never",
+        ge=0,
+    )
     body_limit_mb: int = _setting(
         "DYN_HTTP_BODY_LIMIT_MB", 512, "Largest request body, in MiB; a larger one is a 413", ge=1
     )
@@ -214,7 +231,7 @@ class Settings(BaseSettings):
             raise ValueError("must be printable ASCII without spaces")
         return key
 
-    @field_validator("router_mode", "log_level", "access_log_format", mode="before")
+    @field_validator("router_mode", "sglang_stream_mode", "log_level", "access_log_format", mode="before")
     @classmethod
     def _spelling(cls, value: object) -> object:
         return value.strip().lower().replace("-", "_") if isinstance(value, str) else value
@@ -272,6 +289,18 @@ class Settings(BaseSettings):
     def workers(self) -> tuple[WorkerEntry, ...]:
         """``worker``, taken apart."""
         return tuple(WorkerEntry.parse(entry) for entry in self.worker)
+
+    @property
+    def format_options(self) -> Mapping[str, str]:
+        """Settings of single formats, by field name, as text; those at their default are left out."""
+        options = {
+            name: getattr(self, name)
+            for name in ("sglang_stream_mode", "passthrough_engine_errors")
+            if getattr(self, name) != type(self).model_fields[name].default
+        }
+        return {
+            name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
+        }
 
     @property
     def body_limit(self) -> int:

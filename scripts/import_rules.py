@@ -19,10 +19,12 @@ PACKAGE = "gateway"
 
 #: Modules and packages without I/O, without a clock of their own and without third-party packages.
 PURE = (
+    "gateway.context",
     "gateway.errors",
     "gateway.exchange",
     "gateway.formats.json_splice",
     "gateway.formats.sse",
+    "gateway.poison",
     "gateway.routing",
 )
 
@@ -35,13 +37,16 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
-    "aborts downstream errors exchange fleet formats inflight lifecycle tasks telemetry transport upstream"
+    "aborts context downstream errors exchange fleet formats inflight lifecycle poison tasks telemetry "
+    "transport upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
 ROOMS: Mapping[str, str] = {
     "errors": "",
-    "exchange": "errors",
+    "context": "errors formats.base",
+    "exchange": "errors formats.base",
+    "poison": "errors",
     "tasks": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors tasks",
@@ -66,30 +71,34 @@ ROOMS: Mapping[str, str] = {
     "check": "fleet formats settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
+    # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
+    "testing": "app catalog errors fleet.worker formats inflight server settings",
     "cli": "app catalog check demo formats options server settings sim",
     "__main__": "cli",
 }
 
 #: The one module that puts all rooms together, and what even it has no business with.
 COMPOSITION_ROOT = "gateway.app"
-ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.sim")
+ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.sim", "gateway.testing")
 
 #: Who may import a third-party package.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.app", "gateway.control"),
     "httptools": ("gateway.listener", "gateway.transport", "gateway.sim"),
-    "httpx": ("gateway.fleet",),
+    "httpx": ("gateway.fleet", "gateway.testing"),
+    "hypothesis": ("gateway.testing",),
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
     "pydantic": ("gateway.formats", "gateway.control", "gateway.settings"),
     "pydantic_settings": ("gateway.settings",),
+    "pytest": ("gateway.testing",),
     "starlette": ("gateway.app", "gateway.control"),
     "typer": ("gateway.cli", "gateway.options"),
-    "uvicorn": ("gateway.listener", "gateway.server"),
+    "uvicorn": ("gateway.listener", "gateway.server", "gateway.testing"),
     "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
-FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "registry", "sse"})
+FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "paths", "registry", "sse"})
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
@@ -114,7 +123,8 @@ ALLOWANCES = (
     ),
     Allowance(
         "gateway.settings",
-        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
+        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint"
+        r"|sglang_stream_mode|What SGLang's stream events hold",
         "the fields of those variables, and their help",
     ),
     Allowance(

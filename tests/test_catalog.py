@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from gateway.catalog import CatalogError, Endpoint, abort_paths, default_catalog, validate_catalog
+from gateway.catalog import (
+    CatalogError,
+    Endpoint,
+    abort_paths,
+    configured_formats,
+    default_catalog,
+    format_options,
+    validate_catalog,
+)
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.formats.vllm import VllmFormat
+from gateway.settings import Settings
 
 
 class Other(VllmFormat):
@@ -160,3 +170,44 @@ def test_abort_paths_are_the_engines_own(formats: Mapping[str, AnyFormat]) -> No
         "vllm": ("/inference/v1/abort_requests", "/abort_requests"),
     }
     assert abort_paths.keys() <= formats.keys()
+
+
+class Choosy(VllmFormat):
+    """Takes its own name's options and remembers them."""
+
+    def __init__(self, name: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.name = name  # type: ignore[misc]
+        self.options = options
+
+    def configured(self, options: Mapping[str, str]) -> Choosy:
+        if "bad" in options.values():
+            raise ValueError(f"{next(iter(options))}: no such value")
+        return Choosy(self.name, options)
+
+
+CHOSEN = {"sglang_stream_mode": "incremental", "passthrough_engine_errors": "true"}
+
+
+def test_each_format_is_given_the_settings_it_knows() -> None:
+    """And one that knows none is left as it was."""
+    given = {name: Choosy(name) for name in ("sglang", "vllm", "other")}
+    made: Mapping[str, Any] = configured_formats(given, CHOSEN)
+    assert made["sglang"].options == {"stream_mode": "incremental", "passthrough_engine_errors": "true"}
+    assert made["vllm"].options == {"passthrough_engine_errors": "true"}
+    assert made["other"] is given["other"]
+
+
+def test_formats_are_left_alone_when_nothing_was_chosen() -> None:
+    """A plugin without settings of its own need not know of any."""
+    given = {"sglang": Choosy("sglang")}
+    assert configured_formats(given, {})["sglang"] is given["sglang"]
+
+
+def test_value_that_a_format_refuses_is_a_start_up_error_that_names_both() -> None:
+    with pytest.raises(CatalogError, match="format 'vllm': passthrough_engine_errors: no such value"):
+        configured_formats({"vllm": Choosy("vllm")}, {"passthrough_engine_errors": "bad"})
+
+
+def test_options_are_those_of_settings_that_exist() -> None:
+    names = {setting for options in format_options.values() for setting in options}
+    assert names <= set(Settings.model_fields)

@@ -258,3 +258,17 @@ async def test_long_unary_reply_cut_short_stays_visibly_cut(kind: str) -> None:
         with pytest.raises(httpx.RemoteProtocolError):
             await gateway.client.post(KINDS[kind], json=body_of(kind))
         assert len(generates(sim)) == 1
+
+
+@pytest.mark.parametrize("mode", ["incremental", "cumulative"])
+async def test_fleet_whose_servers_stream_in_two_ways_looks_like_one(mode: str) -> None:
+    """Each event holds what is new, or all so far, whatever flag the worker was started with."""
+    one, two = (SimConfig(incremental_streaming_output=flag) for flag in (False, True))
+    async with SimServer("sglang", one) as cumulative, SimServer("sglang", two) as incremental:
+        workers = cumulative.url, incremental.url
+        async with rig(*workers, router_mode="round_robin", sglang_stream_mode=mode) as gateway:
+            for _ in workers:
+                reply = await gateway.client.post("/generate", json=body_of("sglang", 4, True))
+                grown = [len(event["output_ids"]) for event in sse(reply.content)]
+                assert grown == ([1, 1, 1, 1] if mode == "incremental" else [1, 2, 3, 4])
+            assert len(generates(cumulative)) == len(generates(incremental)) == 1

@@ -46,7 +46,12 @@ def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_used_by_something(name: str) -> None:
     """An option that does nothing is worse than none."""
-    properties = {"worker": "workers", "body_limit_mb": "body_limit"}
+    properties = {
+        "worker": "workers",
+        "body_limit_mb": "body_limit",
+        "sglang_stream_mode": "format_options",
+        "passthrough_engine_errors": "format_options",
+    }
     used = "buckets" if re.match("metrics_(?!path|prefix)", name) else properties.get(name, name)
     sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "settings.py"]
     assert any(re.search(rf"settings\.{used}\b", source) for source in sources)
@@ -217,3 +222,14 @@ def test_nothing_is_said_where_every_variable_is_known(monkeypatch: pytest.Monke
     for field in Settings.model_fields.values():
         monkeypatch.setenv(variable_of(field), "1")
     assert ignored_variables() is None
+
+
+def test_options_of_formats_are_only_those_that_were_chosen() -> None:
+    assert Settings().format_options == {}
+    chosen = Settings(sglang_stream_mode="CUMULATIVE", passthrough_engine_errors=True)  # type: ignore[arg-type]
+    assert chosen.format_options == {"sglang_stream_mode": "cumulative", "passthrough_engine_errors": "true"}
+
+
+def test_stream_mode_and_window_that_make_no_sense_are_refused_by_name() -> None:
+    assert "--sglang-stream-mode" in complaint(sglang_stream_mode="sometimes")
+    assert "--poison-window-seconds" in complaint(poison_window_seconds="-1")

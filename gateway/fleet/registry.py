@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.errors import InvalidRequest, NoWorker, UnknownModel
@@ -33,12 +33,22 @@ class Roster:
 
 
 class Fleet:
-    """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers."""
+    """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    def __init__(self, policy: Policy, connect_timeout: float, tls: ssl.SSLContext | None = None) -> None:
+    ``died`` is told the life (Worker.life) of each worker that is found dead.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        connect_timeout: float,
+        tls: ssl.SSLContext | None = None,
+        died: Callable[[object], None] = lambda life: None,
+    ) -> None:
         self._policy = policy
         self._connect_timeout = connect_timeout
         self._tls = tls
+        self._died = died
         self._workers: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
 
@@ -78,6 +88,9 @@ class Fleet:
         """Record a transition; it takes effect for the next request."""
         if state is not worker.state:
             log.info("worker %s: %s -> %s %s", worker.url, worker.state, state, reason)
+            if state is WorkerState.DEAD:
+                life, worker.life = worker.life, object()
+                self._died(life)
         worker.state = state
         worker.reason = reason
         self._rosters.clear()

@@ -74,7 +74,8 @@ class Worker:
     """One worker. ``in_flight`` counts leases held by this gateway and is exact.
 
     ``infos`` has one entry per format that recognised it, by the format's name. ``only`` is the format its
-    owner said it speaks, None: whatever its probes tell.
+    owner said it speaks, None: whatever its probes tell. ``life`` is an object that is replaced each time it
+    is found dead: what tells the process behind the URL from the one after it.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class Worker:
         "in_flight",
         "infos",
         "last_reply_at",
+        "life",
         "only",
         "pool",
         "reason",
@@ -101,6 +103,7 @@ class Worker:
         self.reason = "not probed yet"
         self.infos: Mapping[str, WorkerInfo] = {}
         self.in_flight = 0
+        self.life = object()
         #: Failed probes in a row.
         self.strikes = 0
         #: Event-loop time of its last whole reply; a sign of life that spares a probe.

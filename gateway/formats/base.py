@@ -3,20 +3,23 @@
 Owns: the contract between the one handler and every dialect. Must never enter: a dialect, I/O, a clock,
 a third-party package.
 
-The contract in prose. A format is a stateless object, found through the entry-point group
-``gateway.formats``. For one request the handler calls, in this order: ``parse`` (any bytes in; a request
+The contract in prose (docs/writing-a-format.md has it by example, gateway.testing as tests). A format is a
+stateless object, found through the entry-point group ``gateway.formats``; ``configured`` gives it settings of
+its own at start-up. For one request the handler calls, in this order: ``parse`` (any bytes in; a request
 object of the format's own type, or InvalidRequest), ``project`` (what routing may know), ``upstream`` (the
 HTTP request for the chosen worker), ``reader`` (once the worker's status line and headers are known), the
-reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``abort`` gives the requests that stop
-one exchange at the engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are
-synchronous, do no I/O and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind
-a URL, ``health`` whether it takes requests now.
+reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``join`` takes the place of ``reader``
+where a stream is to become the reply without one. ``abort`` gives the requests that stop one exchange at the
+engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are synchronous, do no I/O
+and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind a URL, ``health``
+whether it takes requests now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from gateway.errors import GatewayError
@@ -60,6 +63,12 @@ class Projection:
     known). ``max_tokens`` is what the client asked for, None if it left that open. ``model`` is None where
     the dialect has no such field or it is empty. ``samples`` is the number of replies asked for
     (prompts x n).
+
+    ``text_bytes`` is the length of a text prompt as it stands in the body, None without one. ``priority``
+    has one sign for all engines: larger is more urgent, 0 is ordinary. ``lora`` names an adapter,
+    ``cache_salt`` the tenant whose cached prefixes may be shared, ``dp_rank`` a data-parallel rank.
+    ``token_ids`` builds the prompt's ids when, and only when, a policy wants them; of several prompts, the
+    first. ``images`` is set where a prompt has any.
     """
 
     stream: bool
@@ -69,6 +78,32 @@ class Projection:
     prompt_tokens: int | None = None
     max_tokens: int | None = None
     samples: int = 1
+    text_bytes: int | None = None
+    priority: int = 0
+    lora: str | None = None
+    cache_salt: str | None = None
+    dp_rank: int | None = None
+    token_ids: Callable[[], Sequence[int]] | None = None
+    images: Images | None = None
+
+
+class Images(Protocol):
+    """Finds the image tokens of a prompt, in order; None where they cannot be told apart for sure.
+
+    ``block_size`` is the number of tokens in a block of the worker's cache. ``tower_lora``: the worker's
+    adapter for this request changes how images are encoded.
+    """
+
+    def __call__(self, block_size: int = 16, *, tower_lora: bool = False) -> Sequence[ImageSpan] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """A stretch of image tokens in a prompt, and what tells its image from others (64 bits)."""
+
+    offset: int
+    length: int
+    identity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +113,7 @@ class WorkerInfo:
     ``capability`` equals the format's own when the worker can serve it; ``usable`` is False, with the
     reason a user needs, when it speaks the dialect but cannot serve (switched off, still starting, wrong
     key). ``context_length`` is in tokens. ``stream_mode`` is the dialect's word for how it streams.
+    ``adapters`` are those of the ``models`` that are adapters on another of them.
     """
 
     engine: str
@@ -89,6 +125,7 @@ class WorkerInfo:
     context_length: int | None = None
     stream_mode: str | None = None
     weight_version: str | None = None
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +189,21 @@ class ErrorReply:
     body: bytes
 
 
+class Ending(StrEnum):
+    """How a reply ended, as its bytes tell; a label of metrics and a field of the log."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    OTHER = "other"  # finished for another reason, or several samples for different ones
+    CLIENT_ABORT = "client_abort"
+    ENGINE_ABORT = "engine_abort"  # a finish reason that carries an error status
+    ERROR_EVENT = "error_event"  # an error inside a 200 stream
+    ERROR_STATUS = "error_status"  # a status of 400 and over
+    OPAQUE = "opaque"  # passed on unread
+    INCOMPLETE = "incomplete"  # no terminal
+    MALFORMED = "malformed"
+
+
 @dataclass(slots=True)
 class ReplyFacts:
     """What a reader has seen so far.
@@ -159,7 +211,9 @@ class ReplyFacts:
     ``tokens`` counts generated tokens over all samples and only grows. ``finish_reasons`` has one word per
     finished sample (``stop``, ``length``, ``abort`` ...). ``terminal``: the engine said all of the exchange
     is over. ``error_status`` is the HTTP-like code of an error the engine put *inside* a 200 (an error
-    event, an abort with a status), else None.
+    event, an abort with a status), else None. ``ending`` is set by the reader's ``finish``, and when it
+    raises. ``routing_data`` is what a router behind the worker's URL put into an event about its own
+    choice, taken out of the payload.
     """
 
     tokens: int = 0
@@ -168,6 +222,8 @@ class ReplyFacts:
     finish_reasons: list[str] = field(default_factory=list)
     terminal: bool = False
     error_status: int | None = None
+    ending: Ending | None = None
+    routing_data: Mapping[str, Any] | None = None
 
 
 class Reader(Protocol):
@@ -180,7 +236,10 @@ class Reader(Protocol):
     identity: bool
 
     def feed(self, data: bytes) -> bytes:
-        """Upstream bytes in, downstream bytes out (b"" = nothing yet). Raises UpstreamMalformed."""
+        """Upstream bytes in, downstream bytes out (b"" = nothing yet). Raises UpstreamMalformed.
+
+        How the bytes were cut must not show in what is given out, ``fail`` included.
+        """
         ...
 
     def finish(self) -> bytes:
@@ -192,7 +251,10 @@ class Reader(Protocol):
         ...
 
     def fail(self, error: GatewayError) -> bytes:
-        """In-band end for a failure after commit; b"" where there is none, so the reply must be cut."""
+        """In-band end for a failure after commit; b"" where there is none, so the reply must be cut.
+
+        Whole events that came in one read with a broken one, and were not given out, come first.
+        """
         ...
 
 
@@ -237,6 +299,17 @@ class Format(Protocol[R]):
 
     def reader(self, request: R, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         """The relay reader for a reply with this head, whatever its status and content type."""
+        ...
+
+    def join(self, request: R, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        """The join reader: folds a stream into the reply the engine gives to the same request without one.
+
+        Its ``feed`` gives b"", its ``finish`` the whole body. Replies that are no stream pass as they are.
+        """
+        ...
+
+    def configured(self, options: Mapping[str, str]) -> Format[R]:
+        """This format with its own settings, by name. Raises ValueError, which names the option at fault."""
         ...
 
     def render(self, error: GatewayError) -> ErrorReply:

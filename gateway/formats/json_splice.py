@@ -36,26 +36,37 @@ def replace_member(body: bytes, key: str, value: bytes) -> bytes:
     return b"".join(parts)
 
 
+def remove_member(body: bytes, key: str) -> bytes:
+    """``body`` without its top-level members called ``key``, and without a comma too many."""
+    members = list(_members(body))
+    kept = [body[first:end] for name, first, _, end in members if not _spells(name, key)]
+    if len(kept) == len(members):
+        return body
+    return body[: members[0][1]] + b",".join(kept) + body[members[-1][3] :]
+
+
 def member_spans(body: bytes, key: str) -> list[tuple[int, int]]:
     """(start, end) of the value of each top-level member called ``key``, surrounding space left out."""
-    return [_trim(body, start, end) for name, start, end in _members(body) if _spells(name, key)]
+    return [_trim(body, start, end) for name, _, start, end in _members(body) if _spells(name, key)]
 
 
-def _members(body: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """The name, as it is spelled, and the value's start and end of each member of the object itself."""
+def _members(body: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    """Of each member of the object itself: its name as spelled, its start, its value's start, its end."""
     depth = 0
     name = b""
-    start = 0
+    first = start = 0
     for match in _TOKEN.finditer(body):
         token = match.group()
         if token in (b"{", b"["):
             depth += 1
+            first = first or match.end()
         elif depth != 1:
             depth -= token in (b"}", b"]")
         elif token in (b",", b"}"):
             if name:
-                yield name, start, match.start()
+                yield name, first, start, match.start()
                 name = b""
+                first = match.end()
             if token == b"}":
                 return
         elif not name and token.startswith(b'"'):

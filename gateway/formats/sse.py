@@ -23,12 +23,14 @@ class EventScanner:
     Holds at most one unfinished event, up to ``limit`` bytes.
     """
 
-    __slots__ = ("_limit", "_pending", "_searched")
+    __slots__ = ("_limit", "_odd", "_pending", "_searched")
 
     def __init__(self, limit: int = DEFAULT_EVENT_LIMIT) -> None:
         self._limit = limit
         self._pending = bytearray()
         self._searched = 0
+        #: A carriage return was seen: blank lines of any kind are looked for.
+        self._odd = False
 
     @property
     def pending(self) -> bytes:
@@ -37,9 +39,12 @@ class EventScanner:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Whole events completed by ``data``, in order. Raises UpstreamMalformed over the limit."""
-        if self._pending or b"\r" in data:
+        if self._odd or b"\r" in data:
+            self._odd = True
             self._pending += data
             return self._cut()
+        if self._pending:
+            return self._continued(data)
         # Most reads: nothing left over from the last one, and mostly one event.
         if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n"):
             return [data]
@@ -47,6 +52,18 @@ class EventScanner:
         if rest:
             self._keep(rest)
         return [event + b"\n\n" for event in events]
+
+    def _continued(self, data: bytes) -> list[bytes]:
+        """``data`` goes on with the unfinished event, whose bytes are moved only once it is whole."""
+        pending = self._pending
+        split = data[:1] == b"\n" and pending[-1:] == b"\n"
+        end = 1 if split else data.find(b"\n\n") + 2
+        if end < 2 and not split:
+            self._keep(data)
+            return []
+        event = bytes(pending + data[:end])
+        pending.clear()
+        return [event, *self.feed(data[end:])]
 
     def _cut(self) -> list[bytes]:
         events: list[bytes] = []

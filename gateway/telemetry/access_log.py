@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,9 @@ from gateway.telemetry.lines import LineWriter
 _LONGEST = 256
 _MOST_REASONS = 16
 _STANDARD_OUTPUT = 1
+#: Of a router's data: what is logged of it, how much of that, how deep. Its token ids are a prompt.
+_ROUTING = ("worker_id", "timing")
+_MOST_FACTS = 16
 #: Visible ASCII but for the quote, the equals sign and the backslash: stands without quotes.
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
@@ -33,6 +36,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
     time: datetime
     request_id: str | None
+    session_id: str | None
     format: str
     endpoint: str
     request_type: str
@@ -42,6 +46,8 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     error_type: str
     error: str | None
+    rule: str | None
+    ending: str | None
     finish_reasons: Mapping[str, int]
     attempts: int
     isl: int | None
@@ -52,6 +58,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     elapsed_ms: float
     request_bytes: int
     reply_bytes: int
+    routing: Mapping[str, Any] | None
 
 
 class AccessLog:
@@ -93,6 +100,7 @@ def line_of(exchange: Exchange, now: datetime) -> Line:
     return Line(
         now,
         _cut(exchange.public_id) if exchange.public_id is not None else None,
+        _cut(exchange.session) if exchange.session is not None else None,
         exchange.format,
         exchange.endpoint,
         "stream" if exchange.stream else "unary",
@@ -102,6 +110,8 @@ def line_of(exchange: Exchange, now: datetime) -> Line:
         exchange.state.value,
         exchange.error_type,
         error.code if error is not None else None,
+        error.rule if error is not None else None,
+        exchange.ending.value if exchange.ending is not None else None,
         _counted(exchange.finish_reasons),
         exchange.attempts,
         exchange.prompt_tokens,
@@ -112,6 +122,7 @@ def line_of(exchange: Exchange, now: datetime) -> Line:
         _milliseconds(ended_at - accepted_at),
         exchange.request_bytes,
         exchange.reply_bytes,
+        _routing(exchange.routing_data) if exchange.routing_data else None,
     )
 
 
@@ -123,6 +134,24 @@ def _counted(reasons: tuple[str, ...]) -> Mapping[str, int]:
     if len(reasons) < 2:
         return {_cut(reason): 1 for reason in reasons}
     return {_cut(reason): count for reason, count in Counter(reasons).most_common(_MOST_REASONS)}
+
+
+def _routing(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a router behind the worker's URL said of its choice, as it said it, within bounds."""
+    return {name: _bounded(data[name]) for name in _ROUTING if name in data} or None
+
+
+def _bounded(value: Any, depth: int = 2) -> Any:
+    if isinstance(value, str):
+        return _cut(value)
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 1 << 63 else "..."
+    if not depth or not isinstance(value, Mapping):
+        return "..."
+    some = list(value.items())[:_MOST_FACTS]
+    return {_cut(str(name)): _bounded(inner, depth - 1) for name, inner in some}
 
 
 def _cut(text: str) -> str:
@@ -159,5 +188,5 @@ def _fields(line: Line) -> dict[str, object]:
 
 
 def _word(value: object) -> str:
-    text = str(value)
+    text = json.dumps(value, separators=(",", ":")) if isinstance(value, Mapping) else str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -104,6 +104,13 @@ class Exposition:
         yield from self._plain(of.RETRIES, (((name,), tally.retries) for name, tally in formats))
         yield from self._plain(of.REQUEST_BYTES, (((name,), tally.request_bytes) for name, tally in formats))
         yield from self._plain(of.REPLY_BYTES, (((name,), tally.reply_bytes) for name, tally in formats))
+        yield from self._plain(
+            of.REPLIES,
+            (((name, end.value), n) for name, tally in formats for end, n in tally.endings.items()),
+        )
+        yield from self._plain(
+            of.REFUSED, (((name, rule), n) for name, tally in formats for rule, n in tally.refused.items())
+        )
         yield from self._plain(of.LOST_LINES, [((), self._dropped_lines())])
 
     def _fleet(self, workers: list[Worker]) -> Iterator[str]:

@@ -81,6 +81,15 @@ RETRIES = Family(
 )
 REQUEST_BYTES = Family("request_bytes_total", "counter", ("format",), "Bytes of request bodies received")
 REPLY_BYTES = Family("reply_bytes_total", "counter", ("format",), "Bytes of reply bodies sent to clients")
+REPLIES = Family(
+    "replies_total", "counter", ("format", "ending"), "Replies of workers, by how their bytes say they ended"
+)
+REFUSED = Family(
+    "requests_refused_total",
+    "counter",
+    ("format", "rule"),
+    "Requests refused because they would kill a worker, by the rule that refused them",
+)
 LOST_LINES = Family(
     "access_log_dropped_total", "counter", (), "Access log lines lost because nobody read them"
 )
@@ -107,6 +116,8 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "no_worker": "backend.unavailable",
         "context_length": "request.context_length",
         "request_too_large": "request.too_large",
+        "metadata_too_large": "request.metadata_too_large",
+        "poisoned_request": "request.poisoned",
         "cancelled": "request.cancelled",
         "aborted": "request.aborted",
         "connect_failed": "backend.connect_failed",

@@ -99,6 +99,11 @@ def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
     tally.reply_bytes += exchange.reply_bytes
     if exchange.attempts > 1:
         tally.retries += exchange.attempts - 1
+    if exchange.ending is not None:
+        tally.endings[exchange.ending] += 1
+    error = exchange.error
+    if error is not None and error.rule is not None:
+        tally.refused[error.rule] += 1
 
 
 def _observe(tally: ModelTally, exchange: Exchange) -> None:

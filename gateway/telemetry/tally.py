@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from gateway.exchange import Exchange, State
+from gateway.formats.base import Ending
 from gateway.telemetry.buckets import Bounds, Buckets
 
 UNKNOWN_MODEL = "unknown_model"
@@ -62,9 +63,12 @@ class ModelTally:
 class FormatTally:
     """What passed through the gateway in one format."""
 
-    __slots__ = ("reply_bytes", "request_bytes", "retries")
+    __slots__ = ("endings", "refused", "reply_bytes", "request_bytes", "retries")
 
     def __init__(self) -> None:
+        self.endings: Counter[Ending] = Counter()
+        #: rule -> requests
+        self.refused: Counter[str] = Counter()
         self.request_bytes = 0
         self.reply_bytes = 0
         self.retries = 0

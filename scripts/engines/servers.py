@@ -119,6 +119,9 @@ def start(name: str, port: int | None = None) -> Server:
             # equal share of the processor, and a busy engine could then starve the test that watches it.
             process_group=0,
         )
+    # It is told apart, stopped and reaped by its id, also from another process: this object is done with it,
+    # and must not warn that it still runs.
+    process.returncode = 0
     server = Server(name, process.pid, f"http://127.0.0.1:{port}", str(log), _born(process.pid) or "")
     _record(name).write_text(json.dumps(asdict(server)))
     return server

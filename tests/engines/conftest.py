@@ -67,6 +67,13 @@ def vllm(engines: Servers, serve: Serve) -> Front:
     return _front("vllm", engines, serve)
 
 
+@pytest.fixture(scope="session")
+def vllm_url(engines: Servers) -> str:
+    """The engine itself, for what needs no gateway in front of it."""
+    require("vllm")
+    return engines["vllm"].url
+
+
 @pytest.fixture(scope="session", params=["sglang", "sglang-incremental", "vllm"])
 def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Front:
     """Each of them in turn."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.json_splice import insert_member, member_spans, replace_member
+from gateway.formats.json_splice import insert_member, member_spans, remove_member, replace_member
 
 SPACE = st.text(" \t\n\r", max_size=2).map(str.encode)
 NAMES = st.sampled_from(["rid", "r", "rid2", "id", "text", "\u00e9", ""])
@@ -122,3 +122,32 @@ def test_replace_member_of_a_long_body_looks_at_each_byte_once() -> None:
     rows = b"[" + b",".join([b"[1,2,3]"] * 500_000) + b"]"
     body = b'{"text":%b,"x":%b,"input_ids":%b,"rid":"a"}' % (text, deep, rows)
     assert replace_member(body, "rid", b"1") == body[:-4] + b"1}"
+
+
+@given(documents(), NAMES)
+def test_remove_member_leaves_the_others_as_they_are(document: Document, name: str) -> None:
+    """What is left reads as the object without that name, and nothing in it is spelled anew."""
+    left = remove_member(document.text, name)
+    kept = [(key, document.text[start:end]) for key, start, end in document.members if key != name]
+    spans = [span for key in dict(kept) for span in member_spans(left, key)]
+    assert [left[start:end] for start, end in sorted(spans)] == [value for _, value in kept]
+    assert set(json.loads(left.decode("utf-8", "surrogatepass"))) == set(dict(kept))
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        (b'{"x":1}', b"{}"),
+        (b'{ "x" : 1 }', b"{}"),
+        (b'{"x":1,"a":2}', b'{"a":2}'),
+        (b'{"a":2,"x":{"x":[1,2]}}', b'{"a":2}'),
+        (b'{"a": 2, "x": 1, "b": 3}', b'{"a": 2, "b": 3}'),
+        (b'{"x":1,"x":2}', b"{}"),
+        (b'{"a":{"x":1}}', b'{"a":{"x":1}}'),
+        (b"{}", b"{}"),
+        (b"[1]", b"[1]"),
+    ],
+)
+def test_remove_member_takes_one_comma_with_it(body: bytes, left: bytes) -> None:
+    """First, last, alone, twice or nested: what stays is an object."""
+    assert remove_member(body, "x") == left

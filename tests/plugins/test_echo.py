@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
-import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,30 +14,6 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.formats.registry import load_formats
 from tests.support import rig
-
-PROJECT = Path(__file__).parent / "echo"
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The sample's package and its metadata, as an installer leaves them, on the import path."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    shutil.copytree(PROJECT / "gateway_echo", tmp_path / "gateway_echo")
-    info = tmp_path / f"gateway_echo-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    lines = [
-        line
-        for group, points in project["entry-points"].items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
-    ]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "gateway_echo"]:
-        del sys.modules[name]
 
 
 class EchoServer:
@@ -78,7 +52,7 @@ class EchoServer:
         if not call.get("lines"):
             whole = json.dumps({"tag": tag, "said": words, "why": "end"}).encode()
             return self._reply("application/json", whole)
-        lines: list[dict[str, str]] = [{"word": word} for word in words]
+        lines: list[dict[str, object]] = [{"said": [word]} for word in words]
         if not self.cut:
             lines.append({"why": "end", "tag": tag})
         return self._reply(
@@ -127,7 +101,7 @@ async def test_stream_goes_through_the_gateway_under_a_private_id() -> None:
     async with EchoServer().running() as server, rig(server.url, generate_format="echo") as gateway:
         reply = await gateway.client.post("/generate", json={"say": "a b", "lines": True, "tag": "é!"})
         lines = [json.loads(line) for line in reply.text.splitlines()]
-        assert lines == [{"word": "a"}, {"word": "b"}, {"why": "end", "tag": "é!"}]
+        assert lines == [{"said": ["a"]}, {"said": ["b"]}, {"why": "end", "tag": "é!"}]
         assert len(server.tags[0]) == 32
 
 
@@ -140,5 +114,5 @@ async def test_failures_are_told_in_the_dialect() -> None:
         server.cut = True
         reply = await gateway.client.post("/generate", json={"say": "a", "lines": True})
         first, last = (json.loads(line) for line in reply.text.splitlines())
-        assert first == {"word": "a"}
+        assert first == {"said": ["a"]}
         assert last["problem"]

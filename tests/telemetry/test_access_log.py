@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import Cancelled, NoWorker, UpstreamIncomplete
+from gateway.errors import Cancelled, InvalidRequest, NoWorker, Poisoned, UpstreamIncomplete
 from gateway.exchange import Exchange
+from gateway.formats.base import Ending
 from gateway.telemetry.access_log import AccessLog, line_of
 from tests.telemetry.support import completed, dispatched, failed
 
@@ -44,6 +45,9 @@ def test_completed_stream_is_told_in_full() -> None:
     exchange = completed(
         stream=True,
         public_id="job-1",
+        session="agent-1",
+        ending=Ending.STOP,
+        routing_data={"worker_id": 7, "timing": {"queue_ms": 1.5}, "token_ids": [1, 2, 3]},
         cached_tokens=5,
         finish_reasons=("stop",),
         request_bytes=11,
@@ -55,6 +59,7 @@ def test_completed_stream_is_told_in_full() -> None:
     assert abs((datetime.now(UTC) - moment).total_seconds()) < 60
     assert facts == {
         "request_id": "job-1",
+        "session_id": "agent-1",
         "format": "fmt",
         "endpoint": "/generate",
         "request_type": "stream",
@@ -64,6 +69,8 @@ def test_completed_stream_is_told_in_full() -> None:
         "outcome": "completed",
         "error_type": "",
         "error": None,
+        "rule": None,
+        "ending": "stop",
         "finish_reasons": {"stop": 1},
         "attempts": 1,
         "isl": 7,
@@ -74,6 +81,7 @@ def test_completed_stream_is_told_in_full() -> None:
         "elapsed_ms": 2000.0,
         "request_bytes": 11,
         "reply_bytes": 22,
+        "routing": {"worker_id": 7, "timing": {"queue_ms": 1.5}},
     }
 
 
@@ -93,6 +101,40 @@ def test_failure_names_its_code_and_never_its_cause() -> None:
     )
     assert facts["status"] == 502
     assert "secret" not in line
+
+
+def test_refusal_names_its_rule() -> None:
+    errors = (InvalidRequest("no", rule="empty_text"), InvalidRequest("no"), Poisoned("no"))
+    rules = [json.loads(line)["rule"] for line in logged(*map(failed, errors))]
+    assert rules == ["empty_text", None, "poison_window"]
+
+
+ROUTER_SAYS: list[tuple[dict[str, Any], object]] = [
+    ({}, None),
+    ({"token_ids": [1, 2]}, None),
+    ({"worker_id": "w" * 1000}, {"worker_id": "w" * 256 + "..."}),
+    ({"worker_id": 2**200}, {"worker_id": "..."}),
+    ({"worker_id": None, "timing": [1, 2]}, {"worker_id": None, "timing": "..."}),
+    ({"worker_id": "\ud800\x1b"}, {"worker_id": "\ud800\x1b"}),
+    ({"timing": {"a": {"b": {"c": 1}}}}, {"timing": {"a": {"b": "..."}}}),
+    ({"timing": {str(i): i for i in range(100)}}, {"timing": {str(i): i for i in range(16)}}),
+    ({"timing": {"k" * 1000: True}}, {"timing": {"k" * 256 + "...": True}}),
+]
+
+
+@pytest.mark.parametrize(("said", "written"), ROUTER_SAYS)
+def test_routers_data_is_logged_within_bounds_and_without_the_prompt(
+    said: dict[str, Any], written: object
+) -> None:
+    (line,) = logged(completed(routing_data=said))
+    assert json.loads(line)["routing"] == written
+
+
+@pytest.mark.parametrize(("said", "written"), ROUTER_SAYS)
+def test_routers_data_cannot_break_a_text_line(said: dict[str, Any], written: object) -> None:
+    (line,) = logged(completed(routing_data=said), shape="text")
+    assert line.isprintable()
+    assert ("routing=" in line) is (written is not None)
 
 
 def test_client_that_left_is_499_and_cancelled() -> None:
@@ -116,6 +158,11 @@ def test_no_id_can_break_a_json_line(public_id: str) -> None:
 def test_no_id_can_break_a_text_line(public_id: str) -> None:
     (line,) = logged(completed(public_id=public_id), shape="text")
     assert line.isprintable()
+
+
+def test_long_session_is_cut_before_it_is_buffered() -> None:
+    line = line_of(completed(session="s" * 1_000_000), datetime.now(UTC))
+    assert line.session_id == "s" * 256 + "..."
 
 
 def test_long_id_is_cut_before_it_is_buffered() -> None:

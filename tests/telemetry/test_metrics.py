@@ -18,12 +18,13 @@ from gateway.errors import (
     InvalidRequest,
     NoWorker,
     Overloaded,
+    Poisoned,
     UnknownModel,
     UpstreamIncomplete,
 )
 from gateway.exchange import Event
 from gateway.fleet.worker import Address, Worker, WorkerState
-from gateway.formats.base import WorkerInfo
+from gateway.formats.base import Ending, WorkerInfo
 from gateway.telemetry.families import REASONS
 from gateway.telemetry.metrics import Metrics
 from tests.support import until
@@ -91,6 +92,23 @@ def test_every_error_code_that_ours_raise_has_a_reason_or_is_the_gateways() -> N
     ]
     others = {kind.code for kind in kinds if kind.source is not errors.Source.GATEWAY} - set(REASONS)
     assert not others
+
+
+def test_endings_of_replies_are_counted_per_format(metrics: Metrics) -> None:
+    broken = failed(UpstreamIncomplete("cut"), dispatched())
+    count(metrics, completed(ending=Ending.STOP), completed(ending=Ending.STOP), broken, completed())
+    assert value(metrics, "replies_total", format="fmt", ending="stop") == 2
+    assert value(metrics, "replies_total", format="fmt", ending="incomplete") == 1
+    assert sum(number for (name, _), number in scrape(metrics).items() if name == "replies_total") == 3
+
+
+def test_refusals_that_protect_workers_are_counted_by_their_rule(metrics: Metrics) -> None:
+    refusals = (InvalidRequest("x", rule="empty_text"), InvalidRequest("x"), Poisoned("x"), NoWorker("x"))
+    count(metrics, *map(failed, refusals))
+    assert value(metrics, "requests_refused_total", format="fmt", rule="empty_text") == 1
+    assert value(metrics, "requests_refused_total", format="fmt", rule="poison_window") == 1
+    counted = [number for (name, _), number in scrape(metrics).items() if name == "requests_refused_total"]
+    assert counted == [1, 1]
 
 
 def test_workers_own_error_reply_is_a_failure_of_the_backend(metrics: Metrics) -> None:

@@ -55,12 +55,13 @@ async def test_success_is_counted_and_logged_with_its_tokens(
     assert counted["inter_token_latency_seconds_count", "tiny"] == (3 if stream else 0)
     assert counted["time_to_first_token_seconds_count", "tiny"] == stream
     assert counted["worker_requests_total", sim.url, kind, "completed"] == 1
+    assert counted["replies_total", kind, "length"] == 1
     assert counted["worker_inflight_requests", sim.url] == 0
     (line,) = lines(capfd.readouterr().out)
     assert (line["format"], line["endpoint"], line["request_id"]) == (kind, path, "r")
     assert (line["request_type"], line["model"], line["worker"]) == (request_type, "tiny", sim.url)
     assert (line["status"], line["outcome"], line["osl"]) == (200, "completed", 4)
-    assert line["finish_reasons"] == {"length": 1}
+    assert (line["finish_reasons"], line["ending"]) == ({"length": 1}, "length")
     assert line["reply_bytes"] == len(reply.content)
     assert (line["ttft_ms"] is None, line["itl_ms"] is None) == (not stream, not stream)
 
@@ -106,6 +107,92 @@ async def test_each_failure_is_counted_and_logged_once(kind: str, capfd: pytest.
     assert [line["status"] for line in logged] == statuses
     assert [line["outcome"] for line in logged] == ["failed", "failed", "completed", "failed"]
     assert Counter(line["error"] for line in logged)[None] == 1
+
+
+EVENTS = "text/event-stream; charset=utf-8"
+DONE = b"data: [DONE]\n\n"
+
+
+def _ended(kind: str, reason: str, *, code: int | None = None) -> bytes:
+    """The last event of a stream, which finished for ``reason``."""
+    if kind == "sglang":
+        finish = {"type": reason, "message": "x", "status_code": code, "err_type": None}
+        meta = {"id": "r", "finish_reason": finish, "completion_tokens": 1, "prompt_tokens": 3}
+        event: Mapping[str, Any] = {"text": "", "output_ids": [7], "meta_info": meta}
+    else:
+        choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": reason}
+        event = {"request_id": "generate-tokens-r", "choices": [choice], "usage": None}
+    return b"data: %b\n\n%b" % (json.dumps(event).encode(), DONE)
+
+
+def _error(code: int) -> bytes:
+    return b'data: {"error":{"message":"no","type":"x","param":null,"code":%d}}\n\n%b' % (code, DONE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "ending", "error_type"),
+    [
+        ("sglang", _ended("sglang", "stop"), "stop", ""),
+        ("vllm", _ended("vllm", "stop"), "stop", ""),
+        ("sglang", _ended("sglang", "abort"), "client_abort", ""),
+        ("vllm", _ended("vllm", "abort"), "client_abort", ""),
+        ("sglang", _ended("sglang", "abort", code=400), "engine_abort", "validation"),
+        ("sglang", _ended("sglang", "abort", code=500), "engine_abort", "internal"),
+        ("sglang", _ended("sglang", "abort", code=503), "engine_abort", "unavailable"),
+        ("vllm", _ended("vllm", "error"), "engine_abort", "internal"),
+        ("sglang", _error(400), "error_event", "validation"),
+        ("vllm", _error(400), "error_event", "validation"),
+        ("sglang", _error(500), "error_event", "internal"),
+        ("vllm", _error(503), "error_event", "unavailable"),
+        ("sglang", DONE, "incomplete", "internal"),
+        ("vllm", DONE, "incomplete", "internal"),
+        ("sglang", b"data: {nonsense\n\n", "malformed", "internal"),
+        ("vllm", b"data: {nonsense\n\n", "malformed", "internal"),
+    ],
+)
+async def test_end_of_a_stream_is_counted_and_logged_as_what_it_was(
+    kind: str, sent: bytes, ending: str, error_type: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, body = BODIES[kind]
+    async with SimServer(kind) as sim, rig(sim.url, access_log=True) as gateway:
+        sim.behave(Reply(body=sent, content_type=EVENTS))
+        reply = await gateway.client.post(path, json={**body, "stream": True})
+        assert reply.status_code == 200
+        counted = await samples(gateway.client)
+    status = "error" if error_type else "success"
+    assert counted["replies_total", kind, ending] == 1
+    assert counted["requests_total", "sim", "generate", "stream", status, error_type] == 1
+    (line,) = lines(capfd.readouterr().out)
+    assert (line["ending"], line["error_type"]) == (ending, error_type)
+
+
+@pytest.mark.parametrize(
+    ("status", "error_type"), [(400, "validation"), (429, "overload"), (500, "internal")]
+)
+@pytest.mark.parametrize("kind", BODIES)
+async def test_error_status_of_a_worker_is_an_ending(kind: str, status: int, error_type: str) -> None:
+    path, body = BODIES[kind]
+    async with SimServer(kind) as sim, rig(sim.url) as gateway:
+        sim.behave(Reply(status=status, body=b'{"error":"no"}'))
+        await gateway.client.post(path, json=body)
+        counted = await samples(gateway.client)
+    assert counted["replies_total", kind, "error_status"] == 1
+    assert counted["requests_total", "sim", "generate", "unary", "error", error_type] == 1
+
+
+@pytest.mark.parametrize("kind", BODIES)
+async def test_routers_choice_reaches_the_log_and_not_the_client(
+    kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, body = BODIES[kind]
+    said = {"worker_id": 12, "timing": {"queue_ms": 0.5}, "token_ids": [1, 2, 3]}
+    event = _ended(kind, "stop").replace(b"{", b'{"routing_data": %b, ' % json.dumps(said).encode(), 1)
+    async with SimServer(kind) as sim, rig(sim.url, access_log=True) as gateway:
+        sim.behave(Reply(body=event, content_type=EVENTS))
+        reply = await gateway.client.post(path, json={**body, "stream": True})
+    assert reply.content.endswith(DONE) and b"routing_data" not in reply.content
+    (line,) = lines(capfd.readouterr().out)
+    assert line["routing"] == {"worker_id": 12, "timing": {"queue_ms": 0.5}}
 
 
 async def test_request_without_a_worker_is_counted_and_logged(capfd: pytest.CaptureFixture[str]) -> None:

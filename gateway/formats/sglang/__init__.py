@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 from gateway.formats.base import (
     AbortTarget,
     ErrorReply,
+    Format,
     Headers,
     Ids,
     ProbeReply,
@@ -23,10 +24,10 @@ from gateway.formats.base import (
     WorkerInfo,
     WorkerView,
 )
-from gateway.formats.sglang import errors, projection, schema, upstream
+from gateway.formats.sglang import errors, projection, reader, schema, upstream
+from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.projection import SglangRequest
-from gateway.formats.sglang.reader import reader
 
 
 class SglangFormat:
@@ -36,6 +37,9 @@ class SglangFormat:
     capability = CAPABILITY
     probes: Sequence[ProbeRequest] = PROBES
     health = HEALTH
+
+    def __init__(self, options: Options = DEFAULTS) -> None:
+        self._options = options
 
     def parse(self, body: bytes, headers: Headers) -> SglangRequest:
         return projection.parse(body, headers)
@@ -50,7 +54,13 @@ class SglangFormat:
         return upstream.abort(worker, request, ids)
 
     def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader(request, ids, head)
+        return reader.relay(request, worker, ids, head, self._options)
+
+    def join(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return reader.join(request, worker, ids, head, self._options)
+
+    def configured(self, options: Mapping[str, str]) -> Format[SglangRequest]:
+        return SglangFormat(self._options.updated(options))
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)

@@ -1,11 +1,15 @@
 """SGLang's spelling of failures: the whole reply before commit, the last two events after it.
 
-Owns: both shapes. Must never enter: deciding what is a failure.
+Owns: these shapes, and what the engine says without a stream where it said it in one. Must never enter:
+deciding what is a failure.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import msgspec
 
 from gateway.errors import GatewayError
 from gateway.formats.base import ErrorReply
@@ -30,6 +34,29 @@ def in_band(error: GatewayError) -> bytes:
         "retryable": error.retry_after is not None,
     }
     return b"data: %b\n\n%b" % (_compact({"error": detail}), DONE)
+
+
+def without_stream(event: bytes, status: int) -> bytes:
+    """The engine's whole reply with ``status`` where, in a stream, ``event`` told of the failure.
+
+    ``event`` is the object of an error event, or of one with a finish reason that has a status.
+    """
+    document = msgspec.json.decode(event)
+    error = document.get("error")
+    if error is not None:
+        # The Python frontend says more in a stream than without; the Rust one says the same.
+        said_more = isinstance(error, dict) and "retryable" in error and "message" in error
+        return msgspec.json.encode({"error": {"message": error["message"]} if said_more else error})
+    message = _finish_message(document)
+    if status == 400:
+        return msgspec.json.encode({"error": {"message": message}})
+    said = {"object": "error", "message": message, "type": str(status), "param": None, "code": status}
+    return msgspec.json.encode(said)
+
+
+def _finish_message(document: dict[str, Any]) -> str:
+    message = document["meta_info"]["finish_reason"].get("message")
+    return message if isinstance(message, str) else ""
 
 
 def _compact(document: object) -> bytes:

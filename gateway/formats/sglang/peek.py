@@ -64,6 +64,9 @@ class Peek(msgspec.Struct):
     input_embeds: msgspec.Raw = ABSENT
     image_data: msgspec.Raw = ABSENT
     session_params: msgspec.Raw = ABSENT
+    model: msgspec.Raw = ABSENT
+    priority: msgspec.Raw = ABSENT
+    cache_salt: msgspec.Raw = ABSENT
     return_logprob: msgspec.Raw = ABSENT
     logprob_start_len: msgspec.Raw = ABSENT
     top_logprobs_num: msgspec.Raw = ABSENT

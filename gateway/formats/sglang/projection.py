@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
+from gateway.formats.sglang.hints import Hints, hints_of
 from gateway.formats.sglang.peek import ABSENT, NULL, PER_PROMPT, RESERVED, Peek, Sampling, items, peek_at
 
 _TRUE = msgspec.Raw(b"true")
@@ -59,6 +60,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
     prompt_tokens: int | None
     max_tokens: int | None
     in_session: bool
+    hints: Hints
 
     @property
     def samples(self) -> int:
@@ -74,16 +76,23 @@ def parse(body: bytes, headers: Headers) -> SglangRequest:
 
 
 def project(request: SglangRequest) -> Projection:
-    """What routing, ids and metrics may know. The dialect names no model."""
-    ids = request.ids
+    """What routing, ids and metrics may know."""
+    ids, hints = request.ids, request.hints
     return Projection(
         stream=request.stream,
         ids=ids,
         # A session finds its earlier turns by the ids they had, so these keep theirs.
         ids_usable=request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
+        model=hints.model,
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
         samples=request.samples,
+        text_bytes=hints.text_bytes,
+        priority=hints.priority,
+        lora=hints.lora,
+        cache_salt=hints.cache_salt,
+        dp_rank=hints.dp_rank,
+        token_ids=None if request.prompt_tokens is None else hints.token_ids,
     )
 
 
@@ -109,6 +118,7 @@ def _read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
         in_session=_in_session(peek),
+        hints=hints_of(peek, headers),
     )
 
 
@@ -116,6 +126,11 @@ def _reserved_key(peek: Peek) -> InvalidRequest:
     key = next(key for key in RESERVED if getattr(peek, key) is not ABSENT)
     hint = " Name a rank by the header X-Data-Parallel-Rank." if key in _RANKS else ""
     return InvalidRequest(f"{key} is set by whoever routes requests, not by clients.{hint}", param=key)
+
+
+def _kill(rule: str, message: str, param: str) -> InvalidRequest:
+    """The refusal of what ends the engine's process, whoever else's requests are running there."""
+    return InvalidRequest(message, param=param, rule=rule)
 
 
 def _named(
@@ -155,20 +170,20 @@ def _token_ids(ids: bytes, peek: Peek) -> tuple[int | None, int]:
     On what is no list of ids the numbers mean nothing; the engine refuses it.
     """
     if b"-" in ids and _NEGATIVE.search(ids):
-        raise InvalidRequest("input_ids must not hold a negative id.", param="input_ids")
+        raise _kill("negative_token_id", "input_ids must not hold a negative id.", "input_ids")
     tokens = ids.count(b",") + 1
     if _LIST_OF_LISTS.match(ids) is None:
         return None, 0 if _EMPTY_LIST.fullmatch(ids) else tokens
     empty = len(_EMPTY_LIST.findall(ids))
     if empty and not _in_session(peek):
-        raise InvalidRequest("No item of a batch of input_ids may be empty.", param="input_ids")
+        raise _kill("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
     return ids.count(b"[") - 1, tokens - empty
 
 
 def _texts(peek: Peek) -> int | None:
     texts = items(peek.text)
     if _NO_TEXT in ([peek.text] if texts is None else texts) and not _may_be_empty(peek):
-        raise InvalidRequest("text must not be empty.", param="text")
+        raise _kill("empty_text", "text must not be empty.", "text")
     return None if texts is None else len(texts)
 
 
@@ -251,7 +266,9 @@ def _check_logprob_starts(peek: Peek) -> None:
         wanted = [peek.return_logprob] * len(starts)
     for start, on in zip(starts, wanted, strict=False):
         if on == _TRUE and _NEGATIVE.match(start) and start != _OUTPUT_ONLY:
-            raise InvalidRequest("logprob_start_len must be at least -1.", param="logprob_start_len")
+            raise _kill(
+                "logprob_start_below_minus_one", "logprob_start_len must be at least -1.", "logprob_start_len"
+            )
 
 
 def _check_lengths(peek: Peek, batch: int) -> None:

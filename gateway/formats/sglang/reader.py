@@ -1,15 +1,21 @@
-"""The relay reader: which kind a reply needs, and the one for streams.
+"""Which reader a reply needs, and the relay reader for streams.
 
-Owns: passing events on as they come, knowing whether the engine said it was finished. Must never enter: a
-change to an event beyond the id, what a document means (tally.py).
+Owns: passing events on as they come, knowing whether the engine said it was finished. Must never
+enter: what a document means (tally.py), what is changed in an event (rewrite.py, convert.py, swap.py).
 """
 
 from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyHead, header
+from gateway.formats.base import Ending, Ids, Reader, ReplyHead, WorkerView, header
+from gateway.formats.sglang.convert import Converter, converter
+from gateway.formats.sglang.ending import ending_of, ending_of_unread
 from gateway.formats.sglang.errors import in_band
+from gateway.formats.sglang.join import JoinReader
+from gateway.formats.sglang.options import Options
 from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.rewrite import Rewrite
+from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for
 from gateway.formats.sglang.tally import Tally
 from gateway.formats.sglang.whole import OpaqueReader, UnaryReader
@@ -18,20 +24,61 @@ from gateway.formats.sse import EventScanner, payload
 _UNREADABLE = "The worker answered with something other than a stream of events."
 
 
-def reader(request: SglangRequest, ids: Ids, head: ReplyHead) -> Reader:
-    """The reader for a reply with this head."""
+def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
+    """The reader that passes a reply with this head on."""
+    if not _is_stream(request, head):
+        return _whole(request, ids, head, options)
+    return StreamReader(
+        Tally(request.samples, request.fan),
+        swap_for(request, ids),
+        Rewrite(cut=options.cut_paths),
+        converter(options.stream_mode, _declared(worker)),
+    )
+
+
+def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
+    """The reader that folds a stream into one document, and passes on what is no stream."""
+    if not _is_stream(request, head):
+        return _whole(request, ids, head, options)
+    return JoinReader(
+        Tally(request.samples, request.fan),
+        Mode(_declared(worker)),
+        swap_for(request, ids),
+        Rewrite(cut=options.cut_paths),
+        listed=request.batch is not None or request.fan > 1,
+    )
+
+
+def _is_stream(request: SglangRequest, head: ReplyHead) -> bool:
+    kind = _kind(head)
+    return (
+        head.status == 200
+        and _encoding(head) == b"identity"
+        and (b"text/event-stream" in kind or (request.stream and not kind))
+    )
+
+
+def _whole(request: SglangRequest, ids: Ids, head: ReplyHead, options: Options) -> Reader:
     if head.status != 200:
-        return OpaqueReader()
-    encoding = (header(head.headers, b"content-encoding") or b"identity").strip().lower()
-    if encoding != b"identity":
-        return OpaqueReader(streaming=request.stream)
-    kind = (header(head.headers, b"content-type") or b"").lower()
-    swap = swap_for(request, ids)
-    if b"text/event-stream" in kind or (request.stream and not kind):
-        return StreamReader(request.samples, request.fan, swap)
-    if request.stream and b"json" not in kind:
-        return OpaqueReader(broken=UpstreamMalformed(_UNREADABLE))
-    return UnaryReader(request.samples, request.fan, swap)
+        cut = options.cut_paths and head.status >= 500
+        return OpaqueReader(ending_of_unread(head.status), cut=cut)
+    if _encoding(head) != b"identity":
+        return OpaqueReader(Ending.OPAQUE, streaming=request.stream)
+    if request.stream and b"json" not in _kind(head):
+        return OpaqueReader(Ending.MALFORMED, broken=UpstreamMalformed(_UNREADABLE))
+    return UnaryReader(Tally(request.samples, request.fan), request.fan, swap_for(request, ids))
+
+
+def _kind(head: ReplyHead) -> bytes:
+    return (header(head.headers, b"content-type") or b"").lower()
+
+
+def _encoding(head: ReplyHead) -> bytes:
+    return (header(head.headers, b"content-encoding") or b"identity").strip().lower()
+
+
+def _declared(worker: WorkerView) -> str | None:
+    return None if worker.info is None else worker.info.stream_mode
 
 
 class StreamReader:
@@ -41,11 +88,13 @@ class StreamReader:
     # What follows [DONE] is dropped and an error may be added, so a length would not stay true.
     identity = False
 
-    def __init__(self, samples: int, fan: int, swap: Swap | None) -> None:
-        self._tally = Tally(samples, fan)
-        self.facts = self._tally.facts
+    def __init__(self, tally: Tally, swap: Swap | None, rewrite: Rewrite, convert: Converter | None) -> None:
+        self._tally = tally
+        self.facts = tally.facts
         self._scanner = EventScanner()
         self._swap = swap
+        self._rewrite = rewrite
+        self._convert = convert
         self._over = False
         self._done_given = False
         self._good = b""
@@ -53,12 +102,17 @@ class StreamReader:
     def feed(self, data: bytes) -> bytes:
         if self._over:
             return b""
-        events = self._scanner.feed(data)
-        if len(events) == 1:
-            return self._pass(events[0])
-        return self._pass_all(events)
+        try:
+            events = self._scanner.feed(data)
+            if len(events) == 1:
+                return self._pass(events[0])
+            return self._pass_all(events)
+        except UpstreamMalformed:
+            self.facts.ending = Ending.MALFORMED
+            raise
 
     def finish(self) -> bytes:
+        self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the generation did.")
         return b"" if self._over else self._mapped(self._scanner.pending)
@@ -85,8 +139,27 @@ class StreamReader:
             return event
         if data == b"[DONE]":
             return self._done(event)
-        self._tally.event(data)
+        ended = self.facts.terminal
+        try:
+            event = self._read(event, data)
+        except UpstreamMalformed:
+            if not ended:
+                raise
+            # What follows the end is not the generation any more.
+            return b""
         return event if self._swap is None else self._swap.whole(event)
+
+    def _read(self, event: bytes, data: bytes) -> bytes:
+        """Note what an event says; the event as it is passed on."""
+        rest = self._rewrite.routing(data, self.facts)
+        if rest is not data:
+            if not rest:
+                return b""
+            event, data = b"data: %b\n\n" % rest, rest
+        failure = self._tally.event(data)
+        if failure is not None:
+            event = self._rewrite.failure(event, data, failure)
+        return event if self._convert is None else self._convert.convert(event, data)
 
     def _done(self, event: bytes) -> bytes:
         """Nothing follows; without a terminal, finish will tell that the stream broke off."""

@@ -47,20 +47,26 @@ _decode_any = msgspec.json.Decoder().decode
 class Tally:
     """Adds up the documents of one reply of ``samples`` samples, ``fan`` of them for each prompt.
 
-    Token counts in a document are running totals of its sample, whatever the stream mode.
+    Token counts in a document are running totals of its sample, whatever the stream mode. ``error_event``:
+    an error stood in place of a document, and nothing follows it. A sample that ends in an error ends alone.
+    Of several failures the first is the one that counts.
     """
 
-    __slots__ = ("_counted", "_fan", "_finished", "_samples", "facts")
+    __slots__ = ("_counted", "_fan", "_finished", "_samples", "error_event", "facts")
 
     def __init__(self, samples: int, fan: int) -> None:
         self.facts = ReplyFacts(terminal=samples == 0)
+        self.error_event = False
         self._samples = samples
         self._fan = fan
         self._finished: set[int] = set()
         self._counted: dict[int, _Meta] = {}
 
-    def event(self, data: bytes) -> None:
-        """Read the document of one event. Raises UpstreamMalformed if it is no JSON object."""
+    def event(self, data: bytes) -> int | None:
+        """Read the document of one event: the status of the failure it tells of, else None.
+
+        Raises UpstreamMalformed if it is no JSON object.
+        """
         try:
             document = _decode(data)
             # Skipped strings are not looked into, so their bytes are checked here.
@@ -68,7 +74,27 @@ class Tally:
                 data.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             document = _unusual(_generic(data, dict))
-        self._add(document, 0)
+        return self._add(document, 0)
+
+    def running(self, index: int, tokens: int, prompt: tuple[int, int]) -> bool:
+        """Read the token count of an event that has no more to tell; False if it has.
+
+        ``prompt`` are its counts of prompt tokens and of cached ones.
+        """
+        facts = self.facts
+        if self._samples == 1:
+            if prompt != (facts.prompt_tokens, facts.cached_tokens):
+                return False
+            if tokens > facts.tokens:
+                facts.tokens = tokens
+            return True
+        counted = self._counted.get(index)
+        if counted is None or prompt != (counted.prompt_tokens, counted.cached_tokens):
+            return False
+        if tokens > counted.completion_tokens:
+            facts.tokens += tokens - counted.completion_tokens
+            counted.completion_tokens = tokens
+        return True
 
     def reply(self, data: bytes) -> None:
         """Read a whole unary reply. Raises UpstreamMalformed if it is neither an object nor a list."""
@@ -76,20 +102,26 @@ class Tally:
             self._add(document, position)
         self.facts.terminal = True
 
-    def _add(self, document: _Document, position: int) -> None:
+    def _add(self, document: _Document, position: int) -> int | None:
         meta = document.meta_info
+        failure = None
         if document.error is not _NO_ERROR and document.error != _NULL:
-            self._failed(_code(document.error))
+            self.error_event = self.error_event or self.facts.error_status is None
+            self.facts.terminal = True
+            failure = self._failed(_code(document.error))
         if meta is None:
-            return
+            return failure
         index = position if document.index is None else document.index
-        if meta.finish_reason is not None and self._finish(index, meta.finish_reason):
-            # What an exchange refused late has in its counters is made up by the engine.
-            return
+        if meta.finish_reason is not None:
+            status = self._finish(index, meta.finish_reason)
+            if status is not None:
+                # What an exchange refused late has in its counters is made up by the engine.
+                return status
         if self._samples == 1:
             self._count(meta)
         else:
             self._count_one_of_many(index, meta)
+        return failure
 
     def _count(self, meta: _Meta) -> None:
         facts = self.facts
@@ -124,22 +156,20 @@ class Tally:
                 (facts.cached_tokens or 0) + meta.cached_tokens - (before.cached_tokens or 0)
             )
 
-    def _finish(self, index: int, finish: _Finish) -> bool:
-        """Note that a sample ended; True if it ended in an error."""
+    def _finish(self, index: int, finish: _Finish) -> int | None:
+        """Note that a sample ended; the status of the error if it ended in one."""
         if index not in self._finished:
             self._finished.add(index)
             self.facts.finish_reasons.append(finish.type)
         if len(self._finished) >= self._samples:
             self.facts.terminal = True
         status = finish.status_code
-        if status is None or not 400 <= status <= 599:
-            return False
-        self._failed(status)
-        return True
+        return self._failed(status) if status is not None and 400 <= status <= 599 else None
 
-    def _failed(self, status: int) -> None:
-        self.facts.error_status = status
-        self.facts.terminal = True
+    def _failed(self, status: int) -> int:
+        if self.facts.error_status is None:
+            self.facts.error_status = status
+        return status
 
 
 def _documents(data: bytes) -> list[_Document]:

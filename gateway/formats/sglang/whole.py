@@ -9,7 +9,9 @@ is passed on unread: an error status, or an encoding the gateway cannot look int
 from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamMalformed
-from gateway.formats.base import ReplyFacts
+from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.paths import PathCutter
+from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.scan import Scan
 from gateway.formats.sglang.swap import Swap
 from gateway.formats.sglang.tally import Tally
@@ -44,24 +46,38 @@ class _Held:
 
 
 class OpaqueReader:
-    """Passes a reply on unread. ``broken`` is raised at its end, where it cannot be what was asked for."""
+    """Passes a reply on unread. ``broken`` is raised at its end, where it cannot be what was asked for.
 
-    identity = True
+    ``cut``: file paths are cut out of it.
+    """
 
-    def __init__(self, *, streaming: bool = False, broken: GatewayError | None = None) -> None:
+    def __init__(
+        self,
+        ending: Ending,
+        *,
+        streaming: bool = False,
+        broken: GatewayError | None = None,
+        cut: bool = False,
+    ) -> None:
         self.streaming = streaming
+        self.identity = not cut
         self.facts = ReplyFacts()
+        self._ending = ending
         self._held = _Held()
         self._held.over = streaming
         self._broken = broken
+        self._cutter = PathCutter() if cut else None
 
     def feed(self, data: bytes) -> bytes:
-        return self._held.feed(data)
+        data = self._held.feed(data)
+        return data if self._cutter is None or not data else self._cutter.piece(data)
 
     def finish(self) -> bytes:
+        self.facts.ending = self._ending
         if self._broken is not None:
             raise self._broken
-        return self._held.take()
+        kept = self._held.take()
+        return kept if self._cutter is None else self._cutter.piece(kept) + self._cutter.rest()
 
     def fail(self, error: GatewayError) -> bytes:
         return b""
@@ -72,10 +88,10 @@ class UnaryReader:
 
     streaming = False
 
-    def __init__(self, samples: int, fan: int, swap: Swap | None) -> None:
+    def __init__(self, tally: Tally, fan: int, swap: Swap | None) -> None:
         self.identity = swap is None
-        self._tally = Tally(samples, fan)
-        self.facts = self._tally.facts
+        self._tally = tally
+        self.facts = tally.facts
         self._held = _Held()
         self._scan = Scan(self.facts, fan)
         self._swap = swap
@@ -88,14 +104,21 @@ class UnaryReader:
         return data if self._swap is None else self._swap.piece(data)
 
     def finish(self) -> bytes:
-        if self._held.over:
-            return self._end_of_long()
-        reply = self._held.take()
-        self._tally.reply(reply)
-        return reply if self._swap is None else self._swap.whole(reply)
+        try:
+            reply = self._end_of_long() if self._held.over else self._end_of_held()
+        except UpstreamMalformed:
+            self.facts.ending = Ending.MALFORMED
+            raise
+        self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
+        return reply
 
     def fail(self, error: GatewayError) -> bytes:
         return b""
+
+    def _end_of_held(self) -> bytes:
+        reply = self._held.take()
+        self._tally.reply(reply)
+        return reply if self._swap is None else self._swap.whole(reply)
 
     def _end_of_long(self) -> bytes:
         if not self._scan.whole():

@@ -7,7 +7,8 @@ parts themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from gateway.errors import GatewayError
 from gateway.formats.base import (
@@ -25,18 +26,28 @@ from gateway.formats.base import (
     WorkerInfo,
     WorkerView,
 )
-from gateway.formats.vllm import errors, projection, reader, schema, upstream
+from gateway.formats.vllm import errors, join, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
+PASSTHROUGH = "passthrough_engine_errors"
 
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
 class VllmFormat:
-    """Stateless; see the parts for what each call promises."""
+    """Stateless; see the parts for what each call promises.
 
-    name = "vllm"
-    capability = CAPABILITY
-    probes: Sequence[ProbeRequest] = PROBES
-    health = HEALTH
+    ``passthrough``: an engine's words about its own failures keep the paths of its files.
+    """
+
+    passthrough: bool = False
+
+    name: ClassVar[str] = "vllm"
+    capability: ClassVar[str] = CAPABILITY
+    probes: ClassVar[Sequence[ProbeRequest]] = PROBES
+    health: ClassVar[ProbeRequest] = HEALTH
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         return projection.parse(body, headers)
@@ -51,7 +62,19 @@ class VllmFormat:
         return upstream.abort(worker, request, ids)
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader.reader(request, ids, head)
+        return reader.reader(request, ids, head, passthrough=self.passthrough)
+
+    def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return join.join(request, worker, ids, head, passthrough=self.passthrough)
+
+    def configured(self, options: Mapping[str, str]) -> Format[Request]:
+        """``passthrough_engine_errors``: ``true`` or ``false``."""
+        for name, value in options.items():
+            if name != PASSTHROUGH:
+                raise ValueError(f"{name}: this format has no such setting")
+            if value not in _FLAGS:
+                raise ValueError(f"{name}: must be true or false, not {value!r}")
+        return VllmFormat(passthrough=_FLAGS[options[PASSTHROUGH]]) if options else self
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)

@@ -14,6 +14,7 @@ _TYPES = {
     400: "BadRequestError",
     404: "NotFoundError",
     413: "RequestEntityTooLargeError",
+    422: "UnprocessableEntityError",
     503: "ServiceUnavailableError",
 }
 _DONE = b"data: [DONE]\n\n"

@@ -91,7 +91,7 @@ def check_utf8(data: bytes) -> None:
         data.decode()
 
 
-def count_items(raw: msgspec.Raw) -> int | None:
+def count_items(raw: msgspec.Raw | bytes) -> int | None:
     """Number of items of a flat JSON list, None for anything else; the list is never built."""
     text = bytes(raw)
     if not text.startswith(b"["):

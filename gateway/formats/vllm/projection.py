@@ -9,16 +9,25 @@ known to end it is an id outside its vocabulary, on a server without a tokenizer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Headers, Projection, header
+from gateway.formats.base import Headers, ImageSpan, Projection, header
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
+from gateway.formats.vllm.multimodal import image_spans
 
 T = TypeVar("T")
+
+#: What this engine serves first has the lowest number, so signs are turned; within 32 bits, as elsewhere.
+MOST_URGENT = 2**31 - 1
+LEAST_URGENT = -(2**31)
+#: A rank is below this.
+RANKS = 2**32
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +41,14 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int | None
     max_tokens: int | None
     samples: int
+    token_ids: msgspec.Raw
+    priority: int
+    cache_salt: str | None
+    dp_rank: int | None
+    features: msgspec.Raw
+
+
+_NULL = msgspec.Raw(b"null")
 
 
 class _Sampling(msgspec.Struct, frozen=True, gc=False):
@@ -45,11 +62,14 @@ class _Body(msgspec.Struct, gc=False):
     request_id: str | None = None
     model: str | None = None
     stream: bool | None = False
+    priority: int = 0
+    cache_salt: str | None = None
+    features: msgspec.Raw = _NULL
 
 
 class _AnySampling(msgspec.Struct, frozen=True, gc=False):
     n: msgspec.Raw = msgspec.Raw(b"1")
-    max_tokens: msgspec.Raw = msgspec.Raw(b"null")
+    max_tokens: msgspec.Raw = _NULL
 
 
 class _AnyBody(msgspec.Struct, gc=False):
@@ -57,9 +77,12 @@ class _AnyBody(msgspec.Struct, gc=False):
 
     token_ids: msgspec.Raw = msgspec.Raw()
     sampling_params: msgspec.Raw = msgspec.Raw(b"{}")
-    request_id: msgspec.Raw = msgspec.Raw(b"null")
-    model: msgspec.Raw = msgspec.Raw(b"null")
+    request_id: msgspec.Raw = _NULL
+    model: msgspec.Raw = _NULL
     stream: msgspec.Raw = msgspec.Raw(b"false")
+    priority: msgspec.Raw = msgspec.Raw(b"0")
+    cache_salt: msgspec.Raw = _NULL
+    features: msgspec.Raw = _NULL
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -67,6 +90,8 @@ _ANY_BODY = msgspec.json.Decoder(_AnyBody)
 _ANY_SAMPLING = msgspec.json.Decoder(_AnySampling)
 _TEXT = msgspec.json.Decoder(str)
 _SCALAR = msgspec.json.Decoder(bool | int | float | str | None)
+_SCALARS = msgspec.json.Decoder(list[bool | int | float | str | None])
+_IDS = msgspec.json.Decoder(list[int])
 
 
 def parse(body: bytes, headers: Headers) -> Request:
@@ -82,11 +107,19 @@ def parse(body: bytes, headers: Headers) -> Request:
         prompt_tokens=count_items(peeked.token_ids),
         max_tokens=peeked.sampling_params.max_tokens,
         samples=max(1, peeked.sampling_params.n),
+        token_ids=peeked.token_ids,
+        priority=peeked.priority,
+        cache_salt=peeked.cache_salt or None,
+        dp_rank=_rank(header(headers, b"x-data-parallel-rank")),
+        features=peeked.features,
     )
 
 
 def project(request: Request) -> Projection:
-    """What routing may know of ``request``."""
+    """What routing may know of ``request``.
+
+    Whether the model named is an adapter, a worker's own list tells.
+    """
     name = request.name
     return Projection(
         stream=request.stream,
@@ -96,7 +129,39 @@ def project(request: Request) -> Projection:
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
         samples=request.samples,
+        priority=min(MOST_URGENT, max(LEAST_URGENT, -request.priority)),
+        lora=request.model,
+        cache_salt=request.cache_salt,
+        dp_rank=request.dp_rank,
+        token_ids=None if request.prompt_tokens is None else partial(token_ids, request),
+        images=None if _is_null(request.features) else partial(images, request),
     )
+
+
+def token_ids(request: Request) -> Sequence[int]:
+    """The prompt's ids as the engine converts them; () where it would refuse them."""
+    try:
+        return _IDS.decode(request.token_ids)
+    except msgspec.MsgspecError:
+        pass
+    listed = _decoded(_SCALARS, request.token_ids) or []
+    ids = [found for item in listed if (found := whole(item)) is not None]
+    return ids if len(ids) == len(listed) else ()
+
+
+def images(request: Request, block_size: int = 16, *, tower_lora: bool = False) -> Sequence[ImageSpan] | None:
+    """See gateway.formats.base.Images."""
+    return image_spans(token_ids(request), request.features, block_size, tower_lora=tower_lora)
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    """Without a copy, as what is no null may be long."""
+    return bytes(memoryview(raw)[:4]) == b"null"
+
+
+def _rank(value: bytes | None) -> int | None:
+    text = (value or b"").strip()
+    return int(text) if text.isdigit() and len(text) <= 10 and int(text) < RANKS else None
 
 
 def _peek(body: bytes) -> _Body:
@@ -131,6 +196,9 @@ def _peek_again(body: bytes) -> _Body:
         request_id=_decoded(_TEXT, loose.request_id),
         model=_decoded(_TEXT, loose.model),
         stream=flag(_decoded(_SCALAR, loose.stream)),
+        priority=whole(_decoded(_SCALAR, loose.priority)) or 0,
+        cache_salt=_decoded(_TEXT, loose.cache_salt),
+        features=loose.features,
     )
 
 

@@ -1,39 +1,63 @@
 """Reading a worker's reply: which reader fits it, and the one for streams.
 
 Owns: what an event means: tokens, finish, usage, errors, the end. Must never enter: changing an event but for
-its id, I/O, a clock.
+its id, a router's own data and the paths in a server's own failure; I/O, a clock.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, header
+from gateway.formats.base import Ending, Ids, Reader, ReplyFacts, ReplyHead, header
+from gateway.formats.json_splice import member_spans, remove_member
+from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.sse import EventScanner, payload
+from gateway.formats.vllm.ending import ending_of, ending_of_failure
 from gateway.formats.vllm.errors import in_band
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8
+from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.projection import Request
-from gateway.formats.vllm.reply import Chunk, any_object, error_status, note_usage
+from gateway.formats.vllm.reply import Chunk, any_object
 from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
 
+ROUTING = "routing_data"
+
+_EVENTS = b"text/event-stream"
+_ROUTING = b'"routing_data"'
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
-def reader(request: Request, ids: Ids, head: ReplyHead) -> Reader:
-    """The relay reader for a reply with this head."""
+def reader(request: Request, ids: Ids, head: ReplyHead, *, passthrough: bool = False) -> Reader:
+    """The relay reader for a reply with this head.
+
+    ``passthrough``: an engine's words about its own failures keep the paths of its files.
+    """
+    if is_stream(head):
+        return StreamReader(_mapper(ids), request.samples, passthrough=passthrough)
     kind = _media_type(head)
-    encoded = header(head.headers, b"content-encoding") not in (None, b"", b"identity")
-    if head.status != 200 or encoded or kind not in (b"text/event-stream", b"application/json"):
-        # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
-        return OpaqueReader(streaming=head.status == 200 and kind == b"text/event-stream")
-    mapper = IdMapper(ids) if ids.private else None
-    if kind == b"application/json":
-        return UnaryReader(mapper)
-    return StreamReader(mapper, request.samples)
+    if head.status == 200 and kind == b"application/json" and not _encoded(head):
+        return UnaryReader(_mapper(ids))
+    # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
+    return OpaqueReader(
+        streaming=head.status == 200 and kind == _EVENTS,
+        ending=Ending.OPAQUE if head.status < 400 else Ending.ERROR_STATUS,
+        cutter=None if passthrough or head.status < 500 or _encoded(head) else PathCutter(),
+    )
+
+
+def is_stream(head: ReplyHead) -> bool:
+    """Whether the reply is a stream that can be read."""
+    return head.status == 200 and _media_type(head) == _EVENTS and not _encoded(head)
+
+
+def _mapper(ids: Ids) -> IdMapper | None:
+    return IdMapper(ids) if ids.private else None
+
+
+def _encoded(head: ReplyHead) -> bool:
+    return header(head.headers, b"content-encoding") not in (None, b"", b"identity")
 
 
 def _media_type(head: ReplyHead) -> bytes:
@@ -45,30 +69,29 @@ class StreamReader:
     """Passes whole events on as they come. ``samples`` is how many replies are told apart by index.
 
     The closing ``[DONE]`` is held until ``finish``: without a terminal event before it, an error event must
-    come first.
+    come first. After the terminal event nothing can be malformed any more.
     """
 
     __slots__ = (
         "_closing",
         "_ended",
-        "_finished",
         "_mapper",
-        "_samples",
+        "_passthrough",
+        "_progress",
         "_scanner",
         "_unsent",
         "facts",
-        "identity",
     )
 
     streaming = True
+    identity = False  # a router's data and the paths in an error are taken out of events
 
-    def __init__(self, mapper: IdMapper | None, samples: int) -> None:
-        self.facts = ReplyFacts()
-        self.identity = mapper is None
+    def __init__(self, mapper: IdMapper | None, samples: int, *, passthrough: bool) -> None:
+        self._progress = Progress(samples)
+        self.facts: ReplyFacts = self._progress.facts
         self._mapper = mapper
-        self._samples = samples
+        self._passthrough = passthrough
         self._scanner = EventScanner()
-        self._finished: set[int] = set()
         self._closing = b""  # the [DONE] event as the worker wrote it
         self._unsent = b""  # good events that came in one read with a broken one
         self._ended = False
@@ -76,26 +99,31 @@ class StreamReader:
     def feed(self, data: bytes) -> bytes:
         if self._closing:
             return b""
-        events = self._scanner.feed(data)
-        good = 0
+        good: list[bytes] = []
         try:
-            for event in events:
-                if self._is_closing(event):
-                    self._closing = event
+            for event in self._scanner.feed(data):
+                passed = self._take(event)
+                if passed is None:
                     break
-                good += 1
-        except UpstreamMalformed:
-            self._unsent = self._mapped(b"".join(events[:good]))
+                good.append(passed)
+        except UpstreamMalformed as error:
+            self.facts.ending = ending_of_failure(error)
+            self._unsent = self._mapped(b"".join(good))
             raise
-        out = b"".join(events if good == len(events) else events[:good])
+        out = b"".join(good)
         return out if self._mapper is None else self._mapper.whole(out)
 
     def finish(self) -> bytes:
         rest = b"" if self._closing else self._scanner.pending
-        if rest:
-            rest = self._last(rest)
-        if not self.facts.terminal:
-            raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
+        try:
+            if rest:
+                rest = self._last(rest)
+            if not self.facts.terminal:
+                raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
+        except GatewayError as error:
+            self.facts.ending = ending_of_failure(error)
+            raise
+        self.facts.ending = ending_of(self.facts)
         self._ended = True
         return self._mapped(rest) + self._closing
 
@@ -105,53 +133,62 @@ class StreamReader:
         self._ended = True
         if self._closing and self.facts.terminal:
             # The engine had said all there was to say before its connection broke.
+            self.facts.ending = ending_of(self.facts)
             return self._closing
+        self.facts.ending = self.facts.ending or ending_of_failure(error)
         return self._unsent + in_band(error)
 
     def _last(self, rest: bytes) -> bytes:
         """Judge bytes that no blank line closed; what comes back is to be passed on."""
         try:
-            if self._is_closing(rest):
-                self._closing = rest
-                return b""
+            return self._take(rest) or b""
         except UpstreamMalformed as error:
-            if not self.facts.terminal:
-                raise UpstreamIncomplete("The worker's stream ended inside an event") from error
-        return rest
+            raise UpstreamIncomplete("The worker's stream ended inside an event") from error
 
     def _mapped(self, data: bytes) -> bytes:
         return data if self._mapper is None else self._mapper.whole(data)
 
-    def _is_closing(self, event: bytes) -> bool:
-        """Take one event in; True for ``[DONE]``. Raises UpstreamMalformed."""
+    def _take(self, event: bytes) -> bytes | None:
+        """Take one event in and return what to pass on; None for ``[DONE]``. Raises UpstreamMalformed."""
         data = payload(event)
         if data is None:
-            return False
+            return event
         if data == b"[DONE]":
-            return True
+            self._closing = event
+            return None
+        try:
+            return self._read(event, data)
+        except UpstreamMalformed:
+            if self.facts.terminal:
+                return event
+            raise
+
+    def _read(self, event: bytes, data: bytes) -> bytes:
         try:
             check_utf8(data)
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             chunk = Chunk.of(any_object(data))
+        progress = self._progress
+        if _ROUTING in event:
+            event = self._unrouted(event, data)
         for choice in chunk.choices:
-            if choice.token_ids:
-                self.facts.tokens += len(choice.token_ids)
-            if choice.finish_reason is not None:
-                self._note_finish(choice.index, choice.finish_reason)
+            progress.choice(choice.index, len(choice.token_ids or ()), choice.finish_reason)
         if chunk.usage is not None:
-            note_usage(self.facts, chunk.usage, total=not chunk.choices)
-        if chunk.error is not None:
-            self._note_error(chunk.error)
-        return False
+            progress.usage(chunk.usage, total=not chunk.choices)
+        if chunk.error is not None and progress.error(chunk.error) >= 500 and not self._passthrough:
+            return cut_paths(event)
+        return event
 
-    def _note_finish(self, index: int, reason: str) -> None:
-        if index not in self._finished:
-            self._finished.add(index)
-            self.facts.finish_reasons.append(reason)
-            if len(self._finished) >= self._samples:
-                self.facts.terminal = True
-
-    def _note_error(self, error: Any) -> None:
-        self.facts.terminal = True
-        self.facts.error_status = error_status(error)
+    def _unrouted(self, event: bytes, data: bytes) -> bytes:
+        """The event without the data of a router behind the worker's URL, which is noted."""
+        spans = member_spans(data, ROUTING)
+        if not spans:
+            return event
+        for start, end in spans:
+            self._progress.routing(data[start:end])
+        left = remove_member(data, ROUTING)
+        if not left.strip(b"{} \t\r\n"):
+            return b""  # the event was all the router's own
+        # Data over several lines has its line ends between values, where JSON can do without.
+        return event.replace(data, left, 1) if data in event else b"data: %b\n\n" % left.replace(b"\n", b"")

@@ -11,7 +11,9 @@ import re
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import ReplyFacts
+from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.paths import PathCutter
+from gateway.formats.vllm.ending import FAILED, ending_of, ending_of_failure
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8, count_items
 from gateway.formats.vllm.reply import Chunk, Usage, any_object, error_status, note_usage
@@ -23,31 +25,41 @@ _SPACE = b" \t\r\n"
 
 
 class OpaqueReader:
-    """Passes bytes on without a look; unless ``streaming`` they are held first, like any reply."""
+    """Passes bytes on without a look; unless ``streaming`` they are held first, like any reply.
 
-    __slots__ = ("_held", "facts", "streaming")
+    A ``cutter`` takes file paths out of them.
+    """
 
-    identity = True
+    __slots__ = ("_cutter", "_ending", "_held", "facts", "identity", "streaming")
 
-    def __init__(self, *, streaming: bool) -> None:
+    def __init__(self, *, streaming: bool, ending: Ending, cutter: PathCutter | None = None) -> None:
         self.facts = ReplyFacts()
         self.streaming = streaming
+        self.identity = cutter is None
+        self._ending = ending
+        self._cutter = cutter
         self._held: bytearray | None = None if streaming else bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        if self._held is None:
-            return data
-        self._held += data
-        if len(self._held) <= HOLD_LIMIT:
-            return b""
-        return self.finish()
+        if self._held is not None:
+            self._held += data
+            if len(self._held) <= HOLD_LIMIT:
+                return b""
+            data = self._release()
+        return data if self._cutter is None else self._cutter.piece(data)
 
     def finish(self) -> bytes:
-        held, self._held = self._held, None
-        return bytes(held or b"")
+        self.facts.ending = self._ending
+        held = self._release()
+        return held if self._cutter is None else self._cutter.piece(held) + self._cutter.rest()
 
     def fail(self, error: GatewayError) -> bytes:
+        self.facts.ending = ending_of_failure(error)
         return b""
+
+    def _release(self) -> bytes:
+        held, self._held = self._held, None
+        return bytes(held or b"")
 
 
 class UnaryReader:
@@ -72,11 +84,25 @@ class UnaryReader:
             return b""
         held, self._held = bytes(self._held), bytearray()
         if not held.lstrip(_SPACE).startswith(b"{"):
+            self.facts.ending = Ending.MALFORMED
             raise UpstreamMalformed("The worker's reply is not a JSON object")
         self._scan = _Scan(self.facts)
         return self._pass(held, self._scan)
 
     def finish(self) -> bytes:
+        try:
+            out = self._end()
+        except GatewayError as error:
+            self.facts.ending = ending_of_failure(error)
+            raise
+        self.facts.ending = ending_of(self.facts)
+        return out
+
+    def fail(self, error: GatewayError) -> bytes:
+        self.facts.ending = self.facts.ending or ending_of_failure(error)
+        return b""
+
+    def _end(self) -> bytes:
         if self._scan is None:
             body = bytes(self._held)
             _note_whole(self.facts, body)
@@ -85,9 +111,6 @@ class UnaryReader:
             raise UpstreamIncomplete("The worker's reply ended before it was whole")
         self.facts.terminal = True
         return b"" if self._mapper is None else self._mapper.rest()
-
-    def fail(self, error: GatewayError) -> bytes:
-        return b""
 
     def _pass(self, data: bytes, scan: _Scan) -> bytes:
         scan.feed(data)
@@ -166,6 +189,8 @@ def _note_odd(facts: ReplyFacts, reply: Chunk) -> None:
 
 def _note_end(facts: ReplyFacts, usage: Usage | None, error: object) -> None:
     facts.terminal = True
+    if FAILED in facts.finish_reasons:
+        facts.error_status = 500
     if usage is not None:
         note_usage(facts, usage, total=True)
     if error is not None:

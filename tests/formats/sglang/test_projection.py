@@ -108,8 +108,104 @@ def test_stream_is_read_as_the_engine_reads_it(body: bytes, stream: bool) -> Non
     assert projected(body).stream is stream
 
 
-def test_request_names_no_model() -> None:
-    assert projected(IDS | {"model": "tiny"}).model is None
+@pytest.mark.parametrize(
+    ("more", "seen"),
+    [
+        ({"model": "tiny"}, {"model": "tiny"}),
+        ({"model": ""}, {"model": None}),
+        ({"model": 5}, {"model": None}),
+        ({"priority": 7}, {"priority": 7}),
+        ({"priority": -(2**63)}, {"priority": -(2**63)}),
+        ({"priority": None}, {"priority": 0}),
+        ({"priority": "3"}, {"priority": 0}),
+        ({"priority": True}, {"priority": 0}),
+        ({"lora_path": "adapter"}, {"lora": "adapter"}),
+        ({"lora_path": ["a"]}, {"lora": None}),
+        ({"lora_path": None}, {"lora": None}),
+        ({"cache_salt": "tenant"}, {"cache_salt": "tenant"}),
+        ({"cache_salt": ""}, {"cache_salt": None}),
+        ({"cache_salt": ["a"]}, {"cache_salt": None}),
+        ({}, {"model": None, "priority": 0, "lora": None, "cache_salt": None, "dp_rank": None}),
+    ],
+)
+def test_request_tells_routing(more: dict[str, Any], seen: dict[str, Any]) -> None:
+    """What is of another type than usual is the engine's to judge, and none here."""
+    projection = projected(IDS | more)
+    assert {name: getattr(projection, name) for name in seen} == seen
+
+
+@pytest.mark.parametrize(
+    ("value", "rank"),
+    [
+        (b"0", 0),
+        (b" 12 ", 12),
+        (b"4294967295", 4294967295),
+        (b"4294967296", None),
+        (b"-1", None),
+        (b"1_0", None),
+        (b"", None),
+        (b"abc", None),
+        (b"\xb2", None),
+        (b"9" * 5000, None),
+    ],
+)
+def test_rank_header_is_a_number_of_32_bits_or_nothing(value: bytes, rank: int | None) -> None:
+    assert projected(IDS, [(b"x-data-parallel-rank", value)]).dp_rank == rank
+
+
+@pytest.mark.parametrize(
+    ("body", "length"),
+    [
+        (b'{"text":"hello"}', 5),
+        (b'{"text":"\xc3\xa9\\n"}', 4),
+        (b'{"text":["ab","c"]}', 3),
+        (b'{"text":"hello","input_ids":null}', 5),
+        (b'{"text":"hello","input_ids":[1]}', None),
+        (b'{"input_ids":[1]}', None),
+        (b'{"input_embeds":[[0.5]]}', None),
+    ],
+)
+def test_text_is_as_long_as_it_stands_in_the_body(body: bytes, length: int | None) -> None:
+    """Of a text that is not the prompt nothing is said."""
+    assert projected(body).text_bytes == length
+
+
+@pytest.mark.parametrize(
+    ("body", "ids"),
+    [
+        (b'{"input_ids":[1,2,3]}', [1, 2, 3]),
+        (b'{"input_ids":[[4,5],[6]]}', [4, 5]),
+        (b'{"input_ids":[]}', []),
+        (b'{"input_ids":[1,"a"]}', []),
+        (b'{"input_ids":[["a"],[6]]}', []),
+        (b'{"input_ids":"hello"}', []),
+    ],
+)
+def test_token_ids_are_those_of_the_first_prompt(body: bytes, ids: list[int]) -> None:
+    token_ids = projected(body).token_ids
+    assert token_ids is not None
+    assert list(token_ids()) == ids
+
+
+def test_prompt_without_ids_has_none_to_build() -> None:
+    assert projected(b'{"text":"hi"}').token_ids is None
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        (b'{"input_ids":[1,-1]}', "negative_token_id"),
+        (b'{"input_ids":[[1],[]]}', "empty_batch_item"),
+        (b'{"text":""}', "empty_text"),
+        (b'{"input_ids":[1],"return_logprob":true,"logprob_start_len":-2}', "logprob_start_below_minus_one"),
+        (b'{"input_ids":[1],"rid":["a"]}', None),
+        (b'{"input_ids":[1],"routed_dp_rank":1}', None),
+        (b"[]", None),
+    ],
+)
+def test_refusal_of_what_kills_an_engine_names_its_rule(body: bytes, rule: str | None) -> None:
+    """So that it is counted; an ordinary mistake has no rule."""
+    assert refusal(body).rule == rule
 
 
 # Ids.

@@ -61,9 +61,18 @@ def test_prompt_counts_that_are_left_out_for_once_are_not_counted_twice() -> Non
 
 
 @pytest.mark.parametrize("status", [400, 429, 503, 599])
-def test_abort_with_an_error_status_ends_all(status: int) -> None:
-    found = facts([document(1, {"type": "abort", "status_code": status}, index=1)], 4)
-    assert (found.terminal, found.error_status, found.tokens) == (True, status, 0)
+def test_abort_with_an_error_status_ends_its_sample(status: int) -> None:
+    """The others go on; of the counters of the one that was refused nothing is believed."""
+    refused = document(1, {"type": "abort", "status_code": status}, index=1)
+    found = facts([refused], 2)
+    assert (found.terminal, found.error_status, found.tokens) == (False, status, 0)
+    found = facts([refused, document(3, "stop", index=0)], 2)
+    assert (found.terminal, found.error_status, found.tokens) == (True, status, 3)
+
+
+def test_first_of_several_failures_counts() -> None:
+    aborts = [document(0, {"type": "abort", "status_code": code}, index=code - 500) for code in (500, 503)]
+    assert facts(aborts, 4).error_status == 500
 
 
 @pytest.mark.parametrize("status", [None, 0, 200, 399, 600])

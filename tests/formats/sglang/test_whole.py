@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UpstreamMalformed, UpstreamTimeout
-from gateway.formats.base import Ids
+from gateway.formats.base import Ending, Ids
 from gateway.formats.sglang.whole import HOLD_LIMIT, OpaqueReader
 from tests.formats.sglang.support import (
     HEX,
@@ -154,7 +154,7 @@ def test_long_reply_cut_inside_an_id_is_mapped_back() -> None:
 @pytest.mark.parametrize("body", [b"", b"Internal Server Error", b'{"error":"Unauthorized"}', b"\xff\x00"])
 def test_error_reply_is_passed_on_unread(body: bytes) -> None:
     reader = reading(UNARY, status=500, headers=[])
-    assert (reader.streaming, reader.identity) == (False, True)
+    assert (reader.streaming, reader.identity) == (False, False)
     assert reader.feed(body) == b""
     assert reader.finish() == body
     assert reader.fail(UpstreamTimeout("x")) == b""
@@ -162,7 +162,7 @@ def test_error_reply_is_passed_on_unread(body: bytes) -> None:
 
 
 def test_long_error_reply_is_passed_on_as_it_comes() -> None:
-    reader = OpaqueReader()
+    reader = OpaqueReader(Ending.ERROR_STATUS)
     assert reader.feed(b"x" * HOLD_LIMIT) == b""
     assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
     assert reader.feed(b"z") == b"z"

@@ -16,6 +16,8 @@ KINDS: list[tuple[GatewayError, int, str]] = [
     (errors.InvalidRequest("m"), 400, "BadRequestError"),
     (errors.ContextLength("m"), 400, "BadRequestError"),
     (errors.RequestTooLarge("m"), 413, "RequestEntityTooLargeError"),
+    (errors.MetadataTooLarge("m"), 431, "BadRequestError"),
+    (errors.Poisoned("m"), 422, "UnprocessableEntityError"),
     (errors.UnknownModel("m"), 404, "NotFoundError"),
     (errors.NoWorker("m"), 503, "ServiceUnavailableError"),
     (errors.Draining("m"), 503, "ServiceUnavailableError"),

@@ -2,85 +2,51 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Reader, ReplyHead
+from gateway.formats.base import Ending, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
-from tests.formats.vllm.support import View, ids_of, lines, pieces, recorded, request
+from tests.formats.vllm.support import FIXTURES, View, ids_of, lines, pieces, recorded, request
 
-#: name -> tokens, finish reasons, prompt tokens, error status; every reply that is not here was no 200.
-EXPECTED: dict[str, tuple[int, str, int | None, int | None]] = {
-    "abort-by-endpoint-stream-bare-id": (300, "length", None, None),
-    "abort-by-endpoint-stream-prefixed-id": (164, "abort", None, None),
-    "abort-by-endpoint-unary-prefixed-id": (231, "abort", 3, None),
-    "abort2-n2-unary": (517, "abort abort", 3, None),
-    "dup2-id-first-stream": (250, "length", None, None),
-    "dup2-id-second-unary-while-first-runs": (4, "length", 3, None),
-    "err-prompt-plus-max-tokens-too-long": (48, "length", 2000, None),
-    "err-stream-oov": (0, "", None, 400),
-    "err-token-bool": (6, "length", 2, None),
-    "gen-stream-greedy": (6, "length", None, None),
-    "gen-stream-output-kind-0": (3, "length", None, None),
-    "gen-stream-output-kind-1": (3, "length", None, None),
-    "gen-stream-output-kind-2": (3, "length", None, None),
-    "gen-stream-request-id": (2, "length", None, None),
-    "gen-stream-stop-string": (24, "stop", None, None),
-    "gen-stream-stop-token": (3, "stop", None, None),
-    "gen-stream-stream-interval-2": (6, "length", None, None),
-    "gen-stream-text-mode": (8, "length", 3, None),
-    "gen-stream-text-mode-logprobs": (4, "length", None, None),
-    "gen-stream-text-mode-utf8-split": (30, "length", None, None),
-    "gen-stream-usage": (6, "length", 3, None),
-    "gen-stream-usage-continuous": (6, "length", 3, None),
-    "gen-unary-allowed-eos-stop-token-2": (1, "stop", 3, None),
-    "gen-unary-bad-words": (3, "length", 3, None),
-    "gen-unary-detokenize-false": (6, "length", 3, None),
-    "gen-unary-empty-sampling-params-long-prompt": (8, "length", 2040, None),
-    "gen-unary-greedy": (6, "length", 3, None),
-    "gen-unary-logit-bias": (3, "length", 3, None),
-    "gen-unary-logprob-token-ids-alone": (2, "length", 3, None),
-    "gen-unary-logprobs-0": (6, "length", 3, None),
-    "gen-unary-logprobs-1": (6, "length", 3, None),
-    "gen-unary-logprobs-5": (6, "length", 3, None),
-    "gen-unary-min-tokens": (20, "length", 3, None),
-    "gen-unary-n2-sampled": (8, "length length", 3, None),
-    "gen-unary-no-max-tokens-ignore-eos-off": (4, "stop", 3, None),
-    "gen-unary-output-kind-0": (3, "length", 3, None),
-    "gen-unary-output-kind-1": (3, "length", 3, None),
-    "gen-unary-output-kind-2": (3, "length", 3, None),
-    "gen-unary-prefix-cache-hit": (2, "length", 600, None),
-    "gen-unary-prefix-hit-repeat": (2, "length", 600, None),
-    "gen-unary-priority-0": (6, "length", 3, None),
-    "gen-unary-sampled-logprobs-2": (6, "length", 3, None),
-    "gen-unary-sampled-seed-repeat": (6, "length", 3, None),
-    "gen-unary-structured-json": (3, "stop", 3, None),
-    "gen-unary-text-mode": (6, "length", 3, None),
-    "gen-unary-text-mode-logprobs": (4, "length", 3, None),
-    "gen-unary-thinking-repetition": (6, "length", 3, None),
-    "ok-or-err-model-empty-string": (6, "length", 3, None),
-    "ok-or-err-request-id-empty": (6, "length", 3, None),
-    "ok-or-err-sglang-names-in-sampling-params": (6, "length", 3, None),
-    "ok-or-err-stream-string-true": (2, "length", None, None),
-    "ok-or-err-token-float-integral": (6, "length", 2, None),
-    "ok-or-err-token-string": (6, "length", 2, None),
-    "ok-or-err-unknown-sampling-field": (6, "length", 3, None),
-    "ok-or-err-unknown-top-field": (6, "length", 3, None),
-    "ok-prompt-max-len-minus-1": (1, "length", 2047, None),
-    "sigterm-apiserver-unary-in-flight": (104, "abort", 3, None),
-    "tokens-only-eos": (1, "stop", 3, None),
-    "tokens-only-logit-bias-eos": (1, "stop", 3, None),
-    "tokens-only-unary": (6, "length", 3, None),
-    "tokens-only-unary-logprobs-2": (3, "length", 3, None),
-    "tokens-only-unary-prompt-logprobs-1": (2, "length", 3, None),
-    "tokens-only-unary-stop-token": (3, "stop", 3, None),
-}
 
+@dataclass(frozen=True)
+class Outcome:
+    """A line of fixtures/vllm/outcomes.tsv: what becomes of a recorded exchange behind the gateway.
+
+    ``outcome`` is an Ending, or ``refused`` (the gateway answers itself), ``no reply`` (nothing ever came),
+    ``control`` (a route that the gateway calls, not one that it relays), ``elsewhere`` (another API).
+    """
+
+    name: str
+    status: str
+    outcome: str
+    tokens: str
+    finish_reasons: str
+    prompt_tokens: str
+    error_status: str
+
+    @property
+    def facts(self) -> tuple[int, list[str], int | None, int | None]:
+        prompt, error = (
+            None if text == "-" else int(text) for text in (self.prompt_tokens, self.error_status)
+        )
+        return int(self.tokens), self.finish_reasons.replace("-", "").split(), prompt, error
+
+
+def outcomes() -> dict[str, Outcome]:
+    with (FIXTURES / "outcomes.tsv").open(encoding="utf-8", newline="") as file:
+        return {row["name"]: Outcome(**row) for row in csv.DictReader(file, delimiter="\t")}
+
+
+OUTCOMES = outcomes()
 #: Recorded bodies that are no JSON object: the gateway answers these itself.
-NOT_JSON = {"err-body-array", "err-malformed-json", "err-malformed-json-trailing"}
+NOT_JSON = {name for name, found in OUTCOMES.items() if found.outcome == "refused"}
 
 ANSWERED = {name: record for name, record in recorded("generate").items() if "status" in record}
 READABLE = sorted(ANSWERED.keys() - NOT_JSON)
@@ -96,10 +62,18 @@ def body_of(record: dict[str, Any]) -> bytes:
     return str(record["body"]).encode()
 
 
-def test_table_names_every_success_and_nothing_else() -> None:
-    """The expectations cover exactly the recorded 200s."""
-    assert len(ANSWERED) > 100
-    assert {name for name, record in ANSWERED.items() if record["status"] == 200} == EXPECTED.keys()
+def test_table_has_every_recorded_exchange_and_no_other() -> None:
+    """Each has its outcome, next to the status it was recorded with."""
+    kinds: dict[str, set[str]] = {}
+    for found in OUTCOMES.values():
+        kinds.setdefault(found.outcome, set()).add(found.name)
+    assert kinds.keys() - set(Ending) == {"control", "elsewhere", "refused", "no reply"}
+    assert kinds.pop("control") == recorded("control").keys()
+    assert len(kinds.pop("elsewhere")) == 25
+    assert set().union(*kinds.values()) == recorded("generate").keys()
+    for name, record in recorded("generate").items():
+        assert OUTCOMES[name].status == str(record.get("status", "-"))
+        assert (OUTCOMES[name].outcome == "no reply") == ("status" not in record)
 
 
 @pytest.mark.parametrize("name", READABLE)
@@ -115,17 +89,28 @@ def test_recorded_reply_passes_unchanged_however_it_is_cut(name: str, cut: str) 
     parts = [body] if cut == "one piece" else pieces(body, seed)
     out = b"".join(reader.feed(part) for part in parts)
     assert out + reader.finish() == body
-    assert reader.identity
     facts = reader.facts
-    tokens, reasons, prompt, error = EXPECTED.get(name, (0, "", None, None))
-    assert (facts.tokens, facts.finish_reasons, facts.prompt_tokens, facts.error_status) == (
-        tokens,
-        reasons.split(),
-        prompt,
-        error,
-    )
-    assert facts.terminal == (name in EXPECTED)
+    assert facts.ending == OUTCOMES[name].outcome
+    assert (facts.tokens, facts.finish_reasons, facts.prompt_tokens, facts.error_status) == OUTCOMES[
+        name
+    ].facts
+    assert facts.terminal == (record["status"] == 200)
     assert facts.cached_tokens is None
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in READABLE if str(ANSWERED[name]["body"]).startswith("data:")]
+)
+def test_recorded_stream_joins_to_the_same_facts(name: str) -> None:
+    """A joined stream ends as the relayed one does."""
+    record = ANSWERED[name]
+    asked = request(record["request_body"].encode(), lines(record["request_headers"]))
+    head = ReplyHead(record["status"], lines(record["headers"]))
+    joining, relaying = FORMAT.join(asked, View(), ids_of(asked), head), reader_for(record)
+    for reader in (joining, relaying):
+        reader.feed(body_of(record))
+        assert reader.finish()
+    assert joining.facts == relaying.facts
 
 
 @pytest.mark.parametrize("name", READABLE)
@@ -155,8 +140,8 @@ def test_recorded_request_is_not_refused(name: str) -> None:
     assert asked.body == record["request_body"].encode()
     if record.get("status") == 200:
         assert asked.stream == str(record["body"]).startswith("data:")
-        prompt = EXPECTED[name][2]
-        assert prompt is None or prompt == asked.prompt_tokens
+        prompt = OUTCOMES[name].prompt_tokens
+        assert prompt in ("-", str(asked.prompt_tokens))
 
 
 @pytest.mark.parametrize("name", sorted(NOT_JSON))

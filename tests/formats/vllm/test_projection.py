@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,9 +33,25 @@ def test_projection_of_a_full_body() -> None:
             "model": "m",
             "request_id": "r",
             "stream": True,
-        }
+            "priority": -2,
+            "cache_salt": "tenant",
+        },
+        (b"x-data-parallel-rank", b" 3 "),
     )
-    assert found == Projection(stream=True, ids=("r",), model="m", prompt_tokens=3, max_tokens=7, samples=2)
+    assert found.token_ids is not None
+    assert list(found.token_ids()) == [1, 2, 3]
+    assert replace(found, token_ids=None) == Projection(
+        stream=True,
+        ids=("r",),
+        model="m",
+        prompt_tokens=3,
+        max_tokens=7,
+        samples=2,
+        priority=2,
+        lora="m",
+        cache_salt="tenant",
+        dp_rank=3,
+    )
 
 
 def test_projection_of_an_empty_object() -> None:
@@ -59,6 +77,99 @@ def test_projection_of_an_empty_object() -> None:
 def test_prompt_tokens_are_counted_without_judging_them(ids: bytes, count: int | None) -> None:
     """Ids are counted, whatever the engine makes of them."""
     assert project(b'{"token_ids":%b,"sampling_params":{}}' % ids).prompt_tokens == count
+
+
+@pytest.mark.parametrize(
+    ("ids", "built"),
+    [
+        (b"[]", []),
+        (b"[1, 2]", [1, 2]),
+        (b'["1", true, 2.0]', [1, 1, 2]),
+        (b"[1, 2.5]", []),
+        (b'[1, "x"]', []),
+        (b"[1, null]", []),
+        (b"[[1]]", []),
+        (b"[-1]", [-1]),
+    ],
+)
+def test_token_ids_are_built_as_the_engine_converts_them(ids: bytes, built: list[int]) -> None:
+    """And not at all where it would refuse them."""
+    build = project(b'{"token_ids":%b}' % ids).token_ids
+    assert build is not None
+    assert list(build()) == built
+
+
+def test_token_ids_are_built_when_they_are_asked_for() -> None:
+    """A long prompt costs nothing to project, and a prompt that is no list has none."""
+    body = b'{"token_ids":[%b],"sampling_params":{}}' % b",".join([b"123456"] * 200_000)
+    asked = FORMAT.parse(body, ())
+    tracemalloc.start()
+    try:
+        found = FORMAT.project(asked)
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+    assert found.token_ids is not None and len(found.token_ids()) == 200_000
+    assert project(b'{"token_ids":"x"}').token_ids is None
+
+
+@pytest.mark.parametrize(
+    ("value", "urgent"),
+    [
+        (b"0", 0),
+        (b"5", -5),
+        (b"-5", 5),
+        (b'"-5"', 5),
+        (b"2.0", -2),
+        (b"null", 0),
+        (b"[]", 0),
+        (b"2147483647", -2147483647),
+        (b"2147483648", -2147483648),
+        (b"9223372036854775807", -2147483648),
+        (b"-2147483648", 2147483647),
+        (b"-99999999999999999999", 2147483647),
+    ],
+)
+def test_priority_is_turned_round(value: bytes, urgent: int) -> None:
+    """Here the lowest comes first, there the largest; what is out of range stays the most or the least."""
+    assert project(b'{"priority":%b}' % value).priority == urgent
+
+
+@pytest.mark.parametrize(
+    ("value", "rank"),
+    [
+        (b"0", 0),
+        (b" 12\t", 12),
+        (b"4294967295", 4294967295),
+        (b"4294967296", None),
+        (b"-1", None),
+        (b"+1", None),
+        (b"1.0", None),
+        (b"0x1", None),
+        (b"", None),
+        (b"\xb2", None),
+        (b"9" * 5000, None),
+    ],
+)
+def test_rank_comes_from_its_header(value: bytes, rank: int | None) -> None:
+    """What is no rank is ignored, as the engine does."""
+    assert project(b"{}", (b"x-data-parallel-rank", value)).dp_rank == rank
+
+
+@pytest.mark.parametrize(
+    ("value", "salt"), [(b'"a"', "a"), (b'""', None), (b"null", None), (b"7", None), (b'"\\u00e9"', "\u00e9")]
+)
+def test_cache_salt_is_the_tenants(value: bytes, salt: str | None) -> None:
+    """An empty one is none."""
+    assert project(b'{"cache_salt":%b}' % value).cache_salt == salt
+
+
+def test_images_are_looked_for_where_there_are_features() -> None:
+    """Lazily, and whatever they are."""
+    assert project(b'{"token_ids":[1],"features":null}').images is None
+    for features in (b"7", b"{}", b'{"mm_hashes":{}}', b'{"x":NaN}'):
+        find = project(b'{"token_ids":[1],"features":%b}' % features).images
+        assert find is not None and find() is None
 
 
 @pytest.mark.parametrize(

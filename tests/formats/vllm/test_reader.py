@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Headers, Ids
+from gateway.formats.base import Ending, Headers, Ids, ReplyHead
+from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader
 from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
 from tests.formats.vllm.support import (
@@ -18,13 +19,16 @@ from tests.formats.vllm.support import (
     EVENTS,
     JSON,
     PRIVATE,
+    View,
     chunk,
     fuzzed,
     pieces,
     reading,
     relay,
+    request,
 )
 
+STOP = chunk([1], "stop")
 LOST = UpstreamIncomplete("The worker went away")
 USAGE = (
     b'data: {"request_id":"generate-tokens-a","usage":{"prompt_tokens":3,"total_tokens":5,'
@@ -298,10 +302,8 @@ def test_private_id_is_mapped_back_in_every_event(seed: int | None) -> None:
     engine = "generate-tokens-" + PRIVATE.dispatch[0]
     whole = chunk([1], request_id=engine) + chunk([2], "stop", request_id=engine) + DONE
     reader = reading(ids=PRIVATE)
-    assert not reader.identity
     mapped = whole.replace(engine.encode(), b"generate-tokens-job-1")
     assert relay(reader, pieces(whole, seed)) == mapped
-    assert reading().identity
 
 
 def test_private_id_is_mapped_in_events_held_for_an_error() -> None:
@@ -344,6 +346,68 @@ def test_connection_lost_after_a_finish_is_an_error() -> None:
     reader = reading()
     reader.feed(chunk([1], "stop"))
     assert reader.fail(LOST) == error_event(LOST) + DONE
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        chunk([1], routing_data={"worker_id": 7, "timing": [1.5]}),
+        b'data: { "routing_data" : {"worker_id":7,"timing":[1.5]} , "choices":[{"token_ids":[1]}] }\n\n',
+        b'data: {"choices":[{"token_ids":[1]}],\ndata: "routing_data":{"worker_id":7,"timing":[1.5]}}\n\n',
+        chunk([1], routing_data={"worker_id": 7, "timing": [1.5]}).replace(b"\n", b"\r\n"),
+    ],
+)
+def test_routing_data_is_noted_and_leaves_the_event(event: bytes) -> None:
+    """A router behind the worker's URL tells the gateway, not the client; all else stays."""
+    reader = reading()
+    out = reader.feed(event + STOP)
+    assert out.endswith(STOP)
+    left = json.loads(b"".join(out.removesuffix(STOP).split(b"data: ")))
+    assert "routing_data" not in left and left["choices"][0]["token_ids"] == [1]
+    assert reader.facts.routing_data == {"worker_id": 7, "timing": [1.5]}
+    assert reader.facts.tokens == 2
+
+
+def test_event_of_routing_data_alone_is_not_passed_on() -> None:
+    """A client would not know what to make of an empty object."""
+    reader = reading()
+    assert reader.feed(b'data: {"routing_data": {"worker_id": 7}}\n\n' + STOP) == STOP
+    assert reader.facts.routing_data == {"worker_id": 7}
+
+
+def test_routing_data_elsewhere_is_the_payloads_own() -> None:
+    """Only the member of the event itself is the router's, and a null says nothing."""
+    event = chunk([1], kv_transfer_params={"routing_data": 1}, note='"routing_data"')
+    reader = reading()
+    assert reader.feed(event) == event
+    assert reader.feed(chunk([1], routing_data=None)) == chunk([1])
+    assert reader.facts.routing_data is None
+
+
+@pytest.mark.parametrize("value", [7, "x", [1], True])
+def test_routing_data_that_is_no_object_is_malformed(value: object) -> None:
+    """Nobody sends that, so the stream is not to be trusted."""
+    with pytest.raises(UpstreamMalformed):
+        reading().feed(chunk([1], routing_data=value))
+
+
+@pytest.mark.parametrize("code", [400, 422, 500, 503, None])
+def test_paths_are_cut_from_an_error_event_of_a_failure(code: int | None) -> None:
+    """A refusal is about the client's own input and stays as it is."""
+    event = b"data: %b\n\n" % json.dumps({"error": {"message": "in /opt/x/y.py", "code": code}}).encode()
+    cut = event if code in (400, 422) else event.replace(b"/opt/x/y.py", b"<path>")
+    assert reading().feed(event) == cut
+    passing = FORMAT.configured({"passthrough_engine_errors": "true"})
+    reader = passing.reader(request(), View(), PRIVATE, ReplyHead(200, EVENTS))
+    assert reader.feed(event) == event
+
+
+def test_nonsense_after_the_finish_is_passed_on_unread() -> None:
+    """All was said; whatever follows is the engine's own."""
+    whole = chunk([1], "stop") + b"data: {\n\n" + DONE
+    reader = reading()
+    assert relay(reader, [whole]) == whole
+    assert reader.facts.ending == Ending.STOP
 
 
 EVENT = st.builds(

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Reader
+from gateway.formats.base import Ending, Reader, ReplyHead
+from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.unary import HOLD_LIMIT
-from tests.formats.vllm.support import JSON, PRIVATE, fuzzed, pieces, reading
+from tests.formats.vllm.support import JSON, PRIVATE, View, fuzzed, pieces, reading, request
 
 ENGINE = "generate-tokens-" + PRIVATE.dispatch[0]
 
@@ -193,16 +194,40 @@ def test_error_reply_is_passed_on_whole(status: int, body: bytes, seed: int | No
     reader = reading(status=status, headers=JSON, ids=PRIVATE)
     assert b"".join(reader.feed(part) for part in pieces(body, seed)) == b""
     assert reader.finish() == body
-    assert reader.identity
+    assert reader.identity is (status < 500)
+    assert reader.facts.ending == Ending.ERROR_STATUS
     assert facts_of(reader) == (0, [], None, None, False, None)
 
 
 def test_long_error_reply_is_passed_on_as_it_comes() -> None:
     """Over the limit nothing more is held."""
-    reader = reading(status=500)
+    reader = reading(status=400)
     assert reader.feed(b"x" * HOLD_LIMIT) == b""
     assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
     assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
+
+
+def test_paths_are_cut_from_a_failure_of_the_engine_and_no_other() -> None:
+    """What a server's disk looks like is nobody's business, unless it is asked for."""
+    body = b'{"error":{"message":"File \\"/opt/engine/core.py\\", line 7","code":500}}'
+    cut = body.replace(b"/opt/engine/core.py", b"<path>")
+    for status, seen in ((500, cut), (503, cut), (400, body), (404, body)):
+        reader = reading(status=status)
+        assert (reader.feed(body), reader.finish()) == (b"", seen)
+    passing = FORMAT.configured({"passthrough_engine_errors": "true"})
+    reader = passing.reader(request(), View(), PRIVATE, ReplyHead(500, JSON))
+    assert (reader.feed(body), reader.finish(), reader.identity) == (b"", body, True)
+    encoded = reading(status=500, headers=[*JSON, (b"content-encoding", b"gzip")])
+    assert (encoded.feed(body), encoded.finish()) == (b"", body)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_paths_are_cut_from_a_long_failure_wherever_it_is_cut(seed: int) -> None:
+    """Over the limit the same comes out, in pieces."""
+    body = b"x" * (HOLD_LIMIT - 5) + b" /opt/engine/core.py line " * 100
+    reader = reading(status=500)
+    out = b"".join(reader.feed(part) for part in pieces(body, seed)) + reader.finish()
+    assert out == body.replace(b"/opt/engine/core.py", b"<path>")
 
 
 def test_encoded_events_are_not_held() -> None:

@@ -2,11 +2,6 @@
 
 Owns: a dialect unlike any engine's, so that the contract is seen to carry it. Must never enter: anything of
 the gateway but ``gateway.errors`` and the ``gateway.formats`` helpers.
-
-``POST /echo {"say": "a b", "tag": "t"}`` answers ``{"tag": "t", "said": ["a", "b"], "why": "end"}``; with
-``"lines": true`` it answers one JSON object a line: ``{"word": "a"}``, ``{"word": "b"}``, ``{"why": "end",
-"tag": "t"}``. The tag may also come as header ``X-Tag``; the server files the call under that one. Errors are
-``{"problem": "..."}``. A call is stopped by hanging up.
 """
 
 from __future__ import annotations
@@ -35,19 +30,19 @@ from gateway.formats.base import (
 )
 from gateway.formats.headers import to_worker
 
-from .reader import LinesReader, WholeReader
+from .reader import JoinReader, LinesReader, WholeReader
 
-JSON = [(b"content-type", b"application/json")]
 ABOUT = ProbeRequest("GET", "/about-echo")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request of this dialect."""
+    """A request of this dialect: its bytes, and what was peeked at."""
 
     body: bytes
     headers: Headers
-    words: int
+    say: str
+    most: int | None
     lines: bool
     tag: str | None
 
@@ -62,14 +57,12 @@ class EchoFormat:
 
     def parse(self, body: bytes, headers: Headers) -> Call:
         found = _object(body)
-        say = found.get("say")
+        say, most = found.get("say"), found.get("most")
         if not isinstance(say, str):
             raise InvalidRequest("Nothing to say", param="say")
-        named = header(headers, b"x-tag")
-        tag = found.get("tag") if named is None else named.decode("latin-1")
-        if tag is not None and not isinstance(tag, str):
-            raise InvalidRequest("The tag must be text", param="tag")
-        return Call(body, headers, len(say.split()), found.get("lines") is True, tag)
+        if most is not None and (type(most) is not int or most < 0):
+            raise InvalidRequest("Most is a number of words", param="most")
+        return Call(body, headers, say, most, found.get("lines") is True, _tag(found, headers))
 
     def project(self, request: Call) -> Projection:
         tag = request.tag
@@ -77,8 +70,9 @@ class EchoFormat:
             stream=request.lines,
             ids=() if tag is None else (tag,),
             ids_usable=tag is None or (tag.isascii() and tag.isalnum()),
-            prompt_tokens=request.words,
-            max_tokens=request.words,
+            prompt_tokens=len(request.say.split()),
+            max_tokens=request.most,
+            text_bytes=len(request.say.encode("utf-8", "surrogatepass")),
         )
 
     def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
@@ -87,15 +81,21 @@ class EchoFormat:
         return UpstreamRequest(b"POST", worker.prefix + b"/echo", lines, request.body)
 
     def abort(self, worker: WorkerView, request: Call, ids: Ids) -> Sequence[UpstreamRequest]:
-        return ()
+        return ()  # hanging up is all it takes
 
     def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        if head.status == 200 and header(head.headers, b"content-type") == b"application/x-ndjson":
-            return LinesReader(ids)
-        return WholeReader(ids, checked=head.status == 200)
+        return LinesReader(ids) if _in_lines(head) else WholeReader(ids, head.status)
+
+    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return JoinReader(ids) if _in_lines(head) else WholeReader(ids, head.status)
+
+    def configured(self, options: Mapping[str, str]) -> Format[Call]:
+        if options:
+            raise ValueError(f"{next(iter(options))}: this format has no such setting")
+        return self
 
     def render(self, error: GatewayError) -> ErrorReply:
-        headers = list(JSON)
+        headers = [(b"content-type", b"application/json")]
         if error.retry_after is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after))
         return ErrorReply(error.status, headers, json.dumps({"problem": error.message}).encode())
@@ -129,6 +129,19 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidRequest("The body must be a JSON object")
     return found
+
+
+def _tag(found: dict[str, Any], headers: Headers) -> str | None:
+    """The header's, else the body's, as the server has it."""
+    named = header(headers, b"x-tag")
+    tag = found.get("tag") if named is None else named.decode("latin-1")
+    if tag is None or isinstance(tag, str):
+        return tag
+    raise InvalidRequest("The tag must be text", param="tag")
+
+
+def _in_lines(head: ReplyHead) -> bool:
+    return head.status == 200 and header(head.headers, b"content-type") == b"application/x-ndjson"
 
 
 FORMAT: Format[Call] = EchoFormat()

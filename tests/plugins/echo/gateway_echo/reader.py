@@ -1,4 +1,4 @@
-"""Readers of the sample dialect.
+"""Readers of the sample dialect: lines passed on, lines joined, whole replies.
 
 Owns: what a line or a reply means. Must never enter: requests, HTTP.
 """
@@ -9,79 +9,186 @@ import json
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, ReplyFacts
+from gateway.formats.base import Ending, Ids, ReplyFacts
+from gateway.formats.json_splice import insert_member
+
+ENDINGS = {"end": Ending.STOP, "enough": Ending.LENGTH}
+
+
+class Lines:
+    """What both readers of lines share: where a line ends, and what it tells."""
+
+    def __init__(self) -> None:
+        self.facts = ReplyFacts()
+        self._rest: list[bytes] = []
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The lines that ``data`` completes."""
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*self._rest, whole[0]))
+            self._rest.clear()
+        if rest:
+            self._rest.append(rest)
+        return whole
+
+    def take(self, line: bytes) -> dict[str, Any]:
+        """Learn from a line. Raises UpstreamMalformed."""
+        found = _object(line, self.facts)
+        if "problem" in found:
+            self._end(Ending.ERROR_EVENT, found.get("status", 500))
+        elif "why" in found:
+            _learn_end(found, self.facts)
+        else:
+            self.facts.tokens += len(_words(found, self.facts))
+        return found
+
+    def finish(self) -> None:
+        if not self.facts.terminal:
+            self.facts.ending = Ending.INCOMPLETE
+            raise UpstreamIncomplete("The server stopped before it had said all")
+
+    def _end(self, ending: Ending, status: Any) -> None:
+        self.facts.error_status = status if type(status) is int else 500
+        self.facts.ending = ending
+        self.facts.terminal = True
 
 
 class LinesReader:
-    """Passes whole lines on; the one that says why is the last."""
+    """Passes whole lines on; what follows the last of them is dropped."""
 
     streaming = True
+    identity = False
 
     def __init__(self, ids: Ids) -> None:
-        self.facts = ReplyFacts()
-        self.identity = not ids.private
+        self._lines = Lines()
+        self.facts = self._lines.facts
         self._ids = ids
-        self._rest = b""
+        self._unsent = b""
 
     def feed(self, data: bytes) -> bytes:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return b"".join(self._take(line) + b"\n" for line in lines)
+        passed: list[bytes] = []
+        try:
+            for line in self._lines.cut(data):
+                if self.facts.terminal:
+                    break
+                self._lines.take(line)
+                passed += (line, b"\n")
+        except UpstreamMalformed:
+            # Good lines that came in one read with the bad one: the client gets them with the failure.
+            self._unsent = _mapped(b"".join(passed), self._ids)
+            raise
+        return _mapped(b"".join(passed), self._ids)
 
     def finish(self) -> bytes:
-        if not self.facts.terminal or self._rest:
-            raise UpstreamIncomplete("The server stopped before it had said all")
+        self._lines.finish()
         return b""
 
     def fail(self, error: GatewayError) -> bytes:
-        return json.dumps({"problem": error.message}).encode() + b"\n"
+        if self.facts.terminal:
+            return b""
+        told = json.dumps({"problem": error.message, "status": error.status}).encode()
+        return self._unsent + told + b"\n"
 
-    def _take(self, line: bytes) -> bytes:
-        found = _object(line)
-        self.facts.tokens += "word" in found
-        if "why" in found:
-            self.facts.finish_reasons.append(str(found["why"]))
-            self.facts.terminal = True
-        return _mapped(line, self._ids)
+
+class JoinReader:
+    """Folds lines into the reply that the server gives without them: the last one, and all words."""
+
+    streaming = False
+    identity = False
+
+    def __init__(self, ids: Ids) -> None:
+        self._lines = Lines()
+        self.facts = self._lines.facts
+        self._ids = ids
+        self._said: list[str] = []
+        self._reply = b""
+
+    def feed(self, data: bytes) -> bytes:
+        for line in self._lines.cut(data):
+            if self.facts.terminal:
+                break
+            found = self._lines.take(line)
+            if not self.facts.terminal:
+                self._said += found["said"]
+            elif "problem" in found:
+                self._reply = json.dumps({"problem": found["problem"]}).encode()
+            else:
+                # Spliced and not written anew: whatever else the line holds keeps its spelling.
+                self._reply = insert_member(line, "said", json.dumps(self._said).encode())
+        return b""
+
+    def finish(self) -> bytes:
+        self._lines.finish()
+        return _mapped(self._reply, self._ids)
+
+    def fail(self, error: GatewayError) -> bytes:
+        return b""
 
 
 class WholeReader:
-    """Holds a reply until it is whole; ``checked``: it has to be a JSON object."""
+    """Holds a reply until it is whole; only one of status 200 is looked into."""
 
     streaming = False
 
-    def __init__(self, ids: Ids, *, checked: bool) -> None:
+    def __init__(self, ids: Ids, status: int) -> None:
         self.facts = ReplyFacts()
-        self.identity = not (checked and ids.private)
+        self.identity = status != 200 or not ids.private
         self._ids = ids
-        self._checked = checked
-        self._held = b""
+        self._status = status
+        self._held: list[bytes] = []
 
     def feed(self, data: bytes) -> bytes:
-        self._held += data
+        self._held.append(data)
         return b""
 
     def finish(self) -> bytes:
-        if not self._checked:
-            return self._held
-        found = _object(self._held)
-        self.facts.tokens = len(found.get("said", ()))
-        self.facts.finish_reasons.append(str(found.get("why")))
-        self.facts.terminal = True
-        return _mapped(self._held, self._ids)
+        reply = b"".join(self._held)
+        if self._status != 200:
+            self.facts.ending = Ending.OPAQUE if self._status < 400 else Ending.ERROR_STATUS
+            return reply
+        found = _object(reply, self.facts)
+        self.facts.tokens = len(_words(found, self.facts))
+        _learn_end(found, self.facts)
+        return _mapped(reply, self._ids)
 
     def fail(self, error: GatewayError) -> bytes:
         return b""
 
 
-def _mapped(data: bytes, ids: Ids) -> bytes:
-    return data.replace(json.dumps(ids.dispatch[0]).encode(), json.dumps(ids.public[0]).encode())
+def _learn_end(found: dict[str, Any], facts: ReplyFacts) -> None:
+    why, heard = found.get("why"), found.get("heard")
+    if not isinstance(why, str):
+        raise _malformed(facts, "The server did not say why it stopped")
+    facts.finish_reasons.append(why)
+    facts.prompt_tokens = heard if type(heard) is int else None
+    facts.ending = ENDINGS.get(why, Ending.OTHER)
+    facts.terminal = True
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _words(found: dict[str, Any], facts: ReplyFacts) -> list[str]:
+    said = found.get("said")
+    if not isinstance(said, list) or not all(isinstance(word, str) for word in said):
+        raise _malformed(facts, "The server said something that is no words")
+    return said
+
+
+def _object(data: bytes, facts: ReplyFacts) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UpstreamMalformed("The server sent something that is not JSON", cause=error) from error
+        raise _malformed(facts, "The server sent something that is not JSON") from error
     if not isinstance(found, dict):
-        raise UpstreamMalformed("The server sent JSON that is not an object")
+        raise _malformed(facts, "The server sent JSON that is not an object")
     return found
+
+
+def _malformed(facts: ReplyFacts, message: str) -> UpstreamMalformed:
+    facts.ending = Ending.MALFORMED
+    return UpstreamMalformed(message)
+
+
+def _mapped(data: bytes, ids: Ids) -> bytes:
+    if not ids.private:
+        return data
+    return data.replace(json.dumps(ids.dispatch[0]).encode(), json.dumps(ids.public[0]).encode())

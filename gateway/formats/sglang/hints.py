@@ -1,0 +1,88 @@
+"""What a request says that only routing wants to know.
+
+Owns: those few values, each typed if it is what it usually is and else as if it were not there: what the
+engine thinks of it is the engine's to say. Must never enter: refusing anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gateway.formats.base import Headers, header
+from gateway.formats.sglang.peek import ABSENT, NULL, Peek, items
+
+T = TypeVar("T")
+
+_RANK = b"x-data-parallel-rank"
+_RANKS = 2**32
+
+_text = msgspec.json.Decoder(str)
+_number = msgspec.json.Decoder(int)
+_ids = msgspec.json.Decoder(list[int])
+_rows = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """See gateway.formats.base.Projection. ``input_ids`` is the member as it stands in the body."""
+
+    model: str | None
+    text_bytes: int | None
+    priority: int
+    lora: str | None
+    cache_salt: str | None
+    dp_rank: int | None
+    input_ids: msgspec.Raw
+
+    def token_ids(self) -> Sequence[int]:
+        """The first prompt's ids; () where the engine will find they are none."""
+        if (flat := _typed(_ids, self.input_ids)) is not None:
+            return flat
+        rows = _typed(_rows, self.input_ids) or [ABSENT]
+        return _typed(_ids, rows[0]) or []
+
+
+def hints_of(peek: Peek, headers: Headers) -> Hints:
+    """Total: a value of another type than usual is none."""
+    return Hints(
+        model=_typed(_text, peek.model) or None,
+        # Beside ids a text is no prompt.
+        text_bytes=_text_bytes(peek.text) if peek.input_ids is ABSENT or peek.input_ids == NULL else None,
+        priority=_typed(_number, peek.priority) or 0,
+        lora=_typed(_text, peek.lora_path) or None,
+        cache_salt=_typed(_text, peek.cache_salt) or None,
+        dp_rank=_rank(header(headers, _RANK)),
+        input_ids=peek.input_ids,
+    )
+
+
+def _text_bytes(text: msgspec.Raw) -> int | None:
+    """The bytes between the quotes, of all texts together."""
+    texts = items(text)
+    if texts is None:
+        texts = [text]
+    lengths = [len(memoryview(each)) - 2 for each in texts if _opening(each) == b'"']
+    return sum(lengths) if lengths else None
+
+
+def _opening(raw: msgspec.Raw) -> bytes:
+    return bytes(memoryview(raw)[:1])
+
+
+def _typed(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
+    if raw is ABSENT:
+        return None
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _rank(value: bytes | None) -> int | None:
+    """A rank is 32 bits, without a sign; anything else is ignored."""
+    digits = b"" if value is None else value.strip()
+    if not digits.isdigit() or len(digits) > len(str(_RANKS)):
+        return None
+    return rank if (rank := int(digits)) < _RANKS else None

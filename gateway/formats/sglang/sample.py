@@ -1,0 +1,200 @@
+"""One sample of a streamed reply, added up.
+
+Owns: what the events of one sample come to, the echo of an abort included. Must never enter: framing, ids,
+what an error is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.sglang.level import Held, Level, append, once
+from gateway.formats.sglang.members import NULL, Event, Members, count, written
+from gateway.formats.sglang.rules import ECHOED, META, NOT_ECHOED, TOP
+from gateway.formats.sglang.shape import Shape, shape_of
+from gateway.formats.sglang.stream_mode import Mode, count_ids, total_of
+
+_NOTHING = b"["
+_NO_INDEX = msgspec.Raw(b"0")
+
+
+Take = Callable[[Any], Any]
+
+
+class Sample:
+    """What one sample has said so far. ``over``: it has said how it ended, and says no more.
+
+    ``shape``: what ``add_plain`` takes is of this shape.
+    """
+
+    __slots__ = (
+        "_dropped",
+        "_event",
+        "_lists",
+        "_meta",
+        "_mode",
+        "_plain",
+        "_names",
+        "_top",
+        "over",
+        "shape",
+    )
+
+    def __init__(self, mode: Mode) -> None:
+        self.over = False
+        self.shape: Shape | None = None
+        self._mode = mode
+        self._top = Level(TOP)
+        self._meta = Level(META)
+        self._event: Event | None = None
+        self._dropped: set[str] = set()
+        self._lists: list[tuple[Take, bytearray]] = []
+        self._names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        #: The latest event, where it was a plain one.
+        self._plain: Any = None
+
+    def tell(self, event: Event) -> None:
+        """Tell the stream's mode from the sample's next event, where that is still open."""
+        if self._mode.incremental is not None:
+            return
+        held = self._top.held
+        if is_echo(event):
+            self._mode.look_at_echo(held.get("output_ids", _NOTHING), event)
+        else:
+            self._mode.look(held.get("output_ids", b""), held.get("text", b""), event)
+
+    def add(self, event: Event) -> None:
+        """Take in an event. Raises UpstreamMalformed for what does not fit to those before."""
+        self._settle()
+        self.tell(event)
+        parts = self._mode.incremental is not False
+        self._top.add(event.top, parts=parts)
+        self._meta.add(event.meta, parts=parts)
+        self._event = event
+        if parts and self._meta.unknown:
+            self._guess(event)
+
+    def settled(self) -> Shape | None:
+        """The shape of the latest event, if the next of that shape may come by ``add_plain``."""
+        if self.over or not self._mode.incremental or self._meta.unknown:
+            return None
+        names = (self._top.names, self._meta.names)
+        if names != self._names:
+            # A decoder is worth its price only for what comes again.
+            self._names = names
+            return None
+        self.shape = shape = shape_of(*names)
+        if shape is not None:
+            top, meta = self.held()
+            self._lists = [(take, top[name]) for name, take in shape.top_lists if name in top]
+            self._lists += [(take, meta[name]) for name, take in shape.meta_lists if name in meta]
+        return shape
+
+    def add_plain(self, decoded: Any) -> None:
+        """Take in an event that ``shape`` decoded. Raises UpstreamMalformed."""
+        for take, held in self._lists:
+            append(held, take(decoded))
+        most = self._meta.most
+        for name, take in self.shape.totals if self.shape is not None else ():
+            total = take(decoded)
+            if total > most[name]:
+                most[name] = total
+        self._plain = decoded
+
+    def end(self, event: Event) -> None:
+        """Take in the event that has the finish reason. Raises UpstreamMalformed."""
+        self.over = True
+        if is_echo(event):
+            self._end_in_echo(event)
+        else:
+            self.add(event)
+
+    def whole(self) -> list[bytes | bytearray]:
+        """The sample as a reply holds it, in pieces. Raises UpstreamMalformed if tokens are missing."""
+        top = self._top.whole()
+        top.pop("index", None)
+        self._check()
+        return written({**top, "meta_info": written(self._meta.whole())})
+
+    @property
+    def empty(self) -> bool:
+        return self._event is None
+
+    def shown(self) -> bytes:
+        """The latest event with all that was said before it, as a cumulative stream has it."""
+        return b"".join(written({**self._top.written(), "meta_info": written(self._meta.written())}))
+
+    def held(self) -> tuple[Held, Held]:
+        """What is held of the event's object and of its ``meta_info``."""
+        return self._top.held, self._meta.held
+
+    def _guess(self, event: Event) -> None:
+        """Append lists of unknown name, as long as each has one entry for each id."""
+        ids = count_ids(event)
+        for name in self._meta.unknown:
+            if name in self._dropped:
+                continue
+            if count(event.meta[name]) == ids:
+                self._meta.append(name)
+            else:
+                self._dropped.add(name)
+                self._meta.held.pop(name, None)
+
+    def _settle(self) -> None:
+        """Let the latest event be one like any other."""
+        if self._plain is not None and self.shape is not None:
+            self._event = self.shape.event(self._plain)
+            self._top.latest, self._meta.latest = self._event
+            self._plain = None
+
+    def _end_in_echo(self, event: Event) -> None:
+        self._settle()
+        self.tell(event)
+        top, meta = self.held()
+        whole = self._mode.incremental is not True
+        self._top.replace(event.top, None if whole else _echoed(event.top, top))
+        self._meta.replace(event.meta, None if whole else _echoed(event.meta, meta))
+        self._event = event
+
+    def _check(self) -> None:
+        """In an incremental stream no event may have been lost."""
+        event, ids = self._event, self._top.held.get("output_ids")
+        if event is None:
+            raise UpstreamMalformed("The worker's stream has no event for one of its samples.")
+        total = total_of(event)
+        if not self._mode.incremental or ids is None or total < 0:
+            return
+        missing = total - count(bytes(ids) + b"]")
+        # The Rust frontend keeps a stop token out of the ids, but counts it.
+        stopped = b'"stop"' in bytes(event.meta.get("finish_reason", NULL))
+        if missing and not (missing == 1 and stopped):
+            raise UpstreamMalformed("The worker's stream counts other tokens than it sent.")
+
+
+def index_of(event: Event) -> int:
+    """Which sample an event is about; without an index there is only one."""
+    index = bytes(event.top.get("index", _NO_INDEX))
+    return int(index) if index.isdigit() else 0
+
+
+def is_echo(event: Event) -> bool:
+    """Whether an event with a finish reason was made by the frontend in the scheduler's place."""
+    return NOT_ECHOED not in event.meta and b'"abort"' in bytes(event.meta.get("finish_reason", NULL))
+
+
+def _echoed(members: Members, before: Held) -> Held:
+    """What is held after an echo: its ids but for the last are new, its text and its lists are whole."""
+    held: Held = {}
+    for name, value in members.items():
+        if value == NULL:
+            continue
+        if name == "output_ids":
+            held[name] = bytearray(before.get(name, _NOTHING))
+            append(held[name], bytes(value)[:-1].rpartition(b",")[0].ljust(1, _NOTHING) + b"]")
+        elif name == "text" or name in ECHOED:
+            held[name] = once(bytes(value), before.get(name, b"."))
+    return held

@@ -1,0 +1,152 @@
+"""Where the images of a prompt stand in its token ids, so that a router can hash its blocks with them.
+
+Owns: the rules that must all hold before an image token may stand for its image. Must never enter: refusing a
+request: where a rule is broken the prompt is routed by its ids alone, and the engine judges it.
+
+The rules are those of other routers in front of this engine, but for one digest: an image is told by the hash
+its client named, as 64 bits, and unless that is a SHA-256 in hexadecimal they are of its BLAKE2b. Such an
+identity means the same in every gateway, and nothing outside of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from gateway.formats.base import ImageSpan
+
+#: The one kind of input whose place in a prompt says all about it.
+MODALITY = "image"
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+class _Range(msgspec.Struct, gc=False):
+    offset: int
+    length: int
+    is_embed: list[bool] | None = None
+
+
+class _Features(msgspec.Struct, gc=False):
+    mm_hashes: dict[str, list[str]]
+    mm_placeholders: dict[str, list[_Range]]
+    kwargs_data: dict[str, list[msgspec.Raw]] | None = None
+    mm_metadata: dict[str, list[msgspec.Raw]] | None = None
+
+
+_FEATURES = msgspec.json.Decoder(_Features)
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """One image: its range, and the places in it that its embedding fills."""
+
+    start: int
+    end: int
+    identity: int
+    places: Sequence[int]
+
+
+class _Broken(Exception):
+    """A rule does not hold."""
+
+
+def image_spans(
+    token_ids: Sequence[int], features: msgspec.Raw | bytes, block_size: int, *, tower_lora: bool
+) -> tuple[ImageSpan, ...] | None:
+    """The stretches of image tokens, in order, each with its image's identity; None where a rule is broken.
+
+    ``features`` is the field of that name as JSON, ``block_size`` what the worker's cache counts in, in
+    tokens. ``tower_lora``: an adapter serves the request that changes how images are encoded as well, so that
+    one image is not the same with it and without.
+    """
+    if tower_lora or block_size <= 0:
+        return None
+    try:
+        images = _images(token_ids, _FEATURES.decode(features))
+        token = _image_token(token_ids, images)
+        _check_blocks(token_ids, token, images, block_size)
+    except (_Broken, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return tuple(span for image in images for span in _stretches(image))
+
+
+def identity_of(name: str) -> int:
+    """64 bits that tell one image from another."""
+    if _SHA256.fullmatch(name):
+        return int(name[:16], 16)
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+def _images(token_ids: Sequence[int], features: _Features) -> list[_Image]:
+    """The images in the order of their ranges, which neither overlap nor leave the prompt."""
+    maps = (features.mm_hashes, features.mm_placeholders, features.kwargs_data, features.mm_metadata)
+    if any(found.keys() != {MODALITY} for found in maps if found is not None):
+        raise _Broken
+    if len({len(found[MODALITY]) for found in maps if found is not None}) != 1:
+        raise _Broken
+    named = zip(features.mm_placeholders[MODALITY], features.mm_hashes[MODALITY], strict=True)
+    images = [_image(token_ids, place, name) for place, name in named]
+    for one, other in zip(images, images[1:], strict=False):
+        if one.end > other.start or (one.end == other.start and one.identity != other.identity):
+            raise _Broken
+    return images
+
+
+def _image(token_ids: Sequence[int], place: _Range, name: str) -> _Image:
+    start, end = place.offset, place.offset + place.length
+    if start < 0 or place.length < 1 or end > len(token_ids) or not name:
+        raise _Broken
+    mask = place.is_embed
+    if mask is None:
+        if len(set(token_ids[start:end])) != 1:
+            raise _Broken
+        return _Image(start, end, identity_of(name), range(start, end))
+    if len(mask) != place.length:
+        raise _Broken
+    return _Image(start, end, identity_of(name), [start + at for at, on in enumerate(mask) if on])
+
+
+def _image_token(token_ids: Sequence[int], images: list[_Image]) -> int:
+    """The one id that stands at every place of every image, and nowhere else in the prompt."""
+    places = [place for image in images for place in image.places]
+    tokens = {token_ids[place] for place in places}
+    if len(tokens) != 1:
+        raise _Broken
+    (token,) = tokens
+    if token_ids.count(token) != len(places):
+        raise _Broken
+    return token
+
+
+def _check_blocks(token_ids: Sequence[int], token: int, images: list[_Image], size: int) -> None:
+    """A worker that knows of each block only its images, in order, would find the same ones.
+
+    It gives each run of image tokens the next image of the block, and the last one to those left over.
+    """
+    told = {place: image.identity for image in images for place in image.places}
+    for block in sorted({place // size for place in told}):
+        start, end = block * size, min((block + 1) * size, len(token_ids))
+        there = [image.identity for image in images if image.start < end and image.end > start]
+        for number, run in enumerate(_runs([at for at in range(start, end) if token_ids[at] == token])):
+            found = there[min(number, len(there) - 1)]
+            if any(told[place] != found for place in run):
+                raise _Broken
+
+
+def _stretches(image: _Image) -> Iterator[ImageSpan]:
+    for run in _runs(image.places):
+        yield ImageSpan(run[0], len(run), image.identity)
+
+
+def _runs(places: Sequence[int]) -> Iterator[Sequence[int]]:
+    """``places``, which grow, cut where one does not follow on the other."""
+    start = 0
+    for at in range(1, len(places) + 1):
+        if at == len(places) or places[at] != places[at - 1] + 1:
+            yield places[start:at]
+            start = at

@@ -1,0 +1,57 @@
+"""What a stream has told so far, over all its samples.
+
+Owns: turning what is in events into facts, the same for every reader of streams. Must never enter: bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import ReplyFacts
+from gateway.formats.vllm.ending import FAILED
+from gateway.formats.vllm.reply import Usage, any_object, error_status, note_usage
+
+
+class Progress:
+    """``samples`` is how many replies are told apart by index; each has to finish."""
+
+    __slots__ = ("_samples", "facts", "finished")
+
+    def __init__(self, samples: int) -> None:
+        self.facts = ReplyFacts()
+        self.finished: set[int] = set()
+        self._samples = samples
+
+    def choice(self, index: int, tokens: int, reason: str | None) -> None:
+        """New tokens of one sample, by number, and why it is finished if it is."""
+        facts = self.facts
+        facts.tokens += tokens
+        if reason is None or index in self.finished:
+            return
+        self.finished.add(index)
+        facts.finish_reasons.append(reason)
+        if reason == FAILED:
+            facts.error_status = 500
+        if len(self.finished) >= self._samples:
+            facts.terminal = True
+
+    def usage(self, usage: Usage, *, total: bool) -> None:
+        note_usage(self.facts, usage, total=total)
+
+    def error(self, error: Any) -> int:
+        """An error object. Returns its status."""
+        self.facts.terminal = True
+        self.facts.error_status = status = error_status(error)
+        return status
+
+    def routing(self, data: bytes) -> None:
+        """What a router said of its own choice. Raises UpstreamMalformed unless it is an object or null."""
+        if data == b"null":
+            return
+        try:
+            self.facts.routing_data = any_object(data)
+        except UpstreamMalformed as error:
+            raise UpstreamMalformed(
+                "The worker sent routing data that is not an object", cause=error
+            ) from error

@@ -1,0 +1,80 @@
+"""A gateway on a real socket, as the product serves it.
+
+Owns: starting one for a test, waiting until it knows its workers, ending it. Must never enter: a dialect,
+workers, what is expected of any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+
+from gateway.app import Gateway, create_app
+from gateway.fleet.worker import WorkerState
+from gateway.server import listen, server_config
+from gateway.settings import Settings
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A running gateway, its address and a client for it."""
+
+    app: Gateway
+    url: str
+    client: httpx.AsyncClient
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+
+@asynccontextmanager
+async def rig(*workers: str, **settings: Any) -> AsyncIterator[Rig]:
+    """A gateway in front of ``workers`` (URLs) with ``settings`` (fields of Settings), all of them probed."""
+    given = {"access_log": False, "probe_interval_secs": 0.2, "port": 0, **settings}
+    chosen = Settings(worker=workers, **given)
+    app = create_app(chosen)
+    async with serving(app, chosen) as url:
+        async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
+            await until(lambda: all(w.state is not WorkerState.JOINING for w in app.fleet.workers))
+            yield Rig(app, url, client)
+
+
+@asynccontextmanager
+async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
+    """``app`` on a free port of the loopback, as the product serves it; its base URL."""
+    listener = listen("127.0.0.1", 0, 4096)
+    server = uvicorn.Server(server_config(app, settings))
+    started = asyncio.Event()
+    task = asyncio.get_running_loop().create_task(_serve(server, listener, started))
+    try:
+        await started.wait()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Return once ``condition`` holds; fail after ``seconds``."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, started: asyncio.Event) -> None:
+    startup = server.startup
+
+    async def noted(sockets: list[socket.socket] | None = None) -> None:
+        await startup(sockets)
+        started.set()
+
+    server.startup = noted  # type: ignore[method-assign]
+    await server._serve([listener])

@@ -1,0 +1,152 @@
+"""List the fields of an engine's requests and replies that its format here does not know, or no longer finds.
+
+Owns: where each engine's sources keep their names. Must never enter: an import of an engine (its sources are
+read, never run), what a format does with a field (its own ``fields`` module says that).
+
+    python -m scripts.engine_fields ENGINE [PACKAGE_FOLDER]
+
+PACKAGE_FOLDER is the engine's package as installed; left out, that of the engine ``make test-engines``
+installs. Prints ``new`` and ``gone`` names, one a line, and exits 1 if there is a new one.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from scripts.engines import paths
+
+#: A package folder -> the names found in it, in the order of the source. Raises Missing.
+Locator = Callable[[Path], list[str]]
+
+
+class Missing(Exception):
+    """A source is not where it was. The message says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``change`` is ``new`` (the engine has it, the format does not know it) or ``gone``."""
+
+    change: str
+    group: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.change} {self.group}.{self.name}"
+
+
+def class_fields(package: Path, *, files: str, classes: Sequence[str]) -> list[str]:
+    """Annotated public fields of ``classes``, wherever in ``files`` (a pattern) below ``package`` they are.
+
+    A class may be absent, as releases split and join them, but not all of them.
+    """
+    bodies = [body for path in sorted(package.glob(files)) for body in _classes(path, classes)]
+    if not bodies:
+        raise Missing(f"no class {' or '.join(classes)} in {package.name}/{files}")
+    return list(dict.fromkeys(name for body in bodies for name in _fields(body)))
+
+
+def _classes(path: Path, names: Sequence[str]) -> Iterator[ast.ClassDef]:
+    text = path.read_text(encoding="utf-8")
+    if any(f"class {name}" in text for name in names):
+        tree = ast.parse(text)
+        yield from (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in names)
+
+
+def _fields(body: ast.ClassDef) -> Iterator[str]:
+    for node in body.body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        if not node.target.id.startswith("_") and "ClassVar" not in ast.unparse(node.annotation):
+            yield node.target.id
+
+
+_VLLM_API = "entrypoints/**/protocol.py"
+_VLLM_GENERATE = "entrypoints/**/token_in_token_out/protocol.py"
+
+
+def _vllm(files: str, *classes: str) -> Locator:
+    return partial(class_fields, files=files, classes=classes)
+
+
+_VLLM: Mapping[str, Locator] = {
+    "request": _vllm(_VLLM_GENERATE, "GenerateRequest"),
+    "sampling": _vllm("sampling_params.py", "SamplingParams"),
+    "stream_options": _vllm(_VLLM_API, "StreamOptions"),
+    "features": _vllm(_VLLM_GENERATE, "MultiModalFeatures"),
+    "placeholder": _vllm(_VLLM_GENERATE, "PlaceholderRangeInfo"),
+    "reply": _vllm(
+        _VLLM_GENERATE,
+        *("GenerateResponse", "GenerateResponseBase", "GenerateStreamResponse", "GenerateStreamResponseBase"),
+        *("GenerateTokensResponse", "GenerateTextResponse", "GenerateDerenderResponse"),
+        *("GenerateTokensStreamResponse", "GenerateTextStreamResponse"),
+    ),
+    "choice": _vllm(
+        _VLLM_GENERATE,
+        *("GenerateResponseChoice", "GenerateResponseStreamChoice", "GenerateChoiceBase"),
+        *("GenerateStreamChoiceBase", "GenerateTokensChoice", "GenerateTextChoice", "GenerateDerenderChoice"),
+        *("GenerateTokensStreamChoice", "GenerateTextStreamChoice"),
+    ),
+    "logprobs": _vllm(_VLLM_GENERATE, "GenerateLogProbs"),
+    "logprob": _vllm(_VLLM_GENERATE, "GenerateLogProb", "GenerateLogProbsContent"),
+    "usage": _vllm(_VLLM_API, "UsageInfo"),
+    "prompt_usage": _vllm(_VLLM_API, "PromptTokenUsageInfo"),
+    "completion_usage": _vllm(_VLLM_API, "CompletionTokenUsageInfo"),
+    "weight_versions": _vllm("**/*.py", "WeightVersionSpan"),
+    "metrics": _vllm("**/*.py", "PerRequestMetrics"),
+    "error": _vllm(_VLLM_API, "ErrorInfo"),
+}
+
+#: Engine -> group of fields -> where to find it. The groups are those of the format's FIELDS.
+SOURCES: Mapping[str, Mapping[str, Locator]] = {"vllm": _VLLM}
+
+
+def known_fields(engine: str) -> Mapping[str, Mapping[str, object]]:
+    """The table of the format of that name."""
+    fields: Mapping[str, Mapping[str, object]] = import_module(f"gateway.formats.{engine}.fields").FIELDS
+    return fields
+
+
+def package_of(engine: str) -> Path:
+    """The engine that ``make test-engines`` installed. Raises Missing."""
+    found = sorted(paths.environment(engine).glob(f"lib/python3*/site-packages/{engine}"))
+    if not found:
+        raise Missing(f"{engine} is not installed in {paths.environment(engine)}")
+    return found[0]
+
+
+def differences(engine: str, package: Path) -> list[Difference]:
+    """All of them, group by group. Raises Missing when a whole group is not found."""
+    found: list[Difference] = []
+    known = known_fields(engine)
+    for group, locate in SOURCES[engine].items():
+        names = locate(package)
+        found += (Difference("new", group, name) for name in names if name not in known[group])
+        found += (Difference("gone", group, name) for name in known[group] if name not in names)
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not 1 <= len(arguments) <= 2 or arguments[0] not in SOURCES:
+        print(f"usage: python -m scripts.engine_fields {'|'.join(SOURCES)} [PACKAGE_FOLDER]", file=sys.stderr)
+        return 2
+    engine = arguments[0]
+    try:
+        package = Path(arguments[1]) if len(arguments) == 2 else package_of(engine)
+        found = differences(engine, package)
+    except Missing as error:
+        print(error, file=sys.stderr)
+        return 2
+    for difference in found:
+        print(difference)
+    return 1 if any(difference.change == "new" for difference in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""What clients of either dialect see of a whole gateway, on every path that speaks it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.settings import Settings
+from gateway.testing.endpoint import EndpointContract
+from tests.contract import probes
+from tests.contract.models.sglang import SglangModel
+from tests.contract.models.vllm import VllmModel
+
+
+class SglangEndpoint(EndpointContract):
+    probes = probes.SGLANG
+
+    def abort_call(self, public: str) -> bytes:
+        return json.dumps({"rid": public}).encode()
+
+
+class VllmEndpoint(EndpointContract):
+    model = VllmModel()
+    probes = probes.VLLM
+
+    def abort_call(self, public: str) -> bytes:
+        return json.dumps({"request_ids": [public]}).encode()
+
+
+class TestSglangAtGenerate(SglangEndpoint):
+    """With ``DYN_GENERATE_FORMAT=sglang``, and by default."""
+
+    model = SglangModel("incremental")
+
+
+class TestSglangCumulativeAtGenerate(SglangEndpoint):
+    """Its other stream mode."""
+
+    model = SglangModel("cumulative")
+
+
+class TestVllmAtGenerate(VllmEndpoint):
+    """With ``DYN_GENERATE_FORMAT=vllm``, ``/generate`` speaks vLLM."""
+
+
+class TestVllmAtItsOwnPath(VllmEndpoint):
+    """Whatever ``/generate`` speaks."""
+
+    path = "/inference/v1/generate"
+    settings = {"generate_format": "sglang"}
+
+
+def test_setting_comes_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classes above give it as a field; a user gives it so."""
+    assert Settings().generate_format == "sglang"
+    monkeypatch.setenv("DYN_GENERATE_FORMAT", "vllm")
+    assert Settings().generate_format == "vllm"

@@ -1,0 +1,160 @@
+"""A fleet with mixed server flags looks like one: streams brought into the mode that clients expect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import Ending, Ids, Reader, ReplyHead, WorkerInfo
+from tests.formats.sglang.streams import (
+    STATES,
+    Document,
+    cumulative,
+    documents,
+    echo,
+    echo_part,
+    events,
+    incremental,
+    whole,
+)
+from tests.formats.sglang.support import DONE, EVENTS, FORMAT, HEX, View, cuts, parsed, recorded, run, same
+
+STREAM: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True}
+TWO: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True, "sampling_params": {"n": 2}}
+SHAPES = {"incremental": incremental, "cumulative": cumulative}
+PAIRS = [("incremental", "cumulative"), ("cumulative", "incremental")]
+WHOLE_STREAMS = sorted(
+    name
+    for name, record in recorded("generate").items()
+    if record.get("body", "").endswith("data: [DONE]\n\n")
+    and "elided" not in record
+    and '"meta_info"' in record["body"]
+)
+
+
+def converting(
+    wanted: str, declared: str | None = None, request: dict[str, Any] = STREAM, ids: Ids | None = None
+) -> Reader:
+    format = FORMAT.configured({"stream_mode": wanted})
+    worker = View(info=WorkerInfo("sglang", "sglang_generate", True, stream_mode=declared))
+    return format.reader(parsed(request), worker, ids or same(HEX), ReplyHead(200, EVENTS))
+
+
+def converted(stream: bytes, wanted: str, declared: str | None = None, **more: Any) -> bytes:
+    outcome = run(converting(wanted, declared, **more), [stream])
+    assert outcome.error is None
+    return outcome.given
+
+
+@pytest.mark.parametrize(("sent", "wanted"), PAIRS)
+@pytest.mark.parametrize("told", [True, False])
+def test_stream_becomes_one_of_the_other_mode(sent: str, wanted: str, told: bool) -> None:
+    """Log probabilities, masks and lists of unknown name too; text may lag behind its ids."""
+    stream = events(SHAPES[sent](*STATES))
+    given = converted(stream, wanted, sent if told else None)
+    assert documents(given) == SHAPES[wanted](*STATES)
+    assert given.endswith(DONE)
+
+
+@pytest.mark.parametrize("mode", SHAPES)
+@pytest.mark.parametrize("told", [True, False])
+def test_stream_in_the_wanted_mode_is_passed_on_as_it_is(mode: str, told: bool) -> None:
+    stream = events(SHAPES[mode](*STATES)).replace(b'"output_ids"', b' "output_ids" ')
+    assert converted(stream, mode, mode if told else None) == stream
+
+
+@pytest.mark.parametrize("mode", SHAPES)
+@pytest.mark.parametrize("declared", ["incremental", "cumulative", None])
+def test_stream_stays_as_the_engine_sends_it_by_default(mode: str, declared: str | None) -> None:
+    stream = events(SHAPES[mode](*STATES))
+    assert converted(stream, "engine", declared) == stream
+
+
+@pytest.mark.parametrize(("sent", "wanted"), PAIRS)
+def test_worker_that_was_restarted_in_another_mode_is_noticed(sent: str, wanted: str) -> None:
+    """It said that it streams in the mode it left; nothing is converted that need not be."""
+    stream = events(SHAPES[wanted](*STATES))
+    assert converted(stream, wanted, sent) == stream
+
+
+@pytest.mark.parametrize(("sent", "wanted"), PAIRS)
+def test_first_event_is_passed_on_as_it_is(sent: str, wanted: str) -> None:
+    """It is the same in both modes."""
+    first = events([STATES[0]])[: -len(DONE)].replace(b":", b" : ", 3).replace(b"data : ", b"data: ")
+    assert converting(wanted, sent).feed(first) == first
+
+
+@pytest.mark.parametrize(("sent", "wanted"), PAIRS)
+def test_samples_are_converted_each_for_itself(sent: str, wanted: str) -> None:
+    def mixed(shape: Any) -> list[Document]:
+        one = [document | {"index": 1} for document in shape(*STATES)]
+        other = [document | {"index": 0} for document in shape(STATES[1], STATES[3])]
+        return [one[0], other[0], one[1], one[2], other[1], one[3]]
+
+    given = converted(events(mixed(SHAPES[sent])), wanted, sent, request=TWO)
+    assert documents(given) == mixed(SHAPES[wanted])
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3])
+def test_echo_of_an_abort_is_the_other_modes_echo(seen: int) -> None:
+    """In full, or in full after what was not sent yet and with the last id again."""
+    state = STATES[2]
+    parts = incremental(*STATES[:3])
+    whole_echo = echo(state)
+    assert documents(converted(events([*STATES[:3], whole_echo]), "incremental")) == [
+        *parts,
+        echo_part(state),
+    ]
+    assert documents(converted(events([*parts, echo_part(state)]), "cumulative")) == [*STATES[:3], whole_echo]
+    # Events that a slow reader never got are part of the echo.
+    given = converted(events([*STATES[:seen], whole_echo]), "incremental", "cumulative")
+    joined = run(FORMAT.join(parsed(STREAM), View(), same(HEX), ReplyHead(200, EVENTS)), [given])
+    assert json.loads(joined.given) == whole_echo
+
+
+@pytest.mark.parametrize("wanted", SHAPES)
+@pytest.mark.parametrize("name", WHOLE_STREAMS)
+def test_stream_recorded_and_converted_joins_to_the_same(name: str, wanted: str) -> None:
+    record = recorded("generate")[name]
+    request = json.loads(record["request_body"])
+    body = record["body"].encode()
+    given = run(converting(wanted, request=request), cuts(body, 3))
+    assert given.error is None
+
+    def join(stream: bytes) -> Any:
+        reader = FORMAT.join(parsed(request), View(), same(HEX), ReplyHead(200, EVENTS))
+        return json.loads(run(reader, [stream]).given)
+
+    assert join(given.given) == join(body)
+    other = "cumulative" if wanted == "incremental" else "incremental"
+    back = run(converting(other, request=request), [given.given])
+    assert join(back.given) == join(body)
+
+
+def test_private_id_is_mapped_back_in_what_was_converted() -> None:
+    stream = events(cumulative(*STATES)).replace(b'"a1"', b'"%b"' % HEX.encode())
+    given = converted(stream, "incremental", ids=Ids(("job",), (HEX,)))
+    assert documents(given)[2]["meta_info"]["id"] == "job"
+
+
+def test_cumulative_text_that_is_taken_back_is_malformed() -> None:
+    """A client that was given it cannot be told otherwise."""
+    states = (whole([1], "abc"), whole([1, 2], "abd"), whole([1, 2, 3], "abde", {"type": "stop"}))
+    reader = converting("incremental", "cumulative")
+    outcome = run(reader, [events(list(states))])
+    assert isinstance(outcome.error, UpstreamMalformed)
+    assert reader.facts.ending is Ending.MALFORMED
+    assert documents(outcome.given + reader.fail(outcome.error))[0] == states[0]
+
+
+def test_error_event_is_passed_on() -> None:
+    stream = b'data: {"error": {"message":"m", "code":400}}\n\n' + DONE
+    assert converted(stream, "incremental", "cumulative") == stream
+
+
+def test_events_of_no_sample_are_passed_on() -> None:
+    stream = b': keep\n\ndata: {"other": 1}\n\n' + events(cumulative(*STATES))
+    assert converted(stream, "incremental").startswith(b': keep\n\ndata: {"other": 1}\n\n')

@@ -1,0 +1,67 @@
+"""Paths of a server's files do not reach a client."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats.paths import LONGEST, PathCutter, cut_paths
+
+WORDS = st.sampled_from(
+    [
+        "/",
+        "/opt",
+        "/a/b.py",
+        " ",
+        '"',
+        "\\n",
+        "x",
+        ":",
+        "http://h/p/q",
+        "<path>",
+        ",",
+        "\u00e9",
+        "/usr/lib/x-1",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        (b'File \\"/opt/venv/lib/x.py\\", line 3', b'File \\"<path>\\", line 3'),
+        (b"No such file: '/models/llama/config.json'", b"No such file: '<path>'"),
+        (b"see /home/a.b/c_d-1/e, then", b"see <path>, then"),
+        (b"/srv/x/", b"<path>"),
+        (b"trace:\\n/usr/lib/python/a.py:12", b"trace:\\n<path>:12"),
+        (b"(/a/b) [/c/d] =/e/f", b"(<path>) [<path>] =<path>"),
+        ("/donn\u00e9es/mod\u00e8le".encode(), b"<path>"),
+        (b"file:///etc/hosts/x", b"file:///etc/hosts/x"),
+        (b"https://example.org/a/b", b"https://example.org/a/b"),
+        (b"and/or, 1/2/3, ./a/b, ../a/b, ~/a/b", b"and/or, 1/2/3, ./a/b, ../a/b, ~/a/b"),
+        (b"POST /generate", b"POST /generate"),
+        (b"text/plain; a</b/c", b"text/plain; a</b/c"),
+        (b"nothing here", b"nothing here"),
+    ],
+)
+def test_absolute_path_is_cut_and_nothing_else(text: bytes, cut: bytes) -> None:
+    """A path of two names or more goes, whatever stands around it; URLs, fractions and routes stay."""
+    assert cut_paths(text) == cut
+
+
+@given(st.lists(WORDS, max_size=20), st.lists(st.integers(0, 80), max_size=6))
+def test_path_is_cut_wherever_a_read_ends(words: list[str], cuts: list[int]) -> None:
+    """In pieces or whole, the same comes out."""
+    text = "".join(words).encode()
+    cutter = PathCutter()
+    places = [0, *sorted(min(place, len(text)) for place in cuts), len(text)]
+    out = b"".join(cutter.piece(text[a:b]) for a, b in zip(places, places[1:], strict=False))
+    assert out + cutter.rest() == cut_paths(text)
+
+
+def test_text_without_an_end_is_not_held_for_long() -> None:
+    """What no path is long enough for goes out."""
+    cutter = PathCutter()
+    assert len(cutter.piece(b"x" * 10_000)) == 10_000 - LONGEST
+    assert len(cutter.rest()) == LONGEST

@@ -1,0 +1,41 @@
+"""Installing the sample format, as docs/writing-a-format.md has it, into a folder of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.plugins import page
+
+SAMPLE = Path(__file__).parent / "echo"
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the sample is installed, its metadata beside it; on no path but that of tests that ask."""
+    project, folder = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
+    page.write(project)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile"]
+    subprocess.run([*install, *offline, "--target", str(folder), str(project)], check=True, timeout=50)
+    return folder
+
+
+@pytest.fixture
+def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The sample is there for one test, and gone after it."""
+    monkeypatch.syspath_prepend(str(target))
+    yield target
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gateway_echo"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def _installed_for_its_own_tests(request: pytest.FixtureRequest) -> None:
+    """The sample's own suite runs as it does for its author, who has it installed."""
+    if request.path.is_relative_to(SAMPLE):
+        request.getfixturevalue("installed")

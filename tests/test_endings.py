@@ -1,0 +1,67 @@
+"""What each ending of a reply counts as, for a caller and for the metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import Cancelled, GatewayError, NotReceived, UpstreamIncomplete, UpstreamMalformed
+from gateway.exchange import ERROR_TYPES
+from gateway.formats.base import Ending
+from tests.telemetry.support import completed, dispatched, failed
+
+#: ending -> the ``error_type`` without an error status, and with 400, 503 and 500.
+TYPES: dict[Ending, tuple[str, str, str, str]] = {
+    **{ending: ("", "validation", "unavailable", "internal") for ending in Ending},
+    **{
+        ending: ("internal", "validation", "unavailable", "internal")
+        for ending in (
+            Ending.ENGINE_ABORT,
+            Ending.ERROR_EVENT,
+            Ending.ERROR_STATUS,
+            Ending.INCOMPLETE,
+            Ending.MALFORMED,
+        )
+    },
+}
+STATUSES = (None, "validation", "unavailable", "internal")
+
+
+def test_every_ending_is_in_the_table() -> None:
+    assert set(ERROR_TYPES) == set(Ending)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_type_of_a_whole_reply_is_that_of_its_status_or_else_of_its_ending(ending: Ending) -> None:
+    found = [completed(ending=ending, reply_error=status).error_type for status in STATUSES]
+    assert tuple(found) == TYPES[ending]
+
+
+@pytest.mark.parametrize("ending", [Ending.STOP, Ending.LENGTH, Ending.OTHER, Ending.CLIENT_ABORT])
+def test_reply_that_ended_as_asked_is_a_success(ending: Ending) -> None:
+    assert completed(ending=ending, reply_error="").error_type == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (UpstreamIncomplete("cut"), Ending.INCOMPLETE),
+        (UpstreamMalformed("nonsense"), Ending.MALFORMED),
+        (NotReceived("never sent"), None),
+        (Cancelled("left"), None),
+        (GatewayError("a fault"), None),
+    ],
+)
+def test_failure_is_the_end_of_a_reply_only_where_there_was_one(
+    error: GatewayError, ending: Ending | None
+) -> None:
+    assert failed(error, dispatched()).ending is ending
+
+
+def test_what_the_bytes_said_is_not_overruled_by_the_failure() -> None:
+    exchange = dispatched(ending=Ending.ERROR_EVENT)
+    assert failed(UpstreamIncomplete("cut"), exchange).ending is Ending.ERROR_EVENT
+
+
+def test_client_that_leaves_after_the_end_is_cancelled_all_the_same() -> None:
+    exchange = failed(Cancelled("left"), dispatched(ending=Ending.STOP))
+    assert (exchange.ending, exchange.error_type) == (Ending.STOP, "cancelled")

@@ -1,0 +1,257 @@
+"""Each law can fail: a format that breaks it, in a way that is easily made, is found out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.strategies import SearchStrategy
+
+from gateway.errors import GatewayError, UpstreamIncomplete
+from gateway.formats.base import Headers, Ids, Reader, ReplyHead, UpstreamRequest, WorkerView
+from gateway.testing import laws
+from gateway.testing.contract import FormatContract
+from gateway.testing.laws import LAWS, Law
+from gateway.testing.model import ModelExchange, ModelWorker
+from tests.plugins.echo.gateway_echo import Call, EchoFormat
+from tests.plugins.echo.tests import test_contract as sample
+
+
+class Rewired:
+    """A reader whose parts can be replaced."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.inner = reader
+        self.facts = reader.facts
+        self.streaming = reader.streaming
+        self.identity = reader.identity
+
+    def feed(self, data: bytes) -> bytes:
+        return self.inner.feed(data)
+
+    def finish(self) -> bytes:
+        return self.inner.finish()
+
+    def fail(self, error: GatewayError) -> bytes:
+        return self.inner.fail(error)
+
+
+class Chokes(EchoFormat):
+    """On a body without something to say."""
+
+    def parse(self, body: bytes, headers: Headers) -> Call:
+        json.loads(body)["say"]
+        return super().parse(body, headers)
+
+
+class KeepsTheClientsTag(EchoFormat):
+    """So that two exchanges may have one at the server."""
+
+    def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        return super().upstream(request, worker, Ids(ids.public, ids.public))
+
+
+class Respells(EchoFormat):
+    """The body, by writing it anew."""
+
+    def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        sent = super().upstream(request, worker, ids)
+        body = json.dumps(json.loads(sent.body), separators=(",", ":")).encode()
+        return UpstreamRequest(sent.method, sent.target, sent.headers, body)
+
+
+class ShowsThePrivateTag(EchoFormat):
+    """To the client."""
+
+    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return super().reader(request, worker, Ids(ids.dispatch, ids.dispatch), head)
+
+
+class Holds(EchoFormat):
+    """Lines until the end."""
+
+    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        held: list[bytes] = []
+        reader = Rewired(super().reader(request, worker, ids, head))
+
+        def feed(data: bytes) -> bytes:
+            held.append(reader.inner.feed(data))
+            return b""
+
+        reader.feed = feed  # type: ignore[method-assign]
+        reader.finish = lambda: b"".join((*held, reader.inner.finish()))  # type: ignore[method-assign]
+        return reader
+
+
+class TakesReadsForLines(EchoFormat):
+    """Loses what a read left unfinished."""
+
+    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        reader = Rewired(super().reader(request, worker, ids, head))
+        reader.feed = lambda data: reader.inner.feed(data[: data.rfind(b"\n") + 1])  # type: ignore[method-assign]
+        return reader
+
+
+class CallsAnyEndGood(EchoFormat):
+    """Also that of a stream that broke off."""
+
+    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        reader = Rewired(super().reader(request, worker, ids, head))
+
+        def finish() -> bytes:
+            try:
+                return reader.inner.finish()
+            except UpstreamIncomplete:
+                return b""
+
+        reader.finish = finish  # type: ignore[method-assign]
+        return reader
+
+
+class Joins(EchoFormat):
+    """As ``change`` has it."""
+
+    def change(self, reply: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        reader = Rewired(super().join(request, worker, ids, head))
+
+        def finish() -> bytes:
+            reply = json.loads(reader.inner.finish())
+            self.change(reply)
+            return json.dumps(reply).encode()
+
+        if head == sample.IN_LINES:
+            reader.finish = finish  # type: ignore[method-assign]
+        return reader
+
+
+class JoinsBackwards(Joins):
+    def change(self, reply: dict[str, Any]) -> None:
+        reply.get("said", []).reverse()
+
+
+class CutsArrays(Joins):
+    def change(self, reply: dict[str, Any]) -> None:
+        if "voice" in reply:
+            reply["voice"] = reply["voice"][4:]
+
+
+class JoinsAWordALine(EchoFormat):
+    """Overlooks that a line may hold several."""
+
+    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        reader = Rewired(super().join(request, worker, ids, head))
+
+        def feed(data: bytes) -> bytes:
+            found = json.loads(data)
+            if "why" not in found and "said" in found:
+                data = json.dumps({"said": found["said"][:1]}).encode() + b"\n"
+            return reader.inner.feed(data)
+
+        if head == sample.IN_LINES:
+            reader.feed = feed  # type: ignore[method-assign]
+        return reader
+
+
+class CountsTwice(EchoFormat):
+    """When it joins."""
+
+    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        reader = Rewired(super().join(request, worker, ids, head))
+
+        def finish() -> bytes:
+            reader.facts.tokens *= 2
+            return reader.inner.finish()
+
+        reader.finish = finish  # type: ignore[method-assign]
+        return reader
+
+
+class BrokenModel:
+    """The sample's model, in front of a format that is broken."""
+
+    def __init__(self, format: EchoFormat) -> None:
+        self.format = format
+        self.worker: ModelWorker = sample.EchoModel.worker
+
+    def exchanges(self) -> SearchStrategy[ModelExchange]:
+        return sample.exchanges()
+
+    def merges(self, exchange: ModelExchange) -> SearchStrategy[tuple[bytes, ...]]:
+        return sample.EchoModel().merges(exchange)
+
+
+BROKEN: tuple[tuple[Law, type[EchoFormat]], ...] = (
+    (laws.parse_and_project_are_total, Chokes),
+    (laws.splice_then_unsplice_is_the_identity, KeepsTheClientsTag),
+    (laws.splice_then_unsplice_is_the_identity, Respells),
+    (laws.splice_then_unsplice_is_the_identity, ShowsThePrivateTag),
+    (laws.relay_is_the_identity, Holds),
+    (laws.recutting_changes_nothing, TakesReadsForLines),
+    (laws.broken_off_stream_is_never_whole, CallsAnyEndGood),
+    (laws.stream_and_unary_give_the_same_reply, JoinsBackwards),
+    (laws.joining_is_associative, JoinsAWordALine),
+    (laws.facts_agree, CountsTwice),
+    (laws.base64_survives, CutsArrays),
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_found() -> Iterator[None]:
+    """That there is a failure is all that is asked here: it need not be made small."""
+    before = settings.get_current_profile_name()
+    settings.register_profile("as-found", phases=[Phase.generate], report_multiple_bugs=False, database=None)
+    settings.load_profile("as-found")
+    yield
+    settings.load_profile(before)
+
+
+def contract(format: EchoFormat, *chosen: Law, examples: int) -> FormatContract:
+    class Contract(FormatContract):
+        model = BrokenModel(format)
+        cases = examples
+        laws = chosen
+
+    return Contract()
+
+
+@pytest.mark.parametrize(("law", "broken"), BROKEN, ids=lambda part: part.__name__)
+def test_format_that_breaks_a_law_is_found_out(law: Law, broken: type[EchoFormat]) -> None:
+    with pytest.raises((AssertionError, KeyError, TypeError, ValueError)):
+        contract(broken(), law, examples=200).test_laws_hold()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_law_has_a_format_that_breaks_it(law: Law) -> None:
+    assert law in [broken for broken, _ in BROKEN]
+
+
+def test_same_format_unbroken_passes() -> None:
+    """So that it is the break that was found."""
+    contract(EchoFormat(), *LAWS, examples=100).test_laws_hold()
+
+
+def test_law_that_applies_to_nothing_is_a_failure_unless_it_is_declared() -> None:
+    """A model that draws too little passes nothing by accident."""
+
+    def never(*_: Any) -> bool:
+        return False
+
+    with pytest.raises(AssertionError, match="apply to no exchange"):
+        contract(EchoFormat(), never, examples=5).test_laws_hold()
+    silent = contract(EchoFormat(), never, examples=5)
+    type(silent).silent = frozenset({"never"})
+    silent.test_laws_hold()
+
+
+def test_law_that_is_declared_silent_and_applies_is_a_failure() -> None:
+    """The declaration is true, or it is not there."""
+    loud = contract(EchoFormat(), laws.facts_agree, examples=5)
+    type(loud).silent = frozenset({"facts_agree"})
+    with pytest.raises(AssertionError, match="apply to no exchange"):
+        loud.test_laws_hold()
