@@ -28,7 +28,8 @@ from gateway.downstream import (
     method_not_allowed,
     send_error,
 )
-from gateway.fleet.health import Health, probe_client
+from gateway.fleet.health import Health
+from gateway.fleet.probe import probe_client
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import AnyFormat

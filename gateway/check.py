@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.fleet.health import Unreachable, describe, probe_client
+from gateway.fleet.probe import Unreachable, describe, probe_client
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
 from gateway.formats.registry import load_formats

@@ -33,10 +33,13 @@ class EchoFormat:
 
 
 class Engine:
-    """An HTTP server. ``answers`` maps a path to a status and a body; a path that is not in it hangs."""
+    """An HTTP server. ``answers`` maps a path to a status and a body.
+
+    A path that is not there hangs; one that is None has its connection broken off.
+    """
 
     def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, bytes]] = {
+        self.answers: dict[str, tuple[int, bytes] | None] = {
             "/info": (200, b"echo m"),
             "/models": (200, b"[]"),
             "/health": (200, b""),
@@ -89,7 +92,10 @@ class Engine:
             if path in self._asked:
                 self._asked.pop(path).set()
             if path in self.answers:
-                status, body = self.answers[path]
+                answer = self.answers[path]
+                if answer is None:
+                    return writer.transport.abort()
+                status, body = answer
                 writer.write(
                     b"HTTP/1.1 %d X\r\n%bcontent-length: %d\r\n\r\n" % (status, self.extra, len(body))
                 )
@@ -102,7 +108,8 @@ class Engine:
         finally:
             self.at_once -= 1
             self._open.discard(writer)
-            writer.close()
+            if not writer.transport.is_closing():
+                writer.close()
 
 
 @asynccontextmanager

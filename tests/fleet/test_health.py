@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
 import pytest
-import trustme
 
 from gateway.fleet import health as module
-from gateway.fleet.health import Health, Unreachable, ask, describe, probe_client
+from gateway.fleet.health import Health
+from gateway.fleet.probe import probe_client
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker, WorkerState
-from gateway.formats.base import ProbeReply, ProbeRequest
 from gateway.routing.policy import LeastInFlight
 from tests.fleet.engine import EchoFormat, Engine, engine, free_port
 from tests.support import until
@@ -160,22 +157,19 @@ async def test_dead_worker_is_asked_at_its_own_pace() -> None:
             await becomes(worker, READY)
 
 
-@pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "no answer"])
+@pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "broken"])
 async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | None) -> None:
     """One failed health probe is a warning, the second is death, and a good one between them clears it."""
     async with engine() as server:
         worker = server.worker()
-        async with watched(worker, interval=NEVER, patience=0.02) as (health, _):
+        async with watched(worker, interval=NEVER) as (health, _):
 
             async def probed() -> None:
                 health.suspect(worker, refused=False)
                 await server.asked("/health")
 
             def fail() -> None:
-                if answer is None:
-                    server.answers.pop("/health", None)
-                else:
-                    server.answers["/health"] = answer
+                server.answers["/health"] = answer
 
             await becomes(worker, READY)
             fail()
@@ -210,9 +204,9 @@ async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
     """A busy worker that skips one question keeps what is known of it; twice, and it is dead."""
     async with engine() as server:
         worker = server.worker()
-        async with watched(worker, interval=0.001, patience=0.05):
+        async with watched(worker, interval=0.001):
             await becomes(worker, READY)
-            del server.answers["/info"]
+            server.answers["/info"] = None
             await until(lambda: worker.strikes == 1)
             assert worker.state is READY
             assert worker.infos
@@ -399,156 +393,3 @@ async def test_format_that_fails_on_an_answer(caplog: pytest.LogCaptureFixture) 
             assert "KeyError" in caplog.text
             format.broken = False
             await becomes(worker, READY)
-
-
-# -- one question
-
-
-async def answer(server: Engine, **options: Any) -> ProbeReply | None:
-    worker = server.worker(**options)
-    async with probe_client(timeout=0.2) as client:
-        return await ask(client, worker, ProbeRequest("GET", "/info"))
-
-
-async def test_question_and_answer() -> None:
-    """A question is sent as it is, the prefix in front, and the connection is not kept."""
-    async with engine() as server:
-        server.answers["/p/info"] = (418, b"tea")
-        worker = Worker(Address.parse(server.url + "/p/"))
-        async with probe_client() as client:
-            assert await ask(client, worker, ProbeRequest("GET", "/info")) == ProbeReply(418, b"tea")
-        head = server.requests[0].lower()
-        assert head.startswith(b"get /p/info http/1.1\r\n")
-        assert b"\r\nconnection: close\r\n" in head
-        assert b"authorization" not in head
-
-
-async def test_question_with_a_body() -> None:
-    """A question's body is sent as JSON."""
-    async with engine() as server, probe_client() as client:
-        await ask(client, server.worker(), ProbeRequest("POST", "/models", b"{}"))
-        assert b"\r\ncontent-type: application/json\r\n" in server.requests[0].lower()
-        assert b"\r\ncontent-length: 2\r\n" in server.requests[0].lower()
-
-
-@pytest.mark.parametrize("key", [b"Bearer key", b"Bearer \xe9"])
-async def test_key_is_sent(key: bytes) -> None:
-    """A worker's key goes with every question, byte for byte."""
-    async with engine() as server:
-        await answer(server, authorization=key)
-        assert b"\r\nauthorization: " + key + b"\r\n" in server.requests[0].replace(
-            b"Authorization", b"authorization"
-        )
-
-
-async def test_redirect_is_an_answer() -> None:
-    """A redirect is not followed: a worker cannot make the gateway ask others."""
-    async with engine() as other, engine() as server:
-        server.extra = b"location: %b/info\r\n" % other.url.encode()
-        server.answers["/info"] = (307, b"")
-        assert await answer(server) == ProbeReply(307, b"")
-        assert other.requests == []
-
-
-async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are asked directly, whatever HTTP_PROXY says."""
-    async with engine() as proxy, engine() as server:
-        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-            monkeypatch.setenv(name, proxy.url)
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        assert await answer(server) == ProbeReply(200, b"echo m")
-        assert proxy.requests == []
-
-
-async def test_answer_that_dribbles() -> None:
-    """A worker that sends a byte now and then does not hold its prober for ever."""
-
-    gone = asyncio.Event()
-
-    async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-        with suppress(ConnectionError):
-            while True:
-                writer.write(b".")
-                await writer.drain()
-                await asyncio.sleep(0.01)
-        writer.transport.abort()
-        gone.set()
-
-    server = await asyncio.start_server(dribble, "127.0.0.1", 0)
-    async with server, probe_client(timeout=0.05) as client:
-        worker = Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        assert await ask(client, worker, ProbeRequest("GET", "/info")) is None
-        await gone.wait()
-
-
-async def test_answer_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer is not read without end, nor one that unfolds without end."""
-    monkeypatch.setattr(module, "ANSWER_LIMIT", 1000)
-    async with engine() as server:
-        server.answers["/info"] = (200, b"x" * 1000)
-        assert await answer(server) is not None
-        server.answers["/info"] = (200, b"x" * 1001)
-        assert await answer(server) is None
-        server.extra = b"content-encoding: gzip\r\n"
-        server.answers["/info"] = (200, gzip.compress(b"x" * 100_000))
-        assert await answer(server) is None
-
-
-@pytest.mark.parametrize(
-    "nonsense", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort", b"nonsense\r\n\r\n"]
-)
-async def test_answer_that_is_none(nonsense: bytes) -> None:
-    """A connection that breaks off, or speaks no HTTP, is no answer."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(nonsense)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, probe_client(timeout=1) as client:
-        worker = Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        assert await ask(client, worker, ProbeRequest("GET", "/info")) is None
-
-
-@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
-async def test_name_that_cannot_be_resolved(host: str) -> None:
-    """A name that is none is a worker nobody listens for."""
-    async with probe_client() as client:
-        with pytest.raises(Unreachable):
-            await ask(client, Worker(Address.parse(f"http://{host}:1")), ProbeRequest("GET", "/info"))
-
-
-async def test_describe_once() -> None:
-    """A worker can be asked once, without a watch."""
-    async with engine() as server, probe_client() as client:
-        infos = await describe(client, server.worker(), [ECHO, OTHER])
-        assert infos is not None
-        assert list(infos) == ["echo"]
-        server.stop()
-        with pytest.raises(Unreachable):
-            await describe(client, server.worker(), [ECHO])
-
-
-async def test_describe_what_gives_no_answer() -> None:
-    """Silence is told from a stranger's answer."""
-    async with engine(lambda server: server.answers.clear()) as server, probe_client(timeout=0.02) as client:
-        assert await describe(client, server.worker(), [ECHO]) is None
-
-
-async def test_probes_over_tls() -> None:
-    """An https worker is probed under the trust that was given, and not reached without it."""
-    authority = trustme.CA()
-    theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1").configure_cert(theirs)
-    authority.configure_trust(ours)
-    server = Engine()
-    await server.start(theirs)
-    worker = Worker(Address.parse(server.url.replace("http:", "https:")))
-    question = ProbeRequest("GET", "/info")
-    async with probe_client(ours) as trusting, probe_client() as careful:
-        assert await ask(trusting, worker, question) == ProbeReply(200, b"echo m")
-        with pytest.raises(Unreachable):
-            await ask(careful, worker, question)
-    server.stop()
