@@ -9,6 +9,8 @@ from gateway.errors import GatewayError, InvalidRequest, Overloaded, Source, err
 
 #: name -> code, status, source, error_type, retry_after.
 TAXONOMY = {
+    "MetadataTooLarge": ("metadata_too_large", 431, Source.DOWNSTREAM, "validation", None),
+    "Poisoned": ("poisoned_request", 422, Source.DOWNSTREAM, "validation", None),
     "GatewayError": ("internal", 500, Source.GATEWAY, "internal", None),
     "InvalidRequest": ("invalid_request", 400, Source.DOWNSTREAM, "validation", None),
     "ContextLength": ("context_length", 400, Source.DOWNSTREAM, "validation", None),

@@ -14,7 +14,7 @@ from gateway.formats.base import Format, ProbeRequest
 from gateway.formats.registry import GROUP, FormatError, check_format, load_formats
 from gateway.formats.vllm import FORMAT, VllmFormat
 
-METHODS = "parse project upstream abort reader render identify aborted_ids openapi".split()
+METHODS = "parse project upstream abort reader join configured render identify aborted_ids openapi".split()
 ATTRIBUTES = "name capability probes health".split()
 
 
