@@ -170,7 +170,7 @@ class JoinReader:
         sample = self._samples.get(choice.index)
         if sample is None or not sample.add_usual(choice):
             return False
-        self._progress.choice(choice.index, count_items(choice.token_ids) or 0, None)
+        self.facts.tokens += count_items(choice.token_ids) or 0
         return True
 
     def _read(self, members: dict[str, msgspec.Raw | bytes]) -> None:
@@ -195,8 +195,9 @@ class JoinReader:
         if sample is None:
             sample = self._samples[index] = Sample()
         sample.add(members)
-        tokens = count_items(members.get("token_ids", NULL)) or 0
-        self._progress.choice(index, tokens, _reason_of(members))
+        self.facts.tokens += count_items(members.get("token_ids", NULL)) or 0
+        if (reason := _reason_of(members)) is not None:
+            self._progress.finish(index, reason)
 
     def _count(self, text: bytes, *, total: bool) -> None:
         """Usage of all, or of one sample so far, which tells of the prompt only."""
