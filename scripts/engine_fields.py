@@ -67,6 +67,74 @@ def _fields(body: ast.ClassDef) -> Iterator[str]:
             yield node.target.id
 
 
+def written_keys(
+    package: Path, *, files: Sequence[str], objects: Sequence[str], sides: bool = False
+) -> list[str]:
+    """Names of the members that the functions in ``files`` write into dictionaries called as in ``objects``.
+
+    ``sides``: names that begin with ``{side}`` count too, each for two: prompt and output. Raises Missing.
+    """
+    keys: dict[str, None] = {}
+    for path in [package / file for file in files]:
+        if not path.exists():
+            raise Missing(f"no file {path.name} in {package.name}/{path.parent.relative_to(package)}")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found = _keys(node, objects) if not (sides and _has_side(node)) else iter([node])
+            keys |= dict.fromkeys(name for key in found for name in _names(key))
+    return list(keys)
+
+
+def _keys(node: ast.AST, objects: Sequence[str]) -> Iterator[ast.AST | None]:
+    """The key of ``object[key] = ...``, those of a dictionary given to it."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and _is(target.value, objects):
+                yield target.slice
+            elif _is(target, objects) and isinstance(node.value, ast.Dict):
+                yield from node.value.keys
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+        if _is(node.func.value, objects) and node.args and isinstance(node.args[0], ast.Dict):
+            yield from node.args[0].keys
+
+
+def _has_side(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) and ast.unparse(node)[2:].startswith("{side}_")
+
+
+def _is(node: ast.expr, objects: Sequence[str]) -> bool:
+    """Whether ``node`` is one of the ``objects``, by its own name or as a member of another one."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value in objects
+    return isinstance(node, ast.Name) and node.id in objects
+
+
+def _names(key: ast.AST | None) -> Iterator[str]:
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        yield key.value
+    elif isinstance(key, ast.JoinedStr):
+        rest = "".join(str(part.value) for part in key.values if isinstance(part, ast.Constant))
+        yield from (side + rest for side in ("input", "output"))
+
+
+_SGLANG: Mapping[str, Locator] = {
+    "request": partial(class_fields, files="srt/managers/io_struct.py", classes=("GenerateReqInput",)),
+    "sampling": partial(class_fields, files="srt/sampling/sampling_params.py", classes=("SamplingParams",)),
+    "reply": partial(
+        written_keys, files=("srt/managers/tokenizer_manager.py",), objects=("out_dict", "out", "result")
+    ),
+    "meta_info": partial(
+        written_keys,
+        files=(
+            "srt/managers/tokenizer_manager.py",
+            "srt/observability/req_time_stats.py",
+            "srt/utils/weight_versions.py",
+            "srt/beam_search/output.py",
+        ),
+        objects=("meta_info", "meta_data"),
+        sides=True,
+    ),
+}
+
 _VLLM_API = "entrypoints/**/protocol.py"
 _VLLM_GENERATE = "entrypoints/**/token_in_token_out/protocol.py"
 
@@ -104,7 +172,7 @@ _VLLM: Mapping[str, Locator] = {
 }
 
 #: Engine -> group of fields -> where to find it. The groups are those of the format's FIELDS.
-SOURCES: Mapping[str, Mapping[str, Locator]] = {"vllm": _VLLM}
+SOURCES: Mapping[str, Mapping[str, Locator]] = {"sglang": _SGLANG, "vllm": _VLLM}
 
 
 def known_fields(engine: str) -> Mapping[str, Mapping[str, object]]:

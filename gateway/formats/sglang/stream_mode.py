@@ -14,8 +14,6 @@ from gateway.formats.sglang.members import NULL, Event, count
 INCREMENTAL = "incremental"
 CUMULATIVE = "cumulative"
 
-_NOTHING = b"["
-
 
 class Mode:
     """Whether a stream is incremental, None until its events tell.
@@ -43,6 +41,9 @@ class Mode:
         """The same for an echo: its ids are all there are, or those not sent yet and the last once more."""
         total, had, here = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
         whole, rest = here == total, had + here == total + 1
+        if here == 0 or total == had == here == 1:
+            # The same in both modes.
+            return
         if whole != rest:
             self.incremental = rest
         else:

@@ -1,14 +1,13 @@
 """The join reader: a stream becomes the reply that the engine gives to the same request without one.
 
-Owns: the order of a joined reply, what no event carries, an error in a stream as the error reply it would
-have been. Must never enter: what a rule does (``fold``), which key has which rule (``rules``).
+Owns: what an event adds to the reply and to the facts, an error in a stream as the error reply it would have
+been. Must never enter: how the reply is written (``joined``), what a rule does (``fold``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -19,15 +18,15 @@ from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, WorkerView,
 from gateway.formats.paths import cut_paths
 from gateway.formats.sse import EventScanner, payload
 from gateway.formats.vllm.ending import ending_of, ending_of_failure
-from gateway.formats.vllm.fold import NULL, Fold, Members, Parts, members_of, spelled
+from gateway.formats.vllm.fold import NULL, Members, members_of, spelled
 from gateway.formats.vllm.ids import IdMapper
+from gateway.formats.vllm.joined import Joined
 from gateway.formats.vllm.lenient import check_utf8, count_items
 from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.projection import Request
 from gateway.formats.vllm.reader import ROUTING, is_stream, reader
 from gateway.formats.vllm.reply import Usage
-from gateway.formats.vllm.rules import REPLY, SHARED_END, USAGE, WITH_NULLS, Rule
-from gateway.formats.vllm.sample import Sample, UsualEvent
+from gateway.formats.vllm.sample import UsualEvent
 
 _CHOICES = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _INDEX = msgspec.json.Decoder(int)
@@ -56,13 +55,9 @@ def _created(head: ReplyHead) -> int | None:
     """The engine's own clock, in seconds, as its reply began."""
     date = header(head.headers, b"date")
     try:
-        return None if date is None else _seconds(parsedate_to_datetime(date.decode("latin-1")))
+        return None if date is None else int(parsedate_to_datetime(date.decode("latin-1")).timestamp())
     except (ValueError, OverflowError):
         return None
-
-
-def _seconds(date: datetime) -> int:
-    return int(date.timestamp())
 
 
 class JoinReader:
@@ -75,15 +70,12 @@ class JoinReader:
     __slots__ = (
         "_closed",
         "_error",
-        "_given",
         "_mapper",
         "_passthrough",
         "_progress",
         "_prompt_tokens",
         "_reply",
-        "_samples",
         "_scanner",
-        "_usage",
         "facts",
     )
 
@@ -91,18 +83,15 @@ class JoinReader:
     identity = False
 
     def __init__(
-        self, request: Request, ids: Ids, given: dict[str, str | int | None], *, passthrough: bool
+        self, request: Request, ids: Ids, given: Mapping[str, str | int | None], *, passthrough: bool
     ) -> None:
         self._progress = Progress(request.samples)
         self.facts: ReplyFacts = self._progress.facts
         self._mapper = IdMapper(ids) if ids.private else None
-        self._given = given
         self._passthrough = passthrough
         self._prompt_tokens = request.prompt_tokens or 0
         self._scanner = EventScanner()
-        self._reply = Fold(REPLY)
-        self._samples: dict[int, Sample] = {}
-        self._usage: dict[str, bytes] = {}
+        self._reply = Joined(given)
         self._error: bytes | None = None
         self._closed = False
 
@@ -121,8 +110,12 @@ class JoinReader:
         except UpstreamIncomplete as error:
             self.facts.ending = ending_of_failure(error)
             raise
-        self.facts.ending = ending_of(self.facts)
-        return self._body() if self._error is None else self._error
+        facts = self.facts
+        facts.ending = ending_of(facts)
+        if self._error is not None:
+            return self._error
+        prompt = self._prompt_tokens if facts.prompt_tokens is None else facts.prompt_tokens
+        return self._reply.body(prompt, facts.tokens, self._mapper)
 
     def fail(self, error: GatewayError) -> bytes:
         self.facts.ending = self.facts.ending or ending_of_failure(error)
@@ -136,7 +129,7 @@ class JoinReader:
                 self._take(rest)
         except UpstreamMalformed as error:
             raise UpstreamIncomplete("The worker's stream ended inside an event") from error
-        unfinished = self._samples.keys() - self._progress.finished
+        unfinished = self._reply.samples.keys() - self._progress.finished
         if not self.facts.terminal or (unfinished and self._error is None):
             raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
 
@@ -167,10 +160,10 @@ class JoinReader:
             (choice,) = _USUAL.decode(data).choices
         except (msgspec.MsgspecError, RecursionError):
             return False
-        sample = self._samples.get(choice.index)
+        sample = self._reply.samples.get(choice.index)
         if sample is None or not sample.add_usual(choice):
             return False
-        self._progress.choice(choice.index, count_items(choice.token_ids) or 0, None)
+        self.facts.tokens += count_items(choice.token_ids) or 0
         return True
 
     def _read(self, members: dict[str, msgspec.Raw | bytes]) -> None:
@@ -191,15 +184,12 @@ class JoinReader:
 
     def _choice(self, members: Members, place: int) -> None:
         index = _index_of(members, place)
-        sample = self._samples.get(index)
-        if sample is None:
-            sample = self._samples[index] = Sample()
-        sample.add(members)
-        tokens = count_items(members.get("token_ids", NULL)) or 0
-        self._progress.choice(index, tokens, _reason_of(members))
+        self._reply.sample(index).add(members)
+        self.facts.tokens += count_items(members.get("token_ids", NULL)) or 0
+        if (reason := _reason_of(members)) is not None:
+            self._progress.finish(index, reason)
 
     def _count(self, text: bytes, *, total: bool) -> None:
-        """Usage of all, or of one sample so far, which tells of the prompt only."""
         try:
             usage: Usage | None = _USAGE.decode(text)
         except msgspec.MsgspecError:
@@ -207,69 +197,13 @@ class JoinReader:
         if usage is None:
             return
         self._progress.usage(usage, total=total)
-        for key, raw in members_of(text).items():
-            if (total or key.startswith("prompt_")) and (value := bytes(raw)) != NULL:
-                self._usage[key] = value
+        self._reply.count(members_of(text), total=total)
 
     def _fail(self, error: Any) -> None:
         """The engine spells an error without blanks where it is no event."""
         status = self._progress.error(error)
         body = _compact({"error": error})
         self._error = cut_paths(body) if status >= 500 and not self._passthrough else body
-
-    def _body(self) -> bytes:
-        head = b"".join(self._head())
-        parts: Parts = [head if self._mapper is None else self._mapper.whole(head), b'"choices":[']
-        for place, index in enumerate(sorted(self._samples)):
-            parts += (b"," if place else b"", *self._samples[index].parts())
-        return b"".join((*parts, b"]}"))
-
-    def _head(self) -> Iterator[bytes | bytearray]:
-        """All but the choices, each member with its comma."""
-        yield b"{"
-        told = {key: self._reply.take(key) for key in REPLY}
-        for key, rule in REPLY.items():
-            if key == SHARED_END and (unknown := self._reply.members()):
-                yield from (*unknown, b",")
-            if rule is not Rule.PER_INDEX:
-                yield from (b'"%b":' % key.encode(), *self._value(key, rule, told[key]), b",")
-
-    def _value(self, key: str, rule: Rule, told: Parts) -> Parts:
-        if rule is Rule.COUNTED:
-            return [self._total()]
-        if rule is Rule.GIVEN and told == [NULL]:
-            return [msgspec.json.encode(self._given[key])]
-        if key == SHARED_END and told == [NULL]:
-            return [b'"tokens"']
-        return [_whole(key, b"".join(told))] if key in WITH_NULLS else told
-
-    def _total(self) -> bytes:
-        """``usage``: what the engine counted, the rest from the request and the tokens seen."""
-        found = self._usage
-        prompt = self.facts.prompt_tokens
-        prompt = self._prompt_tokens if prompt is None else prompt
-        counted = {
-            "prompt_tokens": prompt,
-            "total_tokens": prompt + self.facts.tokens,
-            "completion_tokens": self.facts.tokens,
-        }
-        keys = [*USAGE, *(key for key in found if key not in USAGE)]
-        return _object(
-            (key, _whole(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
-        )
-
-
-def _whole(key: str, value: bytes) -> bytes:
-    """``value`` with the nulls that an event leaves out."""
-    names = WITH_NULLS.get(key, ())
-    if not names or not value.startswith(b"{"):
-        return value
-    found = members_of(value)
-    return _object((name, bytes(found.get(name, NULL))) for name in dict.fromkeys((*names, *found)))
-
-
-def _object(members: Iterable[tuple[str, bytes]]) -> bytes:
-    return b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(key), value) for key, value in members)
 
 
 def _choices_of(text: bytes) -> list[Any]:

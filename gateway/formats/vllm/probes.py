@@ -54,7 +54,9 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         # Adapters are listed after their base model, some without a length of their own.
         context_length=lengths[0] if lengths else None,
         stream_mode="delta",
-        adapters=tuple(name for model in models if model.get("parent") and (name := model.get("id"))),
+        adapters=tuple(
+            name for model in models if model.get("parent") and isinstance(name := model.get("id"), str)
+        ),
     )
 
 

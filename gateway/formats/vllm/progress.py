@@ -23,18 +23,16 @@ class Progress:
         self.finished: set[int] = set()
         self._samples = samples
 
-    def choice(self, index: int, tokens: int, reason: str | None) -> None:
-        """New tokens of one sample, by number, and why it is finished if it is."""
-        facts = self.facts
-        facts.tokens += tokens
-        if reason is None or index in self.finished:
+    def finish(self, index: int, reason: str) -> None:
+        """The sample of that index is over; whatever it says after that changes nothing."""
+        if index in self.finished:
             return
         self.finished.add(index)
-        facts.finish_reasons.append(reason)
+        self.facts.finish_reasons.append(reason)
         if reason == FAILED:
-            facts.error_status = 500
+            self.facts.error_status = 500
         if len(self.finished) >= self._samples:
-            facts.terminal = True
+            self.facts.terminal = True
 
     def usage(self, usage: Usage, *, total: bool) -> None:
         note_usage(self.facts, usage, total=total)

@@ -157,26 +157,37 @@ class StreamReader:
             self._closing = event
             return None
         try:
-            return self._read(event, data)
-        except UpstreamMalformed:
-            if self.facts.terminal:
-                return event
-            raise
-
-    def _read(self, event: bytes, data: bytes) -> bytes:
-        try:
             check_utf8(data)
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            chunk = Chunk.of(any_object(data))
-        progress = self._progress
+            found = self._odd(data)
+            if found is None:
+                return event
+            chunk = found
         if _ROUTING in event:
             event = self._unrouted(event, data)
+        return self._note(event, chunk)
+
+    def _odd(self, data: bytes) -> Chunk | None:
+        """An object of another shape; None for what cannot be read but no longer matters."""
+        try:
+            return Chunk.of(any_object(data))
+        except UpstreamMalformed:
+            if self.facts.terminal:
+                return None
+            raise
+
+    def _note(self, event: bytes, chunk: Chunk) -> bytes:
+        """Take over what the event says, and return it as it is to be passed on."""
+        facts = self.facts
         for choice in chunk.choices:
-            progress.choice(choice.index, len(choice.token_ids or ()), choice.finish_reason)
+            if choice.token_ids:
+                facts.tokens += len(choice.token_ids)
+            if choice.finish_reason is not None:
+                self._progress.finish(choice.index, choice.finish_reason)
         if chunk.usage is not None:
-            progress.usage(chunk.usage, total=not chunk.choices)
-        if chunk.error is not None and progress.error(chunk.error) >= 500 and not self._passthrough:
+            self._progress.usage(chunk.usage, total=not chunk.choices)
+        if chunk.error is not None and self._progress.error(chunk.error) >= 500 and not self._passthrough:
             return cut_paths(event)
         return event
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tests.formats.sglang.support import DONE, compact
 
 Document = dict[str, Any]
 
-PER_TOKEN = {
+PER_TOKEN: dict[str, Callable[[int], Any]] = {
     "output_token_logprobs": lambda token: [-0.5 * token, token, None],
     "output_top_logprobs": lambda token: [[-1.0, token, "]"], [-2.0, token + 1, '"[']],
     "output_token_ids_logprobs": lambda token: None if token % 2 else [[-3.0, 9, None]],

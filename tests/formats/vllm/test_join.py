@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
@@ -18,6 +19,8 @@ from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join import JoinReader
 from gateway.formats.vllm.rules import REPLY, VOLATILE, WITH_NULLS
 from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
+from gateway.testing.model import ModelExchange
+from tests.contract.models.vllm import VllmModel
 from tests.formats.vllm.support import (
     DONE,
     EVENTS,
@@ -25,6 +28,7 @@ from tests.formats.vllm.support import (
     PRIVATE,
     View,
     chunk,
+    fuzzed,
     ids_of,
     lines,
     pieces,
@@ -509,3 +513,26 @@ def test_long_join_holds_no_more_than_three_replies() -> None:
 def test_volatile_keys_are_those_of_a_clock() -> None:
     """A joined reply may differ in these and in nothing else."""
     assert "created" in VOLATILE and not VOLATILE & {"usage", "choices", "model", "request_id"}
+
+
+@fuzzed
+@given(VllmModel().exchanges())
+def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
+    """Reading the usual event into a fixed shape is a matter of cost alone."""
+    out = []
+    for kind in (JoinReader, LongWay):
+        asked = FORMAT.parse(exchange.body, exchange.headers)
+        reader = kind(asked, ids_of(asked), {"model": None, "created": None}, passthrough=False)
+        for event in exchange.stream:
+            reader.feed(event)
+        out.append((reader.finish(), reader.facts))
+    assert out[0] == out[1]
+
+
+class LongWay(JoinReader):
+    """Looks at each key of each event."""
+
+    __slots__ = ()
+
+    def _read_usual(self, data: bytes) -> bool:
+        return False

@@ -150,3 +150,17 @@ def test_server_whose_route_speaks_the_dialect_is_used_whoever_it_is(generate: A
 def test_any_answers_are_read(replies: Mapping[str, ProbeReply]) -> None:
     """Whatever a server answers, reading it raises nothing."""
     FORMAT.identify(replies)
+
+
+def test_adapters_are_told_from_base_models() -> None:
+    """The engine names an adapter's base as its parent; other names of the base have none."""
+    cards = [
+        {"id": "base", "owned_by": "vllm", "parent": None, "max_model_len": 2048},
+        {"id": "alias", "owned_by": "vllm", "parent": None},
+        {"id": "tuned", "owned_by": "vllm", "parent": "base"},
+        {"id": 7, "owned_by": "vllm", "parent": "base"},
+    ]
+    models = ProbeReply(200, json.dumps({"object": "list", "data": cards}).encode())
+    found = FORMAT.identify({"/v1/models": models, "/inference/v1/generate": ProbeReply(400, b"{}")})
+    assert found is not None
+    assert (found.models, found.adapters) == (("base", "alias", "tuned"), ("tuned",))

@@ -1,0 +1,174 @@
+"""How a reply ended: one judgement for every reader, of every kind of end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import Ending, Headers, ReplyHead
+from tests.formats.sglang.outcomes import OUTCOME, OUTCOMES
+from tests.formats.sglang.support import (
+    DONE,
+    EVENTS,
+    FORMAT,
+    HEX,
+    JSON,
+    View,
+    compact,
+    document,
+    event,
+    lines,
+    parsed,
+    recorded,
+    run,
+    same,
+)
+
+STREAM: dict[str, Any] = {"input_ids": [1], "stream": True}
+UNARY: dict[str, Any] = {"input_ids": [1]}
+TWO: dict[str, Any] = {"input_ids": [1], "stream": True, "sampling_params": {"n": 2}}
+HTML: Headers = [(b"content-type", b"text/html")]
+ZIPPED: Headers = [*JSON, (b"content-encoding", b"gzip")]
+
+CLIENT = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
+WAITING = {"type": "abort", "message": "Abort in waiting queue"}
+ERROR = b'data: {"error":{"message":"m","type":"t","code":400,"retryable":false}}\n\n'
+WHOLE = event(1) + event(2, "stop") + DONE
+
+
+def abort(status: int) -> dict[str, Any]:
+    return {"type": "abort", "message": "m", "status_code": status}
+
+
+# request, status, headers, body, ending, error of the reader
+Row = tuple[dict[str, Any], int, Headers, bytes, Ending, type[GatewayError] | None]
+INCOMPLETE, MALFORMED = UpstreamIncomplete, UpstreamMalformed
+
+TABLE: dict[str, Row] = {
+    "stop": (STREAM, 200, EVENTS, WHOLE, Ending.STOP, None),
+    "length": (STREAM, 200, EVENTS, event(2, "length") + DONE, Ending.LENGTH, None),
+    "another reason": (STREAM, 200, EVENTS, event(2, "tool") + DONE, Ending.OTHER, None),
+    "samples of two reasons": (
+        TWO,
+        200,
+        EVENTS,
+        event(1, "stop", index=0) + event(1, "length", index=1) + DONE,
+        Ending.OTHER,
+        None,
+    ),
+    "client abort": (STREAM, 200, EVENTS, event(2, CLIENT) + DONE, Ending.CLIENT_ABORT, None),
+    "client abort in the queue": (STREAM, 200, EVENTS, event(0, WAITING) + DONE, Ending.CLIENT_ABORT, None),
+    "engine abort 400": (STREAM, 200, EVENTS, event(0, abort(400)) + DONE, Ending.ENGINE_ABORT, None),
+    "engine abort 500": (STREAM, 200, EVENTS, event(0, abort(500)) + DONE, Ending.ENGINE_ABORT, None),
+    "engine abort 503": (STREAM, 200, EVENTS, event(0, abort(503)) + DONE, Ending.ENGINE_ABORT, None),
+    "engine abort in a document": (
+        UNARY,
+        200,
+        JSON,
+        compact(document(0, abort(503))),
+        Ending.ENGINE_ABORT,
+        None,
+    ),
+    "error event": (STREAM, 200, EVENTS, ERROR + DONE, Ending.ERROR_EVENT, None),
+    "error event after tokens": (STREAM, 200, EVENTS, event(1) + ERROR + DONE, Ending.ERROR_EVENT, None),
+    "done without a terminal": (STREAM, 200, EVENTS, event(1) + DONE, Ending.INCOMPLETE, INCOMPLETE),
+    "done alone": (STREAM, 200, EVENTS, DONE, Ending.INCOMPLETE, INCOMPLETE),
+    "end without a terminal": (STREAM, 200, EVENTS, event(1), Ending.INCOMPLETE, INCOMPLETE),
+    "end without done": (STREAM, 200, EVENTS, event(2, "stop"), Ending.STOP, None),
+    "one sample of two": (TWO, 200, EVENTS, event(1, "stop", index=0) + DONE, Ending.INCOMPLETE, INCOMPLETE),
+    "refused sample of two": (
+        TWO,
+        200,
+        EVENTS,
+        event(0, abort(503), index=0) + DONE,
+        Ending.INCOMPLETE,
+        INCOMPLETE,
+    ),
+    "rubbish after the terminal": (
+        STREAM,
+        200,
+        EVENTS,
+        event(2, "stop") + b"data: {\n\n" + DONE,
+        Ending.STOP,
+        None,
+    ),
+    "rubbish after done": (STREAM, 200, EVENTS, WHOLE + b"data: {\n\n\xff", Ending.STOP, None),
+    "malformed JSON": (STREAM, 200, EVENTS, event(1) + b"data: {\n\n", Ending.MALFORMED, MALFORMED),
+    "an event that is no object": (STREAM, 200, EVENTS, b"data: 5\n\n", Ending.MALFORMED, MALFORMED),
+    "no UTF-8": (STREAM, 200, EVENTS, b'data: {"text":"\xff"}\n\n', Ending.MALFORMED, MALFORMED),
+    "routing data that is none": (
+        STREAM,
+        200,
+        EVENTS,
+        b'data: {"routing_data":1}\n\n',
+        Ending.MALFORMED,
+        MALFORMED,
+    ),
+    "body of a stream that has no events": (
+        STREAM,
+        200,
+        EVENTS,
+        compact(document(2, "stop")),
+        Ending.INCOMPLETE,
+        INCOMPLETE,
+    ),
+    "wrong content type": (STREAM, 200, HTML, b"<html>", Ending.MALFORMED, MALFORMED),
+    "document for a stream": (STREAM, 200, JSON, compact(document(2, "stop")), Ending.STOP, None),
+    "empty stream": (STREAM, 200, EVENTS, b"", Ending.INCOMPLETE, INCOMPLETE),
+    "empty document": (UNARY, 200, JSON, b"", Ending.MALFORMED, MALFORMED),
+    "document cut short": (UNARY, 200, JSON, b'{"text":"a', Ending.MALFORMED, MALFORMED),
+    "error document in a 200": (UNARY, 200, JSON, b'{"error":"x"}', Ending.ERROR_EVENT, None),
+    "encoded": (UNARY, 200, ZIPPED, b"\x1f\x8b", Ending.OPAQUE, None),
+    "no content": (UNARY, 204, [], b"", Ending.OPAQUE, None),
+    "error object": (UNARY, 400, JSON, b'{"error":{"message":"m"}}', Ending.ERROR_STATUS, None),
+    "error text": (UNARY, 400, JSON, b'{"error":"m"}', Ending.ERROR_STATUS, None),
+    "flat error": (UNARY, 400, JSON, b'{"object":"error","message":"m"}', Ending.ERROR_STATUS, None),
+    "flat error of the engine": (
+        UNARY,
+        503,
+        JSON,
+        b'{"object":"error","message":"m","type":"503","param":null,"code":503}',
+        Ending.ERROR_STATUS,
+        None,
+    ),
+    "plain text": (UNARY, 500, [], b"Internal Server Error", Ending.ERROR_STATUS, None),
+    "empty body": (STREAM, 503, [], b"", Ending.ERROR_STATUS, None),
+}
+
+
+@pytest.mark.parametrize("kind", ["reader", "join"])
+@pytest.mark.parametrize("name", TABLE)
+def test_ending_is_what_the_bytes_tell(name: str, kind: str) -> None:
+    """The same for whoever passes the reply on and for whoever joins it."""
+    request, status, headers, body, ending, failure = TABLE[name]
+    make = getattr(FORMAT, kind)
+    reader = make(parsed(request), View(), same(HEX), ReplyHead(status, headers))
+    outcome = run(reader, [body])
+    assert reader.facts.ending is ending
+    assert type(outcome.error) is (failure or type(None))
+
+
+@pytest.mark.parametrize("name", recorded("generate"))
+def test_exchange_recorded_has_the_outcome_in_the_table(name: str) -> None:
+    record, outcome = recorded("generate")[name], OUTCOME[name]
+    body = record.get("request_body", "").encode()
+    if outcome == "another method":
+        assert record["method"] not in ("POST", "PUT")
+    elif outcome == "refused":
+        with pytest.raises(InvalidRequest):
+            parsed(body)
+    elif outcome == "unanswered":
+        assert "status" not in record
+    else:
+        request = parsed(body, lines(record["request_headers"]))
+        head = ReplyHead(record["status"], lines(record["headers"]))
+        reader = FORMAT.reader(request, View(), same(*(request.ids or (HEX,))), head)
+        run(reader, [record.get("body", "").encode()])
+        assert str(reader.facts.ending) == outcome
+
+
+def test_table_of_outcomes_names_each_exchange_once() -> None:
+    names = [name for names in OUTCOMES.values() for name in names]
+    assert sorted(names) == sorted(recorded("generate"))

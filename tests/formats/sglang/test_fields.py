@@ -1,0 +1,69 @@
+"""No field of the engine is unheard of."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from gateway.formats.sglang.fields import FIELDS, REFUSED, Use
+from gateway.formats.sglang.peek import RESERVED, Peek, Sampling
+from gateway.formats.sglang.rules import ECHOED, META, NOT_ECHOED, TIMINGS, TOP, Join
+from tests.formats.sglang.support import FIXTURES, recorded
+
+#: The names that the pinned release has, by group.
+GROUPS: dict[str, list[str]] = json.loads((FIXTURES / "fields.json").read_text())["groups"]
+
+
+def test_groups_are_the_same() -> None:
+    """Each kind of object has its table."""
+    assert FIELDS.keys() == GROUPS.keys()
+
+
+@pytest.mark.parametrize("group", sorted(GROUPS))
+def test_every_field_of_the_engine_is_classified(group: str) -> None:
+    """What the engine's sources name is in the table, and the table names nothing else."""
+    assert set(FIELDS[group]) == set(GROUPS[group])
+    assert all(isinstance(use, Use | Join) for use in FIELDS[group].values())
+
+
+@pytest.mark.parametrize("kind", [Use, Join])
+def test_every_class_has_a_field(kind: type[Enum]) -> None:
+    """A class that no field has is a rule nobody needs."""
+    used: set[Enum] = {use for group in FIELDS.values() for use in group.values()}
+    assert set(kind) == {use for use in used if isinstance(use, kind)}
+
+
+def test_fields_that_are_peeked_at_are_those_the_parser_has() -> None:
+    """The table and the parser speak of the same fields; ``model`` is no field of the engine."""
+    read = {name for name, use in FIELDS["request"].items() if use in (Use.PEEKED, Use.NAMES)}
+    assert read == set(Peek.__struct_fields__) - set(RESERVED) - {"model"}
+    assert {name for name, use in FIELDS["sampling"].items() if use is Use.PEEKED} == set(
+        Sampling.__struct_fields__
+    )
+
+
+def test_fields_that_are_reserved_are_those_the_parser_refuses() -> None:
+    assert set(RESERVED) == REFUSED
+
+
+def test_rules_beside_the_table_name_what_is_in_it() -> None:
+    assert set(META) >= TIMINGS | ECHOED | {NOT_ECHOED}
+    assert {META[name] for name in ECHOED} == {Join.APPEND}
+
+
+def _objects(body: str) -> list[dict[str, Any]]:
+    texts = [text.removeprefix("data: ") for text in body.split("\n\n")]
+    found = [json.loads(text) for text in texts if text[:1] in ("{", "[") and text != "[DONE]"]
+    return [one for each in found for one in (each if isinstance(each, list) else [each])]
+
+
+def test_recorded_replies_have_no_other_members() -> None:
+    for record in recorded("generate").values():
+        if record.get("status") != 200:
+            continue
+        for found in _objects(record["body"]):
+            assert found.keys() - {"error"} <= TOP.keys()
+            assert found.get("meta_info", {}).keys() <= META.keys()

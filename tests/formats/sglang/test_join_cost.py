@@ -1,0 +1,110 @@
+"""What a long join costs: a stream of 30,000 tokens with their five likeliest, one token in each event."""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import msgspec
+import pytest
+
+from gateway.formats.base import Reader, ReplyHead, WorkerInfo
+from tests.formats.sglang.support import DONE, EVENTS, FORMAT, HEX, View, parsed, same
+
+TOKENS = 30_000
+TOP = 5
+READ = 64 * 1024
+MODES = ["incremental", None]
+
+_EVENT = (
+    b'data: {"text":" t%d","output_ids":[%d],"meta_info":{"id":"a","finish_reason":%b,"prompt_tokens":3,'
+    b'"weight_version":"default","num_retractions":0,"input_token_logprobs":[],"output_token_logprobs":[%b],'
+    b'"output_token_logprobs_length":%d,"input_top_logprobs":[],"output_top_logprobs":[%b],'
+    b'"reasoning_tokens":0,"completion_tokens":%d,"cached_tokens":2,'
+    b'"cached_tokens_details":{"device":2,"host":0},"dp_rank":null}}\n\n'
+)
+
+
+def triple(token: int) -> bytes:
+    return b"[-%d.%016d,%d,null]" % (token % 9, token * 7919, token)
+
+
+def top(token: int) -> bytes:
+    return b"[%b]" % b",".join(triple(token + place) for place in range(TOP))
+
+
+def events() -> Iterator[bytes]:
+    for place in range(TOKENS):
+        token = place * 7919 % 150_000
+        finish = b'{"type":"length","length":%d}' % TOKENS if place == TOKENS - 1 else b"null"
+        count = place + 1
+        yield _EVENT % (token, token, finish, triple(token), count, top(token), count)
+
+
+@cache
+def stream() -> bytes:
+    return b"".join(events()) + DONE
+
+
+def reads() -> Iterator[bytes]:
+    whole = memoryview(stream())
+    return (bytes(whole[start : start + READ]) for start in range(0, len(whole), READ))
+
+
+def joining(mode: str | None) -> Reader:
+    worker = View(info=WorkerInfo("sglang", "sglang_generate", True, stream_mode=mode))
+    request = parsed({"input_ids": [1, 2, 3], "stream": True})
+    return FORMAT.join(request, worker, same(HEX), ReplyHead(200, EVENTS))
+
+
+def join(mode: str | None, pieces: Iterator[bytes]) -> bytes:
+    reader = joining(mode)
+    for piece in pieces:
+        reader.feed(piece)
+    return reader.finish()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Of this process, so that others on the machine do not count; the collector runs as it always does."""
+    gc.collect()
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("pieces", [reads, events], ids=["read by read", "event by event"])
+def test_long_join_costs_two_parses_of_its_reply(pieces: Callable[[], Iterator[bytes]]) -> None:
+    """Of the generic kind, into objects, as a gateway that modelled the reply would have to do once."""
+    reply = join(None, reads())
+    cut = list(pieces())
+    ratios = []
+    for _ in range(5):
+        parse = seconds(lambda: msgspec.json.decode(reply))
+        ratios.append(seconds(lambda: join(None, iter(cut))) / parse)
+        if ratios[-1] <= 2:
+            return
+    raise AssertionError(f"the join cost {min(ratios):.1f} parses")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_long_join_holds_three_times_its_reply_at_most(mode: str | None) -> None:
+    stream()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        reply = join(mode, reads())
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak <= 3 * len(reply)
+
+
+def test_long_join_has_every_token() -> None:
+    reply = msgspec.json.decode(join("incremental", reads()))
+    meta = reply["meta_info"]
+    assert len(reply["output_ids"]) == len(meta["output_top_logprobs"]) == TOKENS
+    assert meta["completion_tokens"] == len(meta["output_token_logprobs"]) == TOKENS
