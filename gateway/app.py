@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from fastapi import FastAPI
 
@@ -85,8 +84,8 @@ class Gateway:
         background: Background,
     ) -> None:
         self._endpoints = endpoints
-        self._handlers = {
-            (path.encode(), method.encode()): handler.serve
+        self._beginners = {
+            (path.encode(), method.encode()): handler.begin
             for path, (endpoint, handler) in endpoints.items()
             for method in endpoint.methods
         }
@@ -96,9 +95,9 @@ class Gateway:
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 
-    def handler_of(self, path: bytes, method: bytes) -> Callable[[Client], Coroutine[Any, Any, None]] | None:
-        """For our own listener: what serves such requests without ASGI; None: the application itself."""
-        return self._handlers.get((path, method))
+    def beginner_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
+        """For our own listener: what starts such an exchange without ASGI; None: the application itself."""
+        return self._beginners.get((path, method))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

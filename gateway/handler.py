@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from contextlib import suppress
+from functools import partial
 
 from gateway.aborts import Running
 from gateway.context import read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send, send_error
+from gateway.drive import Drive, apart
 from gateway.errors import (
     Cancelled,
     ConnectFailed,
@@ -36,7 +38,7 @@ HeaderLines = list[tuple[bytes, bytes]]
 
 
 class GenerateHandler:
-    """One generate endpoint; callable as an ASGI application, too."""
+    """One generate endpoint. ``begin`` serves our own listener; it is an ASGI application, too."""
 
     def __init__(self, path: str, format: AnyFormat, services: Services) -> None:
         self._path = path
@@ -44,33 +46,34 @@ class GenerateHandler:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.serve(AsgiClient(scope, receive, send))
+        drive = Drive()
+        over = asyncio.get_running_loop().create_future()
+        drive.start(self._exchange(AsgiClient(scope, receive, send), drive), partial(_resolve, over))
+        try:
+            await over
+        except asyncio.CancelledError:
+            drive.interrupt(Draining("the gateway is shutting down"))
+            raise
 
-    async def serve(self, client: Client) -> None:
-        """One exchange, from its request's head to its end."""
-        task: asyncio.Task[Any] | None = asyncio.current_task()
-        assert task is not None
-        run = Run(client, self._format, self._path, task, self._services)
-        # Stays the error when somebody who gave no reason cancels this task: the server, as it stops.
-        error: GatewayError | None = Draining("the gateway is shutting down")
+    def begin(self, client: Client) -> None:
+        """Start one exchange, whose request's head is there."""
+        drive = Drive()
+        drive.start(self._exchange(client, drive))
+
+    async def _exchange(self, client: Client, drive: Drive) -> None:
+        run = Run(client, self._format, self._path, drive, self._services)
+        error: GatewayError | None = None
         try:
             await self._serve(run, client)
-            error = None
         except GatewayError as failure:
             error = failure
-        except asyncio.CancelledError:
-            reason = self._services.lifecycle.reason(task)
-            if reason is None:
-                raise
-            task.uncancel()
-            error = reason
         except Exception as bug:  # noqa: BLE001 - the one edge: no traceback may reach a client
             log.exception("a fault of the gateway ended an exchange")
             error = GatewayError("internal error of the gateway", cause=bug)
-        finally:
-            run.close(error)
+        run.close(error)
         if error is not None and not isinstance(error, Cancelled):
-            await self._tell(run, error, client)
+            with suppress(Cancelled):  # it may leave before it is told
+                await self._tell(run, error, client)
 
     async def _serve(self, run: Run, client: Client) -> None:
         # 1 accept
@@ -109,7 +112,9 @@ class GenerateHandler:
     async def _open(self, run: Run, running: Running, worker: Worker) -> tuple[Connection, ReplyHead]:
         view = worker.view(self._format.name)
         request = self._format.upstream(running.request, view, running.ids)
-        connection = worker.pool.take() or await worker.pool.connect()
+        connection = worker.pool.take()
+        if connection is None:
+            connection = await apart(worker.pool.connect(), Connection.close)
         run.sending(connection)
         connection.send(head_of(request, worker.address), request.body)
         head = await connection.head()
@@ -151,14 +156,10 @@ class GenerateHandler:
     async def _read(self, connection: Connection, reader: Reader, client: Client) -> bytes:
         """The next bytes of the reply; meanwhile, if asked for, a comment in each silence of a stream."""
         interval = self._services.keep_alive
-        if interval is None or not reader.streaming:
-            return await connection.read()
-        while True:
-            try:
-                async with asyncio.timeout(interval):
-                    return await connection.read()
-            except TimeoutError:
+        if interval is not None and reader.streaming:
+            while await connection.silent(interval):
                 await client.more(b":\n\n")
+        return await connection.read()
 
     async def _tell(self, run: Run, error: GatewayError, client: Client) -> None:
         """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""
@@ -169,6 +170,11 @@ class GenerateHandler:
         if run.running is not None:
             extra += public_id_line(run.running.ids)
         await send_error(client, self._format.render(error), extra)
+
+
+def _resolve(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def _reply_headers(head: ReplyHead, ids: Ids) -> HeaderLines:

@@ -1,22 +1,30 @@
 """Whether the gateway takes new requests, and who is told when it stops.
 
-Owns: the draining mark and the count of open exchanges. Must never enter: signals, sockets, a dialect.
+Owns: the draining mark and the set of open exchanges. Must never enter: signals, sockets, a dialect.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Protocol
 
 from gateway.errors import Draining, GatewayError
 
 
+class Interruptible(Protocol):
+    """A running exchange."""
+
+    def interrupt(self, reason: BaseException) -> None:
+        """Raise ``reason`` where it waits."""
+        ...
+
+
 class Lifecycle:
-    """One per app. Knows the task of every open exchange, and why it is being ended if it is."""
+    """One per app."""
 
     def __init__(self) -> None:
         self.draining = False
-        self._open: dict[asyncio.Task[Any], GatewayError | None] = {}
+        self._open: set[Interruptible] = set()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -24,28 +32,24 @@ class Lifecycle:
     def open_exchanges(self) -> int:
         return len(self._open)
 
-    def enter(self, task: asyncio.Task[Any]) -> None:
+    def enter(self, exchange: Interruptible) -> None:
         """An exchange starts. Raises Draining when no new one is taken."""
         if self.draining:
             raise Draining("the gateway is shutting down; please try again elsewhere")
-        self._open[task] = None
-        self._empty.clear()
+        self._open.add(exchange)
+        if len(self._open) == 1:
+            self._empty.clear()
 
-    def leave(self, task: asyncio.Task[Any]) -> None:
-        """The exchange of ``task`` is over; unknown tasks are ignored."""
-        self._open.pop(task, None)
+    def leave(self, exchange: Interruptible) -> None:
+        """The exchange is over; unknown ones are ignored."""
+        self._open.discard(exchange)
         if not self._open:
             self._empty.set()
 
-    def end(self, task: asyncio.Task[Any], reason: GatewayError) -> None:
-        """Cancel an open exchange because of ``reason``; the first reason stays."""
-        if task in self._open and self._open[task] is None:
-            self._open[task] = reason
-            task.cancel()
-
-    def reason(self, task: asyncio.Task[Any]) -> GatewayError | None:
-        """Why ``task`` was ended through ``end``."""
-        return self._open.get(task)
+    def end(self, exchange: Interruptible, reason: GatewayError) -> None:
+        """Interrupt an exchange because of ``reason``, if it is open."""
+        if exchange in self._open:
+            exchange.interrupt(reason)
 
     def drain(self) -> None:
         """From now on: not ready, no new exchange."""
@@ -62,6 +66,6 @@ class Lifecycle:
 
     async def cut(self) -> None:
         """End all open exchanges now and wait until they have released what they held."""
-        for task in tuple(self._open):
-            self.end(task, Draining("the gateway is shutting down"))
+        for exchange in tuple(self._open):
+            self.end(exchange, Draining("the gateway is shutting down"))
         await self._empty.wait()

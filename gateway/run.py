@@ -16,6 +16,7 @@ from gateway import poison
 from gateway.aborts import Aborter, Running
 from gateway.context import NO_CONTEXT, RequestContext
 from gateway.downstream import Client
+from gateway.drive import Drive
 from gateway.errors import (
     Aborted,
     Cancelled,
@@ -65,7 +66,7 @@ class Run:
     __slots__ = (
         "_sent",
         "_services",
-        "_task",
+        "_drive",
         "_life",
         "client",
         "connection",
@@ -81,12 +82,12 @@ class Run:
         client: Client,
         format: AnyFormat,
         endpoint: str,
-        task: asyncio.Task[Any],
+        drive: Drive,
         services: Services,
     ) -> None:
         self.client = client
         self._services = services
-        self._task = task
+        self._drive = drive
         self._sent = False
         self._life: object = None
         self.context: RequestContext = NO_CONTEXT
@@ -99,7 +100,7 @@ class Run:
 
     def enter(self) -> None:
         """Be counted as open. Raises Draining."""
-        self._services.lifecycle.enter(self._task)
+        self._services.lifecycle.enter(self._drive)
 
     def watch(self) -> None:
         """End this exchange when its client leaves; its request body has been read."""
@@ -157,7 +158,7 @@ class Run:
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         self.client.unwatch()
-        self._services.lifecycle.leave(self._task)
+        self._services.lifecycle.leave(self._drive)
         self._close_upstream(error)
         if self.running is not None:
             self._free(self.running, error)
@@ -167,7 +168,7 @@ class Run:
             self._accuse()
 
     def _end(self, reason: GatewayError) -> None:
-        self._services.lifecycle.end(self._task, reason)
+        self._services.lifecycle.end(self._drive, reason)
 
     def _close_upstream(self, error: GatewayError | None) -> None:
         worker = self.worker

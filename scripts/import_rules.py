@@ -37,7 +37,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
-    "aborts context downstream errors exchange fleet formats inflight lifecycle poison tasks telemetry "
+    "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison tasks telemetry "
     "transport upstream"
 )
 
@@ -48,11 +48,12 @@ ROOMS: Mapping[str, str] = {
     "exchange": "errors formats.base",
     "poison": "errors",
     "tasks": "",
+    "drive": "",
     "inflight": "errors formats.base",
-    "lifecycle": "errors tasks",
+    "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
-    "transport": "errors formats.base",
+    "transport": "drive errors formats.base",
     "fleet": "errors formats routing tasks transport upstream",
     "upstream": "errors formats.base fleet.worker",
     "downstream": "errors exchange formats.base",
@@ -65,7 +66,7 @@ ROOMS: Mapping[str, str] = {
     "control": "aborts catalog errors fleet formats inflight lifecycle settings tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
-    "listener": "downstream errors formats.base",
+    "listener": "downstream drive errors formats.base",
     "server": "app lifecycle listener settings telemetry",
     "options": "settings",
     "check": "fleet formats settings",

@@ -6,10 +6,10 @@ dialect, ASGI. The handler sees a Call as ``gateway.downstream.Client``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from gateway.drive import Signal
 from gateway.errors import Cancelled, RequestTooLarge
 from gateway.formats.base import Headers
 from gateway.listener import wire
@@ -42,11 +42,11 @@ class Call:
 
     __slots__ = (
         "_chunked",
+        "_changed",
         "_head",
         "_on_left",
         "_parts",
         "_size",
-        "_waiter",
         "complete",
         "expects_continue",
         "headers",
@@ -79,7 +79,7 @@ class Call:
         self._size = 0
         self._head = b""
         self._chunked = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._changed = Signal()
 
     # -- what the connection tells
 
@@ -93,19 +93,21 @@ class Call:
         if not self.replied:
             self._parts.append(data)
             self._size += len(data)
-            self._wake()
 
     def whole(self) -> None:
         """The request is complete."""
         self.complete = True
-        self._wake()
+
+    def told(self) -> None:
+        """Act on what came; called once nothing more is parsed."""
+        self._changed.fire()
 
     def lost(self) -> None:
         """The client is gone."""
         if self.replied or self.left:
             return
         self.left = True
-        self._wake()
+        self._changed.fire()
         if self._on_left is not None:
             self._on_left()
 
@@ -121,7 +123,7 @@ class Call:
         while not self.complete and self._size <= limit:
             if self.left:
                 raise Cancelled("the client left before its request was whole")
-            await self._changed()
+            await self._changed
         if self._size > limit:
             self._parts.clear()
             raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
@@ -135,7 +137,7 @@ class Call:
             self.expects_continue = False
             self.wire.write(wire.CONTINUE)
         while not self._parts and not self.complete and not self.left:
-            await self._changed()
+            await self._changed
         data = b"".join(self._parts)
         self._parts.clear()
         self._size = 0
@@ -144,7 +146,7 @@ class Call:
     async def departure(self) -> None:
         """Return when the client is gone or has its whole reply."""
         while not self.left and not self.replied:
-            await self._changed()
+            await self._changed
 
     def watch(self, left: Callable[[], None]) -> None:
         """Call ``left`` once if the client leaves before ``unwatch``."""
@@ -195,7 +197,7 @@ class Call:
             self.wire.write(self._head + data)
         self._head = b""
         self.replied = True
-        self._wake()
+        self._changed.fire()
         self.wire.replied(self)
 
     def cut(self) -> None:
@@ -217,11 +219,3 @@ class Call:
             if name == b"content-length":
                 return int(value)
         return 0
-
-    async def _changed(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)

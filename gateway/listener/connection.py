@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -18,6 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from gateway.downstream import Receive, Scope, Send
+from gateway.drive import Signal
 from gateway.errors import Cancelled
 from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
@@ -32,15 +33,15 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 
 
-Handler = Callable[[Call], Coroutine[Any, Any, None]]
+Begin = Callable[[Call], None]
 
 
 class Application(Protocol):
-    """What is served: ``handler_of`` gives, for some requests, a way around ASGI."""
+    """What is served: ``beginner_of`` gives, for some requests, a way around ASGI."""
 
     pace: Pace
 
-    def handler_of(self, path: bytes, method: bytes) -> Handler | None: ...
+    def beginner_of(self, path: bytes, method: bytes) -> Begin | None: ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -56,7 +57,7 @@ class ClientConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._app = cast(Application, config.app)
-        self._find = self._app.handler_of
+        self._find = self._app.beginner_of
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._idle_limit = config.timeout_keep_alive
@@ -66,9 +67,10 @@ class ClientConnection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._reading: Call | None = None
         self._serving: Call | None = None
+        self._fresh: Call | None = None
         self._ahead: deque[Call] = deque()
         self._closing = False
-        self._room: asyncio.Future[None] | None = None
+        self._room = Signal()
         self._full = False
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -88,9 +90,11 @@ class ClientConnection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
+            self._go_on()
         except httptools.HttpParserUpgrade:
             # No other protocol is spoken here: the request is answered as if it had not asked.
             self._stop_reading()
+            self._go_on()
         except httptools.HttpParserError:
             self._refuse()
 
@@ -102,19 +106,18 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        self.resume_writing()
         for call in (self._serving, self._reading, *self._ahead):
             if call is not None:
                 call.lost()
         self._ahead.clear()
+        self.resume_writing()
 
     def pause_writing(self) -> None:
         self._full = True
 
     def resume_writing(self) -> None:
         self._full = False
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        self._room.fire()
 
     def shutdown(self) -> None:
         """uvicorn stops: close now, or after the reply that is under way."""
@@ -143,7 +146,7 @@ class ClientConnection(asyncio.Protocol):
         call.expects_continue = http11 and (b"expect", b"100-continue") in self._headers
         self._reading = call
         if self._serving is None:
-            self._serve(call)
+            self._serving = self._fresh = call
         else:
             self._ahead.append(call)
             if len(self._ahead) >= PIPELINE_LIMIT:
@@ -170,7 +173,6 @@ class ClientConnection(asyncio.Protocol):
 
     async def drained(self) -> None:
         while self._full:
-            self._room = self._loop.create_future()
             await self._room
 
     def common_lines(self) -> bytes:
@@ -195,17 +197,21 @@ class ClientConnection(asyncio.Protocol):
 
     # -- internals
 
+    def _go_on(self) -> None:
+        """All that came is parsed: serve what is new, and tell what is being served."""
+        fresh, self._fresh = self._fresh, None
+        if fresh is not None:
+            self._serve(fresh)
+        elif self._serving is not None:
+            self._serving.told()
+
     def _serve(self, call: Call) -> None:
         self._serving = call
         path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
-        handler = self._find(path, call.method)
-        if handler is None:
-            self._begin(self._ordinary, call)
-        else:
-            self._app.pace.start(partial(self._begin, handler, call))
-
-    def _begin(self, handler: Handler, call: Call) -> None:
-        task = self._loop.create_task(handler(call))
+        begin = self._find(path, call.method)
+        if begin is not None:
+            return self._app.pace.start(partial(begin, call))
+        task = self._loop.create_task(self._ordinary(call))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 

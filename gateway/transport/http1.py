@@ -11,6 +11,7 @@ from typing import Any
 
 import httptools
 
+from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
 from gateway.transport.tcp_info import TcpInfo, tcp_info
@@ -39,7 +40,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, scratch: bytearray) -> None:
         self._scratch = memoryview(scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
-        self._waiter: asyncio.Future[None] | None = None
+        self._changed = Signal()
         self._loop = asyncio.get_running_loop()
         self._error: UpstreamIncomplete | UpstreamMalformed | None = None
         self._sent_before = 0
@@ -90,12 +91,23 @@ class Connection(asyncio.BufferedProtocol):
         """Whether ``read`` would return at once."""
         return bool(self._chunks) or self._complete
 
+    async def silent(self, seconds: float) -> bool:
+        """True if nothing came for ``seconds``; False, as soon as ``read`` would not wait."""
+        if self.ready or self._error is not None:
+            return False
+        timer = self._loop.call_later(seconds, self._changed.fire)
+        try:
+            await self._changed
+        finally:
+            timer.cancel()
+        return not self.ready and self._error is None
+
     async def head(self) -> ReplyHead:
         """Wait for the final response's status and headers; interim responses are skipped."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
-            await (self._settle() if self._peer_left else self._wait())
+            await (self._settle() if self._peer_left else self._changed)
         return self._head
 
     async def read(self) -> bytes:
@@ -105,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self._changed
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
         self._held = 0
@@ -156,10 +168,10 @@ class Connection(asyncio.BufferedProtocol):
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
         if self._barren > HEAD_LIMIT:
             self._break(UpstreamMalformed(_TOO_LARGE))
+        self._changed.fire()
         if self._held > HIGH_WATER and not self._paused and not self.closed:
             self._paused = True
             self._transport.pause_reading()
-        self._wake()
 
     def eof_received(self) -> bool:
         """The peer will send no more. True keeps the socket open, to learn what became of the request."""
@@ -167,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._head is not None and self._until_close:
             self._complete = True
         elif self._awaiting and not self._answered and tcp_info(self._transport) is not None:
-            self._wake()
+            self._changed.fire()
             return True
         self._lost(None)
         # What is still to be sent has no reader: to flush it first could take for ever.
@@ -229,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._error = NotReceived("the worker closed the connection before it took the request")
             else:
                 self._error = UpstreamIncomplete("the worker's reply broke off", cause=exc)
-        self._wake()
+        self._changed.fire()
 
     async def _settle(self) -> None:
         """The peer closed before any answer: wait until its TCP tells what became of the request."""
@@ -255,17 +267,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _reached(self, info: TcpInfo) -> bool:
         return info.acknowledged > 1 + self._sent_before
-
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 def _sized(headers: Headers) -> bool | None:
