@@ -492,6 +492,19 @@ async def test_peer_that_closed_only_its_own_side(
     await peer.left()
 
 
+async def test_request_read_then_closed_then_reset(listener: Listener) -> None:
+    """Neither a close nor a reset, nor both, undo what the peer had acknowledged by then."""
+    connection, peer = await listener.pair()
+    await served(connection, peer)
+    connection.send(REQUEST, BODY)
+    assert peer.sock.recv(1000) == REQUEST + BODY
+    peer.finish()
+    peer.reset()
+    with pytest.raises(UpstreamIncomplete) as caught:
+        await connection.head()
+    assert not isinstance(caught.value, NotReceived)
+
+
 async def test_peer_that_closed_and_was_noticed(listener: Listener) -> None:
     """On a connection known to be closed nothing is sent, and the failure says so instead of hanging."""
     connection, peer = await listener.pair()
