@@ -103,3 +103,14 @@ def test_event_in_a_million_pieces_is_scanned_once() -> None:
     for _ in range(100_000):
         scanner.feed(b"0123456789")
     assert [len(event) for event in scanner.feed(b"\n\n")] == [1_000_002]
+
+
+def test_event_in_many_reads_is_moved_once() -> None:
+    """A long one that comes in small pieces costs time in proportion to its length; so do those after it."""
+    scanner = EventScanner()
+    long = b"data: " + b"x" * 100_000
+    assert all(scanner.feed(long[place : place + 1000]) == [] for place in range(0, len(long), 1000))
+    assert scanner.feed(b"\n") == []
+    assert scanner.feed(b"\ndata: a\n\ndata: b") == [long + b"\n\n", b"data: a\n\n"]
+    assert scanner.feed(b"\n\n") == [b"data: b\n\n"]
+    assert scanner.pending == b""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from gateway.formats.sglang.peek import RESERVED
 from gateway.formats.sglang.rules import META, TOP, Join
 
 
@@ -76,4 +75,3 @@ FIELDS: Mapping[str, Mapping[str, Use | Join]] = MappingProxyType(
 
 #: What the table says is refused; gateway.formats.sglang.peek has the order in which they are looked for.
 REFUSED = frozenset(name for name, use in _REQUEST.items() if use is Use.RESERVED) | _RESERVED_ELSEWHERE
-assert frozenset(RESERVED) == REFUSED

@@ -78,11 +78,13 @@ class JoinReader:
         return b""
 
     def _take(self, document: bytes) -> None:
-        if ROUTING not in document and self._plain(document):
+        noted = ROUTING in document
+        if not noted and self._plain(document):
             return
         ended = self.facts.terminal
         try:
-            document = self._rewrite.routing(document, self.facts)
+            if noted:
+                document = self._rewrite.routing(document, self.facts)
             if document:
                 self._read(document)
         except UpstreamMalformed:

@@ -14,7 +14,7 @@ from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.join import JoinReader
 from gateway.formats.sglang.options import Options
 from gateway.formats.sglang.projection import SglangRequest
-from gateway.formats.sglang.rewrite import Rewrite
+from gateway.formats.sglang.rewrite import ROUTING, Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for
 from gateway.formats.sglang.tally import Tally
@@ -151,8 +151,7 @@ class StreamReader:
 
     def _read(self, event: bytes, data: bytes) -> bytes:
         """Note what an event says; the event as it is passed on."""
-        rest = self._rewrite.routing(data, self.facts)
-        if rest is not data:
+        if ROUTING in data and (rest := self._rewrite.routing(data, self.facts)) != data:
             if not rest:
                 return b""
             event, data = b"data: %b\n\n" % rest, rest

@@ -38,8 +38,6 @@ class Rewrite:
 
         b"" where nothing else was in it. Raises UpstreamMalformed if the note is no object.
         """
-        if ROUTING not in document:
-            return document
         spans = member_spans(document, _NAME)
         if not spans:
             return document

@@ -155,9 +155,9 @@ class Sample:
         self._settle()
         self.tell(event)
         top, meta = self.held()
-        whole = self._mode.incremental is not True
-        self._top.replace(event.top, None if whole else _echoed(event.top, top))
-        self._meta.replace(event.meta, None if whole else _echoed(event.meta, meta))
+        whole, news = self._mode.incremental is not True, count_ids(event) > 1
+        self._top.replace(event.top, None if whole else _echoed(event.top, top, news=news))
+        self._meta.replace(event.meta, None if whole else _echoed(event.meta, meta, news=news))
         self._event = event
 
     def _check(self) -> None:
@@ -186,8 +186,11 @@ def is_echo(event: Event) -> bool:
     return NOT_ECHOED not in event.meta and b'"abort"' in bytes(event.meta.get("finish_reason", NULL))
 
 
-def _echoed(members: Members, before: Held) -> Held:
-    """What is held after an echo: its ids but for the last are new, its text and its lists are whole."""
+def _echoed(members: Members, before: Held, *, news: bool) -> Held:
+    """What is held after an echo: its ids but for the last are new, its text and its lists are whole.
+
+    ``news``: it was joined to events that waited, so these come after the parts that were in those.
+    """
     held: Held = {}
     for name, value in members.items():
         if value == NULL:
@@ -196,5 +199,6 @@ def _echoed(members: Members, before: Held) -> Held:
             held[name] = bytearray(before.get(name, _NOTHING))
             append(held[name], bytes(value)[:-1].rpartition(b",")[0].ljust(1, _NOTHING) + b"]")
         elif name == "text" or name in ECHOED:
-            held[name] = once(bytes(value), before.get(name, b"."))
+            text, said = bytes(value), before.get(name, b"")
+            held[name] = once(text, said or text[:1]) if news or len(said) > 1 else bytearray(text[:-1])
     return held

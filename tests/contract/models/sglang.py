@@ -100,7 +100,8 @@ class Sample:
         document: dict[str, Any] = {}
         if wanted.text or self.echo and over:
             # An echo has the text that was decoded by then; nothing makes it whole.
-            document["text"] = self.text(count, over=over and not self.echo)
+            decoded = self.text(count, over=over and not self.echo)
+            document["text"] = decoded if wanted.text else ""
         document["output_ids"] = self.ids[:count]
         meta = self._echo(count) if self.echo and over else self._meta(count, over=over)
         if first:
