@@ -18,11 +18,9 @@ METHODS = "parse project upstream abort reader join configured render identify a
 ATTRIBUTES = "name capability probes health".split()
 
 
-class Renamed(VllmFormat):
+def renamed(name: str = "other") -> Any:
     """A good format under another name."""
-
-    def __init__(self, name: str = "other") -> None:
-        self.name = name
+    return type("Renamed", (VllmFormat,), {"name": name})()
 
 
 @pytest.fixture
@@ -68,7 +66,7 @@ def test_result_cannot_be_changed() -> None:
 
 def test_good_plugin_is_loaded_under_its_own_name(plugin: Callable[..., EntryPoint]) -> None:
     """The format's name counts, not that of the entry point."""
-    assert list(load_formats([plugin(Renamed(), "whatever"), plugin(FORMAT)])) == ["other", "vllm"]
+    assert list(load_formats([plugin(renamed(), "whatever"), plugin(FORMAT)])) == ["other", "vllm"]
 
 
 def test_protocol_is_checked_whole() -> None:
@@ -163,7 +161,7 @@ def test_anything_else_is_refused(value: Any, plugin: Callable[..., EntryPoint])
 def test_two_of_one_name_are_refused(plugin: Callable[..., EntryPoint]) -> None:
     """Both plugins are named, as one of them has to go."""
     with pytest.raises(FormatError, match=r"'other' is installed twice: a = \S+ and b = \S+"):
-        load_formats([plugin(Renamed(), "a"), plugin(Renamed(), "b")])
+        load_formats([plugin(renamed(), "a"), plugin(renamed(), "b")])
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ Json = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
 DATE = (b"date", b"Sun, 29 Nov 2026 11:14:38 GMT")
 EVENTS = ReplyHead(200, [DATE, (b"content-type", b"text/event-stream; charset=utf-8")])
-INFO = WorkerInfo("vllm", "vllm_generate", usable=True, models=("base", "alias", "tuned"), adapters=("tuned",))
+INFO = WorkerInfo(
+    "vllm", "vllm_generate", usable=True, models=("base", "alias", "tuned"), adapters=("tuned",)
+)
 #: What was asked for -> what the engine calls it.
 MODELS = {None: "base", "": "base", "base": "base", "alias": "base", "tuned": "tuned"}
 ERRORS = (
