@@ -33,7 +33,7 @@ LINGER = 10.0
 class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
-    ``worker`` is the one that has it, None as long as none was leased. ``named``: its client chose the ids
+    ``worker`` is the one that has it, None before it was sent to one. ``named``: its client chose the ids
     that its engine knows.
     """
 

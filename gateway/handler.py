@@ -115,7 +115,7 @@ class GenerateHandler:
         connection = worker.pool.take()
         if connection is None:
             connection = await apart(worker.pool.connect(), Connection.close)
-        run.sending(connection)
+        run.sending(running, connection)
         connection.send(head_of(request, worker.address), request.body)
         head = await connection.head()
         run.reader = self._format.reader(running.request, view, running.ids, head)

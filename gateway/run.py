@@ -127,7 +127,7 @@ class Run:
         """Hold a worker that was not ``tried``. Raises what Fleet.lease does."""
         exchange, capability = self.exchange, running.format.capability
         worker = self._services.fleet.lease(capability, model, tried)
-        self.worker = running.worker = worker
+        self.worker = worker
         self._life = worker.life
         info = worker.offers(capability)
         models = info.models if info is not None else ()
@@ -142,12 +142,15 @@ class Run:
         self.exchange.on(Event.RETRY)
         self._sent = False
         self.worker = None
+        if self.running is not None:
+            self.running.worker = None
         self._services.fleet.release(worker)
         self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
 
-    def sending(self, connection: Connection) -> None:
+    def sending(self, running: Running, connection: Connection) -> None:
         """From now on the worker may have the request."""
         self.connection = connection
+        running.worker = self.worker
         self.exchange.dispatched_at = time.monotonic()
         self._sent = True
 

@@ -78,7 +78,7 @@ class Health:
     def suspect(self, worker: Worker, *, refused: bool) -> None:
         """The data plane met a failure: a refused connection, or else a broken reply. Probe soon."""
         if refused and worker.state is WorkerState.READY:
-            self._fleet.set_state(worker, WorkerState.DEAD, "refused a connection")
+            self._fleet.set_state(worker, WorkerState.DEAD, "could not be reached")
         watched = self._watches.get(worker)
         if watched is not None:
             watched.bell.set()

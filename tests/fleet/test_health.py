@@ -152,7 +152,7 @@ async def test_dead_worker_is_asked_at_its_own_pace() -> None:
             server.stop()
             health.suspect(worker, refused=True)
             assert worker.state is DEAD
-            await until(lambda: "nobody listens" in worker.reason or worker.reason == "refused a connection")
+            await until(lambda: "nobody listens" in worker.reason or worker.reason == "could not be reached")
             await server.start()
             await becomes(worker, READY)
 
