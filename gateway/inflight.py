@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from secrets import token_hex
 from typing import Generic, TypeVar
-from uuid import uuid4
 
 from gateway.formats.base import Ids
 
@@ -95,10 +95,10 @@ class InFlight(Generic[T]):
         return True
 
     def _make(self, count: int) -> tuple[str, ...]:
-        base = uuid4().hex
+        base = token_hex(16)
         while True:
             made = (base,) if count == 1 else tuple(f"{base}{index:08x}" for index in range(count))
             if self._take_all(made):
                 return made
             # Some client's own id, "7" say, is how this one begins; none begins like this.
-            base = RESERVED + uuid4().hex
+            base = RESERVED + token_hex(16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 
 from gateway.errors import ConnectFailed
 from gateway.transport.http1 import READ_SIZE, Connection
@@ -38,7 +39,7 @@ class Pool:
 
     def take(self) -> Connection | None:
         """A fresh idle connection, or None."""
-        oldest = asyncio.get_running_loop().time() - MAX_IDLE_SECONDS
+        oldest = time.monotonic() - MAX_IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
             if connection.usable and connection.idle_since > oldest:
@@ -68,10 +69,10 @@ class Pool:
             return
         if self._closed:
             return connection.close()
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = time.monotonic()
         self._idle.append(connection)
         if self._sweep is None:
+            loop = asyncio.get_running_loop()
             self._sweep = loop.call_later(MAX_IDLE_SECONDS, self._drop_stale)
 
     def close(self) -> None:
@@ -85,7 +86,7 @@ class Pool:
 
     def _drop_stale(self) -> None:
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - MAX_IDLE_SECONDS
+        oldest = time.monotonic() - MAX_IDLE_SECONDS
         kept = []
         for connection in self._idle:
             if connection.usable and connection.idle_since > oldest:
