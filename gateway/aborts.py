@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
     ``worker`` is the one that has it, None before it was sent to one. ``named``: its client chose the ids
-    that its engine knows.
+    that its engine knows. ``early`` are public ids that were aborted while no worker had it and others of the
+    same batch were not: the worker is told once it has it.
     """
 
     format: AnyFormat
@@ -43,13 +44,17 @@ class Running:
     close: Callable[[], None]
     worker: Worker | None = None
     named: bool = False
+    early: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """What one worker made of an abort: how many exchanges it was about, and why it failed, if it did."""
+    """What one worker made of an abort: how many exchanges it was about, and why it failed, if it did.
 
-    worker: str
+    ``worker`` is its URL, None for the exchanges that no worker had yet.
+    """
+
+    worker: str | None
     aborted: int
     error: str | None = None
 
@@ -69,22 +74,30 @@ class Aborter:
         """The exchange ended unclean: tell its engine, then free its ids once the engine must be done."""
         self._tasks.spawn(self._stop_and_free(running, worker), "abort")
 
+    def sent(self, running: Running, worker: Worker) -> None:
+        """The worker has it now: tell it which prompts were aborted before."""
+        self._tasks.spawn(self._stop_some(running, worker, _named_of(running.ids, running.early)), "abort")
+
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
         """Abort what ``target`` names among the exchanges of ``format``; each at its own worker.
 
-        One result per worker concerned, within ``timeout``; an id nobody runs under is no failure.
+        One result per worker concerned, and one for those that no worker has yet, within ``timeout``; an id
+        nobody runs under is no failure.
         """
         found = self._running.all() if target.everything else self._named(target.ids)
         by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
+        waiting = 0
         for running in dict.fromkeys(found):
             if running.format is not format:
                 continue
             ids = running.ids if target.everything else _named_of(running.ids, target.ids)
             if running.worker is None:
-                running.close()  # no engine has it yet
+                waiting += 1
+                _abort_unsent(running, ids)
             else:
                 by_worker.setdefault(running.worker, []).append((running, ids))
-        return await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
+        results = await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
+        return [WorkerResult(None, waiting), *results] if waiting else results
 
     async def close(self, seconds: float) -> None:
         """Give the aborts under way ``seconds`` to be heard, then stop."""
@@ -106,6 +119,10 @@ class Aborter:
             return None
         return await self._send_all(worker, requests)
 
+    async def _stop_some(self, running: Running, worker: Worker, ids: Ids) -> None:
+        if (error := await self._stop(running, worker, ids)) is not None:
+            log.info("abort at %s not confirmed: %s", worker.url, error)
+
     async def _stop_and_free(self, running: Running, worker: Worker) -> None:
         try:
             if (error := await self._send_all(worker, _requests(running, worker, running.ids))) is not None:
@@ -119,7 +136,14 @@ class Aborter:
         return next((error for error in await asyncio.gather(*sent) if error is not None), None)
 
 
-def _named_of(ids: Ids, names: Sequence[str]) -> Ids:
+def _abort_unsent(running: Running, ids: Ids) -> None:
+    """End it, as no engine has it; or keep ``ids`` in mind while other prompts of its batch shall go on."""
+    running.early = running.early.union(ids.public)
+    if running.early.issuperset(running.ids.public):
+        running.close()
+
+
+def _named_of(ids: Ids, names: Collection[str]) -> Ids:
     """Those of ``ids`` that are named: of a batch, each prompt can be aborted by its own id."""
     pairs = [pair for pair in zip(ids.public, ids.dispatch, strict=True) if pair[0] in names]
     return Ids(tuple(public for public, _ in pairs), tuple(dispatch for _, dispatch in pairs))

@@ -117,6 +117,8 @@ class GenerateHandler:
             connection = await apart(worker.pool.connect(), Connection.close)
         run.sending(running, connection)
         connection.send(head_of(request, worker.address), request.body)
+        if running.early:
+            self._services.aborter.sent(running, worker)
         head = await connection.head()
         run.reader = self._format.reader(running.request, view, running.ids, head)
         return connection, head

@@ -164,11 +164,31 @@ async def test_abort_of_nobody() -> None:
 
 
 async def test_abort_of_an_exchange_without_a_worker() -> None:
-    """One that still waits for a worker is closed; there is no engine to tell."""
+    """One that still waits for a worker is closed and counted; there is no engine to tell."""
     async with rig_of(1) as rig:
         rig.run("waiting", on=None)
-        assert await rig.aborter.abort(AbortTarget(ids=("waiting",)), STUB) == []
-        assert rig.closed == ["waiting"]
+        rig.run("waiting", on=None)
+        assert await rig.aborter.abort(AbortTarget(ids=("waiting",)), STUB) == [WorkerResult(None, 2)]
+        assert rig.closed == ["waiting", "waiting"]
+
+
+async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
+    """The batch goes on, and its worker is told once it has it; with its last prompt named, it is closed."""
+    async with rig_of(1) as rig:
+        running = rig.run("left", "right", on=None)
+        assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
+        assert rig.closed == []
+        rig.aborter.sent(running, rig.workers[0])
+        assert await rig.told(0) == "left"
+        assert await rig.aborter.abort(AbortTarget(ids=("right",)), STUB) == [WorkerResult(None, 1)]
+        assert rig.closed == ["left"]
+
+
+async def test_abort_of_everything_closes_a_batch_without_a_worker() -> None:
+    async with rig_of(1) as rig:
+        rig.run("left", "right", on=None)
+        assert await rig.aborter.abort(EVERYTHING, STUB) == [WorkerResult(None, 1)]
+        assert rig.closed == ["left"]
 
 
 async def test_abort_where_only_closing_helps() -> None:

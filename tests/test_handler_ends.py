@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
+from gateway.transport.http1 import Connection
 from tests.support import RawClient, Rig, arrived, generates, rig, sse, until
 from tests.test_handler_bytes import JSON, KINDS, body_of
 
@@ -236,6 +239,57 @@ async def test_abort_call_reaches_the_holder_and_only_the_named_request(kind: st
                 assert _finish(kind, (await runs["B"]).json()) == "abort"
             else:
                 runs["B"].cancel()
+
+
+@asynccontextmanager
+async def _connecting(gateway: Rig) -> AsyncIterator[asyncio.Event]:
+    """The gateway's connections to its worker are held open until the event is set, or the end."""
+    [worker] = gateway.app.fleet.workers
+    connect, go_on, asked = worker.pool.connect, asyncio.Event(), asyncio.Event()
+
+    async def held() -> Connection:
+        asked.set()
+        await go_on.wait()
+        return await connect()
+
+    worker.pool.connect = held  # type: ignore[method-assign]
+    yield go_on
+    assert asked.is_set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_abort_while_connecting_ends_the_request_before_any_worker_has_it(kind: str) -> None:
+    path = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}[kind]
+    named = {"rid": "A"} if kind == "sglang" else {"request_ids": ["A"]}
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        async with _connecting(gateway) as go_on:
+            body = body_of(kind, rid="A", request_id="A")
+            run = asyncio.ensure_future(gateway.client.post(KINDS[kind], json=body))
+            await until(lambda: gateway.app.fleet.workers[0].in_flight == 1)
+            answer = await gateway.client.post(path, json=named)
+            assert answer.status_code == 200
+            assert answer.json() == {"aborted": 1, "results": [{"worker": None, "aborted": 1, "error": None}]}
+            reply = await run
+            assert reply.status_code == 499
+            assert "aborted" in reply.json()["error"]["message"]
+            go_on.set()
+        assert (await gateway.client.post(KINDS[kind], json=body_of(kind))).status_code == 200
+        assert len(generates(sim)) == 1, "only the one that came later"
+        assert not sim.aborts
+
+
+async def test_abort_of_a_part_of_a_batch_while_connecting_ends_that_part_only() -> None:
+    config = SimConfig(token_delay=0.02)
+    async with SimServer("sglang", config) as sim, rig(sim.url) as gateway:
+        async with _connecting(gateway) as go_on:
+            body = body_of("sglang", 20, input_ids=[[1, 2], [3, 4]], rid=["left", "right"])
+            run = asyncio.ensure_future(gateway.client.post("/generate", json=body))
+            await until(lambda: gateway.app.fleet.workers[0].in_flight == 1)
+            answer = await gateway.client.post("/abort_request", json={"rid": "left"})
+            assert answer.json()["aborted"] == 1
+            go_on.set()
+            assert [_finish("sglang", one) for one in (await run).json()] == ["abort", "length"]
+        assert _aborted(sim) == [("left",)]
 
 
 def _finish(kind: str, reply: dict[str, object]) -> str:

@@ -28,9 +28,12 @@ _BODY: dict[str, Any] = {
 
 
 class AbortedOn(BaseModel):
-    """How many requests one worker was told to stop; ``error`` says why it was not, else null."""
+    """How many requests one worker was told to stop; ``error`` says why it was not, else null.
 
-    worker: str
+    ``worker`` is null for requests that were not sent to one yet.
+    """
+
+    worker: str | None
     aborted: int
     error: str | None
 

@@ -34,10 +34,13 @@ class LifecycleView(Protocol):
 
 
 class AbortResult(Protocol):
-    """What one worker made of an abort; ``error`` is None when it took it."""
+    """What one worker made of an abort; ``error`` is None when it took it.
+
+    ``worker`` is None for the exchanges that no worker had yet.
+    """
 
     @property
-    def worker(self) -> str: ...
+    def worker(self) -> str | None: ...
 
     @property
     def aborted(self) -> int: ...
