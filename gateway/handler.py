@@ -87,7 +87,7 @@ class GenerateHandler:
         request = self._format.parse(body, client.headers)
         # 3 project
         projection = self._format.project(request)
-        running = run.claim(self._format, request, projection)
+        running = run.claim(self._format, request, projection, body)
         # 4 lease, 5 open
         connection, head = await self._dispatch(run, running, projection.model)
         # 6 commit, 7 feed, 8 finish; 9, release, is Run.close

@@ -29,8 +29,9 @@ from gateway.errors import (
 from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import View, Worker
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, Ending, Ids, Projection, Reader
+from gateway.formats.json_splice import remove_member
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.telemetry.access_log import AccessLog
@@ -57,13 +58,12 @@ class Services:
     keep_alive: float | None
 
 
-_NO_WORKER = View(b"", None, None)
-
-
 class Run:
     """One exchange at work. ``close`` gives back whatever was taken, in whatever phase it ended."""
 
     __slots__ = (
+        "_body",
+        "_id_member",
         "_sent",
         "_services",
         "_drive",
@@ -90,6 +90,8 @@ class Run:
         self._drive = drive
         self._sent = False
         self._life: object = None
+        self._body = b""
+        self._id_member: str | None = None
         self.context: RequestContext = NO_CONTEXT
         self.exchange = Exchange(format.name, endpoint, time.monotonic(), services.metrics.gap_bounds)
         self.running: Running | None = None
@@ -106,14 +108,15 @@ class Run:
         """End this exchange when its client leaves; its request body has been read."""
         self.client.watch(lambda: self._end(Cancelled("the client left")))
 
-    def claim(self, format: AnyFormat, request: Any, projection: Projection) -> Running:
-        """Take ids for the request and become findable under the public ones.
+    def claim(self, format: AnyFormat, request: Any, projection: Projection, body: bytes) -> Running:
+        """Take ids for the request, which came as ``body``, and become findable under the public ones.
 
         Raises Poisoned, before anything is taken.
         """
         in_flight, exchange, shield = self._services.in_flight, self.exchange, self._services.shield
+        self._body, self._id_member = body, projection.id_member
         if shield.armed:
-            shield.check(_digest(format, request, len(projection.ids)), time.monotonic())
+            shield.check(self._digest(), time.monotonic())
         ids = in_flight.claim(projection.ids, projection.ids_usable)
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
@@ -221,16 +224,14 @@ class Run:
 
     def _accuse(self) -> None:
         """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
-        running, shield = self.running, self._services.shield
-        if running is not None and shield.on:
-            body = _digest(running.format, running.request, len(running.ids.public))
-            shield.broke(body, self._life, time.monotonic())
+        shield = self._services.shield
+        if shield.on:
+            shield.broke(self._digest(), self._life, time.monotonic())
 
-
-def _digest(format: AnyFormat, request: Any, ids: int) -> bytes:
-    """Tells a request's body from others, whatever ids the client gave to it this time."""
-    nameless = Ids((), ("-",) * max(1, ids))
-    return poison.digest(format.upstream(request, _NO_WORKER, nameless).body)
+    def _digest(self) -> bytes:
+        """Tells the request's body from others, whatever ids the client gave to it this time."""
+        member = self._id_member
+        return poison.digest(self._body if member is None else remove_member(self._body, member))
 
 
 def _event_of(error: GatewayError | None) -> Event:

@@ -156,14 +156,13 @@ def _config(kind: str) -> SimConfig:
 
 def _deadly(kind: str, attempt: int, *, stream: bool = False) -> dict[str, object]:
     """The same request, each time under another id."""
-    names: dict[str, object] = {"rid": f"try-{attempt}"} if kind == "sglang" else {}
-    return {**body_of(kind, stream=stream), PROMPT[kind]: [1, 40_000], **names}
+    named = {"sglang": "rid", "vllm": "request_id"}[kind]
+    return {**body_of(kind, stream=stream), PROMPT[kind]: [1, 40_000], named: f"try-{attempt}"}
 
 
 async def _send(gateway: Rig, kind: str, attempt: int, *, stream: bool = False) -> httpx.Response:
-    return await gateway.client.post(
-        KINDS[kind], json=_deadly(kind, attempt, stream=stream), headers={"x-request-id": f"try-{attempt}"}
-    )
+    header = {"x-request-id": f"call-{attempt}"}
+    return await gateway.client.post(KINDS[kind], json=_deadly(kind, attempt, stream=stream), headers=header)
 
 
 def _dead(gateway: Rig) -> int:

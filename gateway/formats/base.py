@@ -59,7 +59,9 @@ class Projection:
     """All that routing, ids and metrics may know of a request.
 
     ``ids`` are the ids the client named, () if none; ``ids_usable`` is False when the engine could not be
-    given them as they are. ``prompt_tokens`` counts prompt ids (None where only text or embeddings are
+    given them as they are. ``id_member`` names the member of the body, a JSON object, where its dialect has a
+    client's id; None where it has no such place. Two bodies that differ in it alone ask for the same.
+    ``prompt_tokens`` counts prompt ids (None where only text or embeddings are
     known). ``max_tokens`` is what the client asked for, None if it left that open. ``model`` is None where
     the dialect has no such field or it is empty. ``samples`` is the number of replies asked for
     (prompts x n).
@@ -74,6 +76,7 @@ class Projection:
     stream: bool
     ids: tuple[str, ...] = ()
     ids_usable: bool = True
+    id_member: str | None = None
     model: str | None = None
     prompt_tokens: int | None = None
     max_tokens: int | None = None

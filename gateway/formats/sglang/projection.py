@@ -83,6 +83,7 @@ def project(request: SglangRequest) -> Projection:
         ids=ids,
         # A session finds its earlier turns by the ids they had, so these keep theirs.
         ids_usable=request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
+        id_member="rid",
         model=hints.model,
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,

@@ -125,6 +125,7 @@ def project(request: Request) -> Projection:
         stream=request.stream,
         ids=() if name is None else (name,),
         ids_usable=name is None or fits_header(name),
+        id_member="request_id",
         model=request.model,
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,

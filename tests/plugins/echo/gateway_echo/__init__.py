@@ -70,6 +70,7 @@ class EchoFormat:
             stream=request.lines,
             ids=() if tag is None else (tag,),
             ids_usable=tag is None or (tag.isascii() and tag.isalnum()),
+            id_member="tag",
             prompt_tokens=len(request.say.split()),
             max_tokens=request.most,
             text_bytes=len(request.say.encode("utf-8", "surrogatepass")),
