@@ -24,9 +24,9 @@ from gateway.downstream import (
     Scope,
     Send,
     lifespan,
-    method_not_allowed,
     send_error,
 )
+from gateway.errors import MethodNotAllowed
 from gateway.fleet.health import Health
 from gateway.fleet.probe import probe_client
 from gateway.fleet.registry import Fleet
@@ -84,7 +84,7 @@ class Gateway:
         background: Background,
     ) -> None:
         self._endpoints = endpoints
-        self._beginners = {
+        self._direct = {
             (path.encode(), method.encode()): handler.begin
             for path, (endpoint, handler) in endpoints.items()
             for method in endpoint.methods
@@ -95,9 +95,9 @@ class Gateway:
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 
-    def beginner_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
+    def direct_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
         """For our own listener: what starts such an exchange without ASGI; None: the application itself."""
-        return self._beginners.get((path, method))
+        return self._direct.get((path, method))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -107,11 +107,16 @@ class Gateway:
             endpoint, handler = found
             if scope["method"] in endpoint.methods:
                 return await handler(scope, receive, send)
-            client = AsgiClient(scope, receive, send)
-            return await send_error(client, method_not_allowed(endpoint.methods))
+            return await _refuse_method(endpoint, AsgiClient(scope, receive, send))
         if scope["type"] == "lifespan":
             return await lifespan(receive, send, self._background)
         raise RuntimeError(f"unsupported scope {scope['type']!r}")
+
+
+async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
+    methods = ", ".join(endpoint.methods)
+    error = MethodNotAllowed(f"the methods of {endpoint.path} are {methods}")
+    await send_error(client, endpoint.format.render(error), [(b"allow", methods.encode())])
 
 
 def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None) -> Gateway:

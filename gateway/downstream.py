@@ -7,7 +7,7 @@ enter: a dialect, workers, metrics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
 from gateway.errors import Cancelled, RequestTooLarge
@@ -77,13 +77,13 @@ class AsgiClient:
             self._watch.stop()
 
     async def start(self, status: int, headers: Headers, *, hold: bool) -> None:
-        await self._send(start(status, headers))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def more(self, data: bytes) -> None:
-        await self._send(more(data))
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def last(self, data: bytes) -> None:
-        await self._send(last(data))
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     def cut(self) -> None:
         """Nothing to do: a server closes the connection of an application that did not finish its reply."""
@@ -146,25 +146,13 @@ class Watch:
             self._task.cancel()
 
     def _start(self) -> None:
+        # Not gateway.tasks.Tasks: it is held and ended by this watch alone, whose exchange holds it.
         self._task = self._loop.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._left()
-
-
-def start(status: int, headers: Headers) -> Message:
-    """The message that commits a reply."""
-    return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-def more(body: bytes) -> Message:
-    return {"type": "http.response.body", "body": body, "more_body": True}
-
-
-def last(body: bytes = b"") -> Message:
-    return {"type": "http.response.body", "body": body, "more_body": False}
 
 
 async def send_error(client: Client, reply: ErrorReply, extra: Headers = ()) -> None:
@@ -174,18 +162,14 @@ async def send_error(client: Client, reply: ErrorReply, extra: Headers = ()) -> 
     await client.last(reply.body)
 
 
-def method_not_allowed(methods: Sequence[str]) -> ErrorReply:
-    """A 405 that names the methods there are."""
-    lines = ((b"content-type", b"application/json"), (b"allow", ", ".join(methods).encode()))
-    return ErrorReply(405, lines, b'{"error":{"message":"Method Not Allowed"}}')
+class Background(Protocol):
+    """What runs beside the exchanges, for as long as the application does."""
 
-
-class Starts(Protocol):
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
 
-async def lifespan(receive: Receive, send: Send, background: Starts) -> None:
+async def lifespan(receive: Receive, send: Send, background: Background) -> None:
     """The lifespan protocol around ``background``."""
     while True:
         message = await receive()

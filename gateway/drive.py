@@ -133,6 +133,7 @@ class Drive:
 async def apart(work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
     """Await ``work`` in a task of its own. If the caller is interrupted, so is it; a result nobody takes any
     more goes to ``discard``."""
+    # Not gateway.tasks.Tasks: what it ends in is this caller's, and nobody else's to wait for or to report.
     task = asyncio.get_running_loop().create_task(work)
     try:
         return await task

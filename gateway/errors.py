@@ -65,10 +65,13 @@ class InvalidRequest(GatewayError):
         self.rule = rule
 
 
-class ContextLength(InvalidRequest):
-    """The prompt cannot fit into any worker's context."""
+class MethodNotAllowed(GatewayError):
+    """The path is a generate endpoint's, the method none of its own. Told only; no exchange begins."""
 
-    code = "context_length"
+    code = "method_not_allowed"
+    status = 405
+    source = Source.DOWNSTREAM
+    error_type = "validation"
 
 
 class RequestTooLarge(GatewayError):
@@ -117,19 +120,6 @@ class NoWorker(GatewayError):
     retry_after = 1
 
 
-class Overloaded(GatewayError):
-    """The gateway's own limits are reached; worth another try. Its status can be configured."""
-
-    code = "overloaded"
-    status = 503
-    error_type = "overload"
-    retry_after = 1
-
-    def __init__(self, message: str, *, status: int = 503, cause: BaseException | None = None) -> None:
-        super().__init__(message, cause=cause)
-        self.status = status
-
-
 class Draining(GatewayError):
     """The gateway is shutting down and takes no new requests."""
 
@@ -146,15 +136,6 @@ class ConnectFailed(GatewayError):
     status = 502
     source = Source.UPSTREAM
     error_type = "unavailable"
-
-
-class UpstreamTimeout(GatewayError):
-    """A configured limit on a worker's silence was reached."""
-
-    code = "upstream_timeout"
-    status = 504
-    source = Source.UPSTREAM
-    error_type = "response_timeout"
 
 
 class UpstreamIncomplete(GatewayError):

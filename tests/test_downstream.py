@@ -12,12 +12,8 @@ from gateway.downstream import (
     AsgiClient,
     Message,
     Watch,
-    last,
     lifespan,
-    method_not_allowed,
-    more,
     read_body,
-    start,
 )
 from gateway.errors import Cancelled, RequestTooLarge
 from gateway.formats.base import ErrorReply
@@ -48,6 +44,18 @@ class Client:
 
 def part(body: bytes, more_body: bool = True) -> Message:
     return {"type": "http.request", "body": body, "more_body": more_body}
+
+
+def start(status: int, headers: Sequence[tuple[bytes, bytes]]) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+def more(body: bytes) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": True}
+
+
+def last(body: bytes) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": False}
 
 
 LEFT: Message = {"type": "http.disconnect"}
@@ -203,19 +211,6 @@ async def test_error_reply() -> None:
         ),
         last(b"{}"),
     ]
-
-
-def test_pieces_of_a_body() -> None:
-    """The last piece says that it is the last."""
-    assert more(b"a") == {"type": "http.response.body", "body": b"a", "more_body": True}
-    assert last() == {"type": "http.response.body", "body": b"", "more_body": False}
-
-
-def test_method_that_is_not_allowed() -> None:
-    """A 405 names what is allowed."""
-    reply = method_not_allowed(("POST", "PUT"))
-    assert reply.status == 405
-    assert (b"allow", b"POST, PUT") in reply.headers
 
 
 async def test_lifespan_starts_and_stops() -> None:

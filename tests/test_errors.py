@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway import errors
-from gateway.errors import GatewayError, InvalidRequest, Overloaded, Source, error_type_of
+from gateway.errors import GatewayError, InvalidRequest, Source, error_type_of
 
 #: name -> code, status, source, error_type, retry_after.
 TAXONOMY = {
@@ -13,14 +13,12 @@ TAXONOMY = {
     "Poisoned": ("poisoned_request", 422, Source.DOWNSTREAM, "validation", None),
     "GatewayError": ("internal", 500, Source.GATEWAY, "internal", None),
     "InvalidRequest": ("invalid_request", 400, Source.DOWNSTREAM, "validation", None),
-    "ContextLength": ("context_length", 400, Source.DOWNSTREAM, "validation", None),
+    "MethodNotAllowed": ("method_not_allowed", 405, Source.DOWNSTREAM, "validation", None),
     "RequestTooLarge": ("request_too_large", 413, Source.DOWNSTREAM, "validation", None),
     "UnknownModel": ("unknown_model", 404, Source.DOWNSTREAM, "not_found", None),
     "NoWorker": ("no_worker", 503, Source.GATEWAY, "unavailable", 1),
-    "Overloaded": ("overloaded", 503, Source.GATEWAY, "overload", 1),
     "Draining": ("draining", 503, Source.GATEWAY, "unavailable", 1),
     "ConnectFailed": ("connect_failed", 502, Source.UPSTREAM, "unavailable", None),
-    "UpstreamTimeout": ("upstream_timeout", 504, Source.UPSTREAM, "response_timeout", None),
     "UpstreamIncomplete": ("upstream_incomplete", 502, Source.UPSTREAM, "internal", None),
     "NotReceived": ("not_received", 502, Source.UPSTREAM, "internal", None),
     "UpstreamMalformed": ("upstream_malformed", 502, Source.UPSTREAM, "internal", None),
@@ -66,12 +64,6 @@ def test_field_at_fault_is_named() -> None:
     """A bad request can point at its field."""
     assert InvalidRequest("bad", param="rid").param == "rid"
     assert InvalidRequest("bad").param is None
-
-
-def test_status_of_overload_can_be_chosen() -> None:
-    """One overload's status is no other's."""
-    assert Overloaded("full", status=529).status == 529
-    assert Overloaded("full").status == 503
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,11 @@ async def test_other_methods_are_refused_with_those_there_are(kind: str) -> None
         reply = await gateway.client.get(KINDS[kind])
         assert reply.status_code == 405
         assert reply.headers["allow"] == ("POST, PUT" if kind == "sglang" else "POST")
-        assert reply.json()["error"]["message"]
+        error = reply.json()["error"]
+        assert KINDS[kind] in error["message"] and "POST" in error["message"]
+        assert error.get("code", 405) == 405 and ("type" in error) is (kind == "vllm"), (
+            "in the endpoint's shape"
+        )
         assert not generates(sim)
 
 

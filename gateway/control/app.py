@@ -61,6 +61,7 @@ def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views)
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(ClientDisconnect, _left)
+    app.add_exception_handler(Exception, _fault)
     return app
 
 
@@ -98,6 +99,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         return failure(405, f"Method not allowed: {request.method} {path}", error.headers)
     return failure(error.status_code, str(error.detail), error.headers)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    return failure(500, "internal error of the gateway")  # the listener logs it: it is raised all the same
 
 
 async def _left(request: Request, error: Exception) -> Response:

@@ -7,10 +7,12 @@ enter: a dialect, the content of replies. uvicorn makes one for each accepted so
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import httptools
@@ -20,6 +22,7 @@ from uvicorn.server import ServerState
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
 from gateway.errors import Cancelled
+from gateway.formats.base import Headers
 from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
@@ -37,11 +40,11 @@ Begin = Callable[[Call], None]
 
 
 class Application(Protocol):
-    """What is served: ``beginner_of`` gives, for some requests, a way around ASGI."""
+    """What is served: ``direct_of`` gives, for some requests, a way around ASGI."""
 
     pace: Pace
 
-    def beginner_of(self, path: bytes, method: bytes) -> Begin | None: ...
+    def direct_of(self, path: bytes, method: bytes) -> Begin | None: ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -57,7 +60,7 @@ class ClientConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._app = cast(Application, config.app)
-        self._find = self._app.beginner_of
+        self._direct_of = self._app.direct_of
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._idle_limit = config.timeout_keep_alive
@@ -208,9 +211,10 @@ class ClientConnection(asyncio.Protocol):
     def _serve(self, call: Call) -> None:
         self._serving = call
         path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
-        begin = self._find(path, call.method)
+        begin = self._direct_of(path, call.method)
         if begin is not None:
             return self._app.pace.start(partial(begin, call))
+        # Not gateway.tasks.Tasks: uvicorn waits for the tasks of its own set when it shuts down.
         task = self._loop.create_task(self._ordinary(call))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
@@ -219,7 +223,7 @@ class ClientConnection(asyncio.Protocol):
         addresses = {
             "client": self._transport.get_extra_info("peername"),
             "server": self._transport.get_extra_info("sockname"),
-            "scheme": "https" if self._transport.get_extra_info("sslcontext") else "http",
+            "scheme": "http",  # TLS ends in front of the gateway
         }
         asgi = AsgiCall(call)
         try:
@@ -229,17 +233,15 @@ class ClientConnection(asyncio.Protocol):
         except Exception:  # noqa: BLE001 - the edge of the control plane: no traceback may reach a client
             log.exception("a fault of the gateway ended a control request")
         if not call.started and not call.left:
-            body = b'{"error":{"message":"internal error of the gateway"}}'
-            length = (b"content-length", b"%d" % len(body))
-            await call.start(500, [(b"content-type", b"application/json"), length])
+            headers, body = _failure(500, "internal error of the gateway")
+            await call.start(500, headers)
             await call.last(body)
         call.cut()
 
     def _refuse(self) -> None:
         """The bytes are not HTTP: say so if no reply is under way, and hang up."""
         if self._serving is None:
-            body = b'{"error":{"message":"Invalid HTTP request"}}'
-            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            headers, body = _failure(400, "Invalid HTTP request")
             self._transport.write(wire.head(400, headers, self.common_lines() + wire.CLOSE) + body)
         self._close()
         if self._serving is not None:
@@ -262,3 +264,9 @@ class ClientConnection(asyncio.Protocol):
         elif now >= due:
             return self._close()
         self._idle_timer = self._loop.call_later(due - now, self._look_if_idle)
+
+
+def _failure(status: int, message: str) -> tuple[Headers, bytes]:
+    """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
+    body = json.dumps({"message": message, "type": HTTPStatus(status).phrase, "code": status}).encode()
+    return [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))], body

@@ -114,7 +114,7 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "invalid_request": "request.invalid",
         "unknown_model": "request.not_found",
         "no_worker": "backend.unavailable",
-        "context_length": "request.context_length",
+        "method_not_allowed": "request.method_not_allowed",
         "request_too_large": "request.too_large",
         "metadata_too_large": "request.metadata_too_large",
         "poisoned_request": "request.poisoned",
@@ -122,7 +122,6 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "aborted": "request.aborted",
         "connect_failed": "backend.connect_failed",
         "not_received": "backend.not_received",
-        "upstream_timeout": "backend.timeout",
         "upstream_incomplete": "backend.incomplete",
         "upstream_malformed": "backend.malformed",
     }

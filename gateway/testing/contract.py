@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from gateway import errors
-from gateway.errors import GatewayError, InvalidRequest, Overloaded
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.base import AbortTarget, ProbeReply, ReplyHead, WorkerInfo, header
 from gateway.formats.registry import check_format
 from gateway.testing.damage import ANY_JSON, bodies, cuts, damaged
@@ -78,10 +78,6 @@ class FormatContract:
             assert header(reply.headers, b"content-type") == b"application/json"
             assert header(reply.headers, b"retry-after") == wait
             assert message in strings(json.loads(reply.body))
-
-    def test_configured_status_of_overload_is_kept(self) -> None:
-        """It is the error's own, not the kind's."""
-        assert self.model.format.render(Overloaded("busy", status=529)).status == 529
 
     def test_client_that_fails_after_commit_is_told_once(self) -> None:
         """The in-band end follows whole events and names the failure; a reader has it ready at any time."""

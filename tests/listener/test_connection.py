@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from gateway.app import Gateway
+from gateway.fleet.registry import Fleet
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.support import RawClient, arrived, generates, rig, until
 from tests.test_handler_bytes import body_of
@@ -98,8 +100,32 @@ async def test_bytes_that_are_no_request_get_a_400_or_a_close_and_reach_no_worke
         answer = await asyncio.wait_for(client.reader.read(-1), 5)
         client.leave()
         assert answer == b"" or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 405 ")), answer
+        if answer.startswith(b"HTTP/1.1 400 "):
+            said = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert said == {"message": "Invalid HTTP request", "type": "Bad Request", "code": 400}
         assert not generates(sim)
         assert (await gateway.client.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("where", [(Fleet, "models"), (Gateway, "__call__")], ids=["route", "application"])
+async def test_fault_of_the_control_plane_is_a_500_in_its_own_shape(
+    where: tuple[type, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The traceback goes to the log and not to the client."""
+
+    def faulty(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, faulty)
+            reply = await gateway.client.get("/v1/models")
+        assert reply.status_code == 500
+        assert reply.json() == {
+            "message": "internal error of the gateway", "type": "Internal Server Error", "code": 500
+        }  # fmt: skip
+        assert "a secret" in caplog.text
+        assert (await gateway.client.get("/v1/models")).status_code == 200
 
 
 async def test_http_1_0_gets_a_reply_that_ends_with_the_connection() -> None:

@@ -17,7 +17,6 @@ from gateway.errors import (
     GatewayError,
     InvalidRequest,
     NoWorker,
-    Overloaded,
     Poisoned,
     UnknownModel,
     UpstreamIncomplete,
@@ -69,7 +68,6 @@ def test_unary_is_told_apart_from_stream(metrics: Metrics) -> None:
         (InvalidRequest("x"), "validation", ("InvalidRequest", "request.invalid")),
         (UnknownModel("x"), "not_found", ("NotFound", "request.not_found")),
         (NoWorker("x"), "unavailable", ("Unavailable", "backend.unavailable")),
-        (Overloaded("x"), "overload", ("Overloaded", "gateway.overloaded")),
         (ConnectFailed("x"), "unavailable", ("Unavailable", "backend.connect_failed")),
         (UpstreamIncomplete("x"), "internal", ("Internal", "backend.incomplete")),
         (Cancelled("x"), "cancelled", ("Cancelled", "request.cancelled")),
@@ -139,9 +137,9 @@ def test_abort_call_is_a_cancellation_but_no_disconnect(metrics: Metrics) -> Non
     assert value(metrics, "disconnected_clients") == 0
 
 
-def test_refusal_for_overload_is_a_rejection(metrics: Metrics) -> None:
-    count(metrics, failed(Overloaded("x")), failed(Overloaded("x"), fresh(stream=True)))
-    assert value(metrics, "model_rejection_total", model="unknown_model", endpoint="generate") == 2
+def test_workers_refusal_for_overload_is_a_rejection(metrics: Metrics) -> None:
+    count(metrics, *(completed(tokens=0, stream=stream, reply_error="overload") for stream in (False, True)))
+    assert value(metrics, "model_rejection_total", model="m", endpoint="generate") == 2
 
 
 def test_lengths_and_times_of_a_stream_are_observed(metrics: Metrics) -> None:

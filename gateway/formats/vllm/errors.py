@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from gateway.errors import GatewayError, InvalidRequest, Overloaded, UnknownModel
+from gateway.errors import GatewayError, InvalidRequest, UnknownModel
 from gateway.formats.base import ErrorReply
 
 _TYPES = {
@@ -44,8 +44,6 @@ def _envelope(error: GatewayError) -> dict[str, str | int | None]:
 
 
 def _type(error: GatewayError) -> str:
-    if isinstance(error, Overloaded):
-        return _TYPES[503]  # whatever status was configured for it
     fallback = _TYPES[400] if error.status < 500 else "InternalServerError"
     return _TYPES.get(error.status, fallback)
 

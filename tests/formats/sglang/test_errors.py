@@ -13,14 +13,12 @@ from gateway.formats.sglang.errors import in_band
 
 EVERY = [
     errors.InvalidRequest("bad"),
-    errors.ContextLength("bad"),
+    errors.MethodNotAllowed("bad"),
     errors.RequestTooLarge("bad"),
     errors.UnknownModel("bad"),
     errors.NoWorker("bad"),
-    errors.Overloaded("bad", status=529),
     errors.Draining("bad"),
     errors.ConnectFailed("bad"),
-    errors.UpstreamTimeout("bad"),
     errors.UpstreamIncomplete("bad"),
     errors.UpstreamMalformed("bad"),
     errors.Cancelled("bad"),
