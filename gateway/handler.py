@@ -81,8 +81,7 @@ class GenerateHandler:
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         run.watch()
-        run.context = context = read_context(client.headers)
-        run.exchange.session = context.session
+        run.exchange.session = read_context(client.headers).session
         # 2 parse
         request = self._format.parse(body, client.headers)
         # 3 project
@@ -130,7 +129,6 @@ class GenerateHandler:
         assert reader is not None
         facts, feed = reader.facts, reader.feed
         exchange.on(Event.DATA)
-        exchange.status = head.status
         exchange.reply_error = error_type_of(head.status)
         headers = _reply_headers(head, ids)
         if reader.streaming:
@@ -153,6 +151,7 @@ class GenerateHandler:
 
     async def _commit(self, run: Run, head: ReplyHead, headers: Headers, *, hold: bool) -> None:
         run.exchange.committed = True
+        run.exchange.status = head.status
         await run.client.start(head.status, headers, hold=hold)
 
     async def _read(self, connection: Connection, reader: Reader, client: Client) -> bytes:

@@ -14,7 +14,6 @@ from typing import Any
 
 from gateway import poison
 from gateway.aborts import Aborter, Running
-from gateway.context import NO_CONTEXT, RequestContext
 from gateway.downstream import Client
 from gateway.drive import Drive
 from gateway.errors import (
@@ -70,7 +69,6 @@ class Run:
         "_life",
         "client",
         "connection",
-        "context",
         "exchange",
         "reader",
         "running",
@@ -92,7 +90,6 @@ class Run:
         self._life: object = None
         self._body = b""
         self._id_member: str | None = None
-        self.context: RequestContext = NO_CONTEXT
         self.exchange = Exchange(format.name, endpoint, time.monotonic(), services.metrics.gap_bounds)
         self.running: Running | None = None
         self.worker: Worker | None = None
