@@ -7,6 +7,7 @@ dialect, ASGI, the order of the phases.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from gateway.errors import (
     Cancelled,
     ConnectFailed,
     GatewayError,
+    Source,
     UpstreamIncomplete,
     UpstreamMalformed,
     error_type_of,
@@ -36,6 +38,8 @@ from gateway.lifecycle import Lifecycle
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.transport.http1 import Connection
+
+log = logging.getLogger(__name__)
 
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
@@ -218,6 +222,8 @@ class Run:
         exchange.end(_event_of(error), time.monotonic(), error)
         self._services.metrics.ended(exchange)
         self._services.access_log.record(exchange)
+        if error is not None and error.source is Source.UPSTREAM:
+            log.info("%s at %s: %s%s", error.code, exchange.worker, error.message, _cause(error))
 
     def _accuse(self) -> None:
         """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
@@ -229,6 +235,14 @@ class Run:
         """Tells the request's body from others, whatever ids the client gave to it this time."""
         member = self._id_member
         return poison.digest(self._body if member is None else remove_member(self._body, member))
+
+
+def _cause(error: GatewayError) -> str:
+    """What is behind a failure, for the log. Only the system's own words: others may quote a reply."""
+    cause = error.cause
+    if cause is None:
+        return ""
+    return f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else f" ({type(cause).__name__})"
 
 
 def _event_of(error: GatewayError | None) -> Event:

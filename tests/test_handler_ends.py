@@ -212,6 +212,27 @@ async def test_storm_of_bad_requests_leaves_the_workers_in_service(kind: str) ->
             assert all(worker.state == "ready" for worker in gateway.app.fleet.workers)
 
 
+async def test_cause_of_a_workers_failure_is_logged_once_without_the_reply(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And not at all where the client or the gateway is at fault."""
+    caplog.set_level("INFO", "gateway.run")
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, probe_interval_secs=60) as gateway:
+        sim.behave(Reply(body=b'{"secret":', content_type="application/json"))
+        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 502
+        assert (await gateway.client.post("/generate", content=b"{")).status_code == 400
+        sim.behave(Drop(reset=True))
+        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 502
+        await sim.kill()
+        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 502
+        lines = [record.getMessage() for record in caplog.records if record.name == "gateway.run"]
+        malformed, incomplete, gone = lines
+        assert malformed.startswith(f"upstream_malformed at {sim.url}: ") and "secret" not in malformed
+        assert malformed.endswith("(DecodeError)")
+        assert incomplete.startswith(f"upstream_incomplete at {sim.url}: ") and "reset by peer" in incomplete
+        assert gone.startswith("connect_failed at ") and "(ConnectionRefusedError: " in gone
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_abort_call_reaches_the_holder_and_only_the_named_request(kind: str) -> None:
     path = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}[kind]

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from gateway import run
+from gateway.run import STREAM_LINGER
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
-from tests.support import RawClient, Rig, arrived, generates, rig, until
+from tests.support import RawClient, Rig, arrived, eventually, generates, rig, until
 from tests.test_handler_bytes import JSON, KINDS, body_of
 
 FIELD = {"sglang": "rid", "vllm": "request_id"}
@@ -152,6 +154,31 @@ async def test_ending_one_exchange_touches_no_other_whatever_they_are_called(
         assert len(set(inner)) == 2 and not any(a != b and a.startswith(b) for a in inner for b in inner)
         for name, job, body, dispatch in zip((first, second), (ending, staying), bodies, inner, strict=True):
             assert body == expected_at_the_engine(kind, job.sent, name, dispatch)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_id_of_a_stream_that_ended_is_not_the_next_ones_at_the_engine_for_a_while(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may abort what runs under it 2 s later; a unary reply leaves nothing behind."""
+    async with stage(kind) as on:
+        for _ in range(2):
+            _, arrival = await on.ask(named(kind, "unary"))
+            assert spelled_at_the_engine(kind, arrival) == "unary"
+        assert STREAM_LINGER > 2
+        for name in ("stream", "stream-2"):
+            assert_ran_to_its_end(kind, "stream", await (await on.start("stream", 2)).rest())
+            reply, arrival = await on.ask(named(kind, name))
+            assert shown(kind, reply) == name
+            assert spelled_at_the_engine(kind, arrival) not in ("stream", "stream-2")
+        monkeypatch.setattr(run, "STREAM_LINGER", 0.01)
+        await (await on.start("soon", 2)).rest()
+
+        async def free() -> bool:
+            _, arrival = await on.ask(named(kind, "soon"))
+            return spelled_at_the_engine(kind, arrival) == "soon"
+
+        await eventually(free)
 
 
 @pytest.mark.parametrize("kind", KINDS)
