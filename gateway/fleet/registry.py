@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gateway.errors import InvalidRequest, NoWorker, UnknownModel
+from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.worker import Worker, WorkerState
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import Policy
@@ -51,6 +53,7 @@ class Fleet:
         self._died = died
         self._workers: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
+        self._followers = Followers()
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
@@ -71,6 +74,7 @@ class Fleet:
         worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
         self._workers[worker.url] = worker
         self._rosters.clear()
+        self._followers.tell(ChangeKind.JOINED, worker)
 
     def remove(self, url: str) -> None:
         """Let a member go; exchanges that run on it go on. Unknown URLs are ignored."""
@@ -78,6 +82,7 @@ class Fleet:
         if worker is not None:
             worker.pool.close()
             self._rosters.clear()
+            self._followers.tell(ChangeKind.LEFT, worker)
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -86,7 +91,8 @@ class Fleet:
 
     def set_state(self, worker: Worker, state: WorkerState, reason: str = "") -> None:
         """Record a transition; it takes effect for the next request."""
-        if state is not worker.state:
+        changed = state is not worker.state
+        if changed:
             log.info("worker %s: %s -> %s %s", worker.url, worker.state, state, reason)
             if state is WorkerState.DEAD:
                 life, worker.life = worker.life, object()
@@ -94,6 +100,13 @@ class Fleet:
         worker.state = state
         worker.reason = reason
         self._rosters.clear()
+        # One that left may still be found dead by an exchange that runs on it; that concerns nobody.
+        if changed and self._workers.get(worker.url) is worker:
+            self._followers.tell(ChangeKind.STATE, worker)
+
+    def follow(self) -> AbstractContextManager[Changes]:
+        """Joins, leaves and transitions from now on, until the context ends; no follower is waited for."""
+        return self._followers.follow()
 
     def usable(self, capability: str) -> Sequence[Worker]:
         """The workers that can serve ``capability`` now."""

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, NoWorker, UnknownModel
+from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import WorkerInfo
@@ -240,3 +241,62 @@ def test_one_trust_store_for_all_workers() -> None:
     fleet_of(a, b, c)
     assert a.pool._tls is b.pool._tls is not None
     assert c.pool._tls is None
+
+
+# -- followers
+
+
+def followed(changes: Changes) -> list[tuple[str, str, str]]:
+    """Kind, worker and state of each change that waits."""
+    waiting = [changes.get_nowait() for _ in range(changes.qsize())]
+    return [(change.kind, change.worker.address.host, change.state) for change in waiting if change]
+
+
+def test_follower_is_told_of_joins_leaves_and_transitions() -> None:
+    """In order, each with the state of its moment, and nothing of what was before."""
+    a, b = member("a"), member("b", state=WorkerState.JOINING)
+    fleet = fleet_of(a)
+    with fleet.follow() as changes:
+        assert followed(changes) == []
+        fleet.add(b)
+        fleet.set_state(b, WorkerState.READY)
+        fleet.set_state(b, WorkerState.DEAD, "gone")
+        fleet.remove(a.url)
+        assert followed(changes) == [
+            ("joined", "b", "joining"),
+            ("state", "b", "ready"),
+            ("state", "b", "dead"),
+            ("left", "a", "ready"),
+        ]
+
+
+def test_replaced_member_leaves_before_the_new_one_joins() -> None:
+    """Who follows by URL ends up with the new one."""
+    fleet = fleet_of(member("a", state=WorkerState.DEAD))
+    with fleet.follow() as changes:
+        fleet.add(member("a", state=WorkerState.JOINING))
+        assert followed(changes) == [("left", "a", "dead"), ("joined", "a", "joining")]
+
+
+def test_follower_is_not_told_what_is_no_change() -> None:
+    """The same state again, and the removal of nobody."""
+    a = member("a")
+    fleet = fleet_of(a)
+    with fleet.follow() as changes:
+        fleet.set_state(a, WorkerState.READY, "still")
+        fleet.remove("http://nobody")
+        assert followed(changes) == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_worker_that_left_is_spoken_of_no_more(replaced: bool) -> None:
+    """Its exchanges go on and may find it dead, which says nothing of the fleet nor of its successor."""
+    a = member("a")
+    fleet = fleet_of(a)
+    if replaced:
+        fleet.add(member("a"))
+    else:
+        fleet.remove(a.url)
+    with fleet.follow() as changes:
+        fleet.set_state(a, WorkerState.DEAD, "refused a connection")
+        assert followed(changes) == []

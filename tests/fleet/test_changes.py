@@ -1,0 +1,67 @@
+"""Telling who follows: everything, in order, within bounds, and to nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.fleet.changes import BACKLOG, Change, ChangeKind, Changes, Followers, forget
+from gateway.fleet.worker import Address, Worker, WorkerState
+
+WORKER = Worker(Address.parse("http://a:1"))
+
+
+def taken(changes: Changes) -> list[Change | None]:
+    """All that waits."""
+    return [changes.get_nowait() for _ in range(changes.qsize())]
+
+
+def test_every_follower_is_told_everything_in_order() -> None:
+    followers = Followers()
+    with followers.follow() as one, followers.follow() as other:
+        followers.tell(ChangeKind.JOINED, WORKER)
+        followers.tell(ChangeKind.LEFT, WORKER)
+        for changes in (one, other):
+            kinds = [change.kind for change in taken(changes) if change]
+            assert kinds == [ChangeKind.JOINED, ChangeKind.LEFT]
+
+
+def test_who_does_not_follow_any_more_is_told_nothing_and_kept_by_nothing() -> None:
+    followers = Followers()
+    with pytest.raises(ZeroDivisionError), followers.follow() as changes:
+        raise ZeroDivisionError
+    followers.tell(ChangeKind.JOINED, WORKER)
+    assert changes.empty()
+    assert len(followers) == 0
+
+
+def test_change_keeps_the_state_of_its_moment() -> None:
+    worker = Worker(Address.parse("http://a:1"))
+    change = Change.now(ChangeKind.STATE, worker)
+    worker.state, worker.reason = WorkerState.READY, ""
+    assert (change.state, change.reason) == (WorkerState.JOINING, "not probed yet")
+
+
+def test_full_backlog_gives_way_to_one_mark() -> None:
+    """What does not fit is not kept, what comes after the mark is, and the others miss nothing."""
+    followers = Followers()
+    with followers.follow() as slow, followers.follow() as swift:
+        for _ in range(BACKLOG):
+            followers.tell(ChangeKind.STATE, WORKER)
+        assert len(taken(swift)) == BACKLOG
+        followers.tell(ChangeKind.LEFT, WORKER)
+        followers.tell(ChangeKind.JOINED, WORKER)
+        mark, *after = taken(slow)
+        assert mark is None
+        assert [change.kind for change in after if change] == [ChangeKind.JOINED]
+        assert [change.kind for change in taken(swift) if change] == [ChangeKind.LEFT, ChangeKind.JOINED]
+
+
+def test_backlog_is_bounded_however_long_nobody_reads() -> None:
+    followers = Followers()
+    with followers.follow() as changes:
+        for _ in range(3 * BACKLOG):
+            followers.tell(ChangeKind.STATE, WORKER)
+            assert changes.qsize() <= BACKLOG
+        assert changes.get_nowait() is None
+        forget(changes)
+        assert changes.empty()
