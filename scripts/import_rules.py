@@ -93,6 +93,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "pydantic": ("gateway.formats", "gateway.control", "gateway.settings"),
     "pydantic_settings": ("gateway.settings",),
     "pytest": ("gateway.testing",),
+    "sse_starlette": ("gateway.control.events",),
     "starlette": ("gateway.app", "gateway.control"),
     "typer": ("gateway.cli", "gateway.options"),
     "uvicorn": ("gateway.listener", "gateway.server", "gateway.testing"),

@@ -6,9 +6,11 @@ Owns: the protocols it is written against. Must never enter: an implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.fleet.changes import Changes
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, WorkerInfo
 
@@ -25,6 +27,10 @@ class FleetView(Protocol):
 
     def models(self) -> Mapping[str, WorkerInfo]:
         """Each model some usable worker serves, with the info of one that does."""
+        ...
+
+    def follow(self) -> AbstractContextManager[Changes]:
+        """All changes from now on, until the context ends."""
         ...
 
 

@@ -59,14 +59,15 @@ def workers_router(fleet: FleetView) -> APIRouter:
 
     # ``async`` without an await because FastAPI runs all others in threads.
     async def workers() -> WorkerList:
-        entries = [_entry(worker) for worker in fleet.workers]
+        entries = [entry(worker, worker.state, worker.reason) for worker in fleet.workers]
         return WorkerList(workers=entries, total=len(entries))
 
     get(router, PATH, workers, summary="All workers, their state and load")
     return router
 
 
-def _entry(worker: Worker) -> WorkerEntry:
+def entry(worker: Worker, state: WorkerState, reason: str) -> WorkerEntry:
+    """``worker`` when it was in ``state`` because of ``reason``; all else as it is now."""
     offers = [_offer(name, worker) for name in worker.infos]
     # The one it serves with; else any, so that a reader sees what stands there.
     best = max(offers, key=lambda offer: offer.usable, default=None)
@@ -74,11 +75,11 @@ def _entry(worker: Worker) -> WorkerEntry:
         id=str(uuid5(NAMESPACE_URL, worker.url)),
         url=worker.url,
         model_id=best.models[0] if best and best.models else None,
-        is_healthy=worker.state is WorkerState.READY,
+        is_healthy=state is WorkerState.READY,
         load=worker.in_flight,
         worker_type="regular",
-        state=worker.state.value,
-        reason=worker.reason,
+        state=state.value,
+        reason=reason,
         engine=best.engine if best else None,
         version=best.version if best else None,
         offers=offers,

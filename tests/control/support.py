@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from gateway.catalog import Endpoint
 from gateway.control.app import control_app
 from gateway.control.views import Views
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.fleet.changes import Changes, Followers
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
 from gateway.settings import Settings
@@ -64,6 +66,7 @@ class World:
     draining: bool = False
     aborted: list[tuple[AbortTarget, str]] = field(default_factory=list)
     results: Sequence[Result] = ()
+    followers: Followers = field(default_factory=Followers)
 
     def usable(self, capability: str) -> Sequence[Worker]:
         return [w for w in self.workers if w.state is WorkerState.READY and w.offers(capability)]
@@ -76,6 +79,9 @@ class World:
             for info in worker.infos.values()
             for model in info.models
         }
+
+    def follow(self) -> AbstractContextManager[Changes]:
+        return self.followers.follow()
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[Result]:
         self.aborted.append((target, format.name))

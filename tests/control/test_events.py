@@ -1,0 +1,312 @@
+"""The stream of the fleet's changes, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from sse_starlette.sse import AppStatus
+
+from gateway.control import events
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.sim import SimConfig, SimServer
+from tests.control.support import World, client
+from tests.support import RawClient, Rig, rig, until
+from tests.test_server import served
+
+PATH = "/workers/events"
+
+
+class Watcher:
+    """The events of one stream; each has to come within some seconds."""
+
+    def __init__(self, reply: httpx.Response) -> None:
+        self.reply = reply
+        self._parts = reply.aiter_text()
+        self._text = ""
+
+    async def frame(self) -> dict[str, str]:
+        """The fields of the next event by name; a comment has none."""
+        async with asyncio.timeout(10):
+            while "\n\n" not in self._text:
+                self._text += await anext(self._parts)
+        frame, _, self._text = self._text.partition("\n\n")
+        return dict(_field(line) for line in frame.split("\n"))
+
+    async def event(self) -> tuple[str, Any]:
+        """The next event that is no comment, its data parsed."""
+        while "event" not in (frame := await self.frame()):
+            assert list(frame) == [""]
+        return frame["event"], json.loads(frame["data"])
+
+    async def brief(self) -> tuple[str, str, str]:
+        """Event, URL and state."""
+        event, entry = await self.event()
+        return event, entry["url"], entry["state"]
+
+    async def rest(self) -> str:
+        """What comes until the stream ends as it should."""
+        async with asyncio.timeout(10):
+            return self._text + "".join([part async for part in self._parts])
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(": ")
+    return name.removesuffix(":"), value
+
+
+@asynccontextmanager
+async def watching(http: httpx.AsyncClient) -> AsyncIterator[Watcher]:
+    async with http.stream("GET", PATH) as reply:
+        assert reply.status_code == 200
+        yield Watcher(reply)
+
+
+@asynccontextmanager
+async def asking(rigged: Rig, *headers: tuple[str, str], reset: bool = False) -> AsyncIterator[RawClient]:
+    """A raw client that asked for the stream, and leaves at the end."""
+    watcher = await RawClient.connect(rigged.port)
+    watcher.request(PATH, b"", method="GET", headers=headers)
+    try:
+        yield watcher
+    finally:
+        watcher.leave(reset=reset)
+
+
+def join(fleet: Fleet, name: str, state: WorkerState = WorkerState.READY) -> Worker:
+    """A worker that nobody probes."""
+    worker = Worker(Address.parse(f"http://{name}:1"))
+    worker.state = state
+    fleet.add(worker)
+    return worker
+
+
+def followers(fleet: Fleet) -> int:
+    return len(fleet._followers)
+
+
+# -- what is told
+
+
+async def test_stream_begins_with_the_current_entry_of_each_worker() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
+        join(rigged.app.fleet, "b", WorkerState.DEAD)
+        listed = (await rigged.client.get("/workers")).json()["workers"]
+        async with watching(rigged.client) as watcher:
+            told = [await watcher.event() for _ in listed]
+        assert told == [("state", entry) for entry in listed]
+        assert watcher.reply.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert watcher.reply.headers["cache-control"] == "no-store"
+
+
+async def test_each_change_is_told_in_order_with_the_state_of_its_moment() -> None:
+    async with rig() as rigged:
+        fleet = rigged.app.fleet
+        a = join(fleet, "a")
+        async with watching(rigged.client) as watcher:
+            await watcher.event()
+            fleet.set_state(a, WorkerState.DEAD, "gone")
+            fleet.set_state(a, WorkerState.READY)
+            join(fleet, "b", WorkerState.JOINING)
+            fleet.remove(a.url)
+            event, entry = await watcher.event()
+            assert (event, entry["state"]) == ("state", "dead")
+            assert (entry["reason"], entry["is_healthy"]) == ("gone", False)
+            assert await watcher.brief() == ("state", "http://a:1", "ready")
+            assert await watcher.brief() == ("joined", "http://b:1", "joining")
+            assert await watcher.brief() == ("left", "http://a:1", "ready")
+
+
+async def test_worker_found_dead_by_a_probe_is_told() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
+        async with watching(rigged.client) as watcher:
+            assert await watcher.brief() == ("state", sim.url, "ready")
+            await sim.stop()
+            assert await watcher.brief() == ("state", sim.url, "dead")
+
+
+async def test_empty_fleet_is_answered_at_once() -> None:
+    """The head does not wait for the first worker."""
+    async with rig() as rigged, watching(rigged.client) as watcher:
+        assert list(await watcher.frame()) == [""]
+        join(rigged.app.fleet, "a")
+        assert (await watcher.brief())[0] == "joined"
+
+
+async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert events.PING == 15
+    monkeypatch.setattr(events, "PING", 0.02)
+    async with rig() as rigged, watching(rigged.client) as watcher:
+        await watcher.frame()
+        for _ in range(3):
+            comment = await watcher.frame()
+            assert list(comment) == [""] and comment[""].startswith("ping")
+
+
+async def test_line_ends_are_those_of_the_engines() -> None:
+    async with rig() as rigged:
+        join(rigged.app.fleet, "a")
+        async with watching(rigged.client) as watcher:
+            rigged.app.lifecycle.drain()
+            text = await watcher.rest()
+        assert "\r" not in text
+        assert text.endswith("}\n\n")
+
+
+# -- who does not keep up
+
+
+async def test_follower_that_falls_behind_is_told_so_and_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ``lost`` come the entries of that time, and nothing of what was before."""
+    monkeypatch.setattr("gateway.fleet.changes.BACKLOG", 4)
+    async with rig() as rigged:
+        fleet = rigged.app.fleet
+        a = join(fleet, "a")
+        async with watching(rigged.client) as watcher:
+            await watcher.event()
+            await until(lambda: followers(fleet) == 1)
+            for _ in range(2):
+                fleet.set_state(a, WorkerState.DEAD)
+                fleet.set_state(a, WorkerState.READY)
+            fleet.remove(a.url)
+            join(fleet, "b")
+            join(fleet, "c", WorkerState.DEAD)
+            assert await watcher.event() == ("lost", {"workers": 2})
+            assert await watcher.brief() == ("state", "http://b:1", "ready")
+            assert await watcher.brief() == ("state", "http://c:1", "dead")
+            fleet.remove("http://b:1")
+            assert await watcher.brief() == ("left", "http://b:1", "ready")
+
+
+@asynccontextmanager
+async def stalled(rigged: Rig) -> AsyncIterator[RawClient]:
+    """A client that does not read, with more on its way to it than its connection takes."""
+    fleet = rigged.app.fleet
+    a = join(fleet, "a")
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", rigged.port))
+    watcher = RawClient(*await asyncio.open_connection(sock=sock, limit=4096))
+    watcher.request(PATH, b"", method="GET")
+    try:
+        await watcher.head()
+        (changes,) = fleet._followers._queues
+        flip = {WorkerState.READY: WorkerState.DEAD, WorkerState.DEAD: WorkerState.READY}
+        async with asyncio.timeout(20):
+            while changes.qsize() < 10:  # taken no more
+                fleet.set_state(a, flip[a.state], "x" * 100_000)
+                await asyncio.sleep(0.001)
+        yield watcher
+    finally:
+        watcher.leave(reset=True)
+
+
+async def test_client_that_stops_reading_goes_on_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events and comments both wait for it, and both go on."""
+    monkeypatch.setattr(events, "PING", 0.01)
+    async with rig() as rigged, stalled(rigged) as watcher:
+        async with watching(rigged.client) as reading:  # until comments were due to both
+            await reading.event()
+            for _ in range(3):
+                await reading.frame()
+        join(rigged.app.fleet, "b")
+        async with asyncio.timeout(20):
+            seen = b""
+            while b"event: joined" not in seen:
+                seen = seen[-100:] + await watcher.reader.read(2**16)
+
+
+# -- the end
+
+
+async def test_drain_ends_the_stream_whole_within_a_second() -> None:
+    async with rig() as rigged, watching(rigged.client) as watcher:
+        await watcher.frame()
+        rigged.app.lifecycle.drain()
+        async with asyncio.timeout(1):
+            assert await watcher.rest() == ""
+        refused = await rigged.client.get(PATH)
+        assert refused.status_code == 503
+        assert refused.json()["message"] == "Service is draining"
+
+
+async def test_drain_does_not_wait_for_a_client_that_stopped_reading() -> None:
+    async with rig() as rigged, stalled(rigged):
+        rigged.app.lifecycle.drain()
+        await until(lambda: followers(rigged.app.fleet) == 0, 1)
+
+
+async def test_sigterm_ends_stream_and_process() -> None:
+    """The whole of it, as a user has it; the stream's end is a whole one."""
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as process:
+        async with (
+            httpx.AsyncClient(base_url=process.url, trust_env=False) as http,
+            watching(http) as watcher,
+        ):
+            assert await watcher.brief() == ("state", sim.url, "ready")
+            process.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(1):
+                assert await watcher.rest() == ""
+        assert await asyncio.wait_for(process.process.wait(), 5) == 0
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_client_that_leaves_leaves_nothing_behind(reset: bool) -> None:
+    """No follower, and no task: neither the stream's nor one of the package's own."""
+    async with rig() as rigged:
+        fleet = rigged.app.fleet
+        before = asyncio.all_tasks()
+        for _ in range(2):
+            async with asking(rigged, reset=reset) as watcher:
+                await watcher.head()
+                await until(lambda: followers(fleet) == 1)
+            await until(lambda: followers(fleet) == 0)
+        await until(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_ends_of_two_gateways_in_a_process_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One drains, and the package believes that the process ends: the other's stream goes on."""
+    async with rig() as one, rig() as other:
+        async with watching(one.client) as ending, watching(other.client) as going_on:
+            monkeypatch.setattr(AppStatus, "should_exit", True)
+            one.app.lifecycle.drain()
+            await ending.rest()
+            join(other.app.fleet, "a")
+            assert await going_on.brief() == ("joined", "http://a:1", "ready")
+        async with watching(other.client) as another:
+            assert await another.brief() == ("state", "http://a:1", "ready")
+
+
+# -- HTTP
+
+
+async def test_head_is_answered_without_following() -> None:
+    async with rig() as rigged:
+        reply = await rigged.client.head(PATH)
+        assert reply.status_code == 200
+        assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert followers(rigged.app.fleet) == 0
+        assert (await rigged.client.get("/live")).status_code == 200
+
+
+async def test_connection_header_does_not_contradict_itself() -> None:
+    async with rig() as rigged:
+        async with asking(rigged, ("connection", "close")) as watcher:
+            lines = (await watcher.head()).lower().split(b"\r\n")
+        assert [line for line in lines if line.startswith(b"connection:")] == [b"connection: close"]
+
+
+async def test_openapi_document_says_that_it_is_a_stream() -> None:
+    async with client(World()) as http:
+        operation = (await http.get("/openapi.json")).json()["paths"][PATH]["get"]
+    assert list(operation["responses"]["200"]["content"]) == ["text/event-stream"]
+    assert set(operation["responses"]) == {"200", "503"}
