@@ -74,7 +74,8 @@ class Background:
 
 
 class Gateway:
-    """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests."""
+    """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests,
+    ``pace`` for our own listener."""
 
     def __init__(
         self,
@@ -157,10 +158,9 @@ def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
         settings.connect_timeout_secs,
         died=lambda life: shield.died(life, time.monotonic()),
     )
-    key = settings.worker_api_key
-    authorization = None if key is None else b"Bearer " + key.get_secret_value().encode()
     for entry in settings.workers:
-        fleet.add(Worker(Address.parse(entry.url), only=entry.format, authorization=authorization))
+        address, authorization = Address.parse(entry.url), settings.worker_authorization
+        fleet.add(Worker(address, only=entry.format, authorization=authorization))
     in_flight: InFlight[Running] = InFlight()
     access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
     interval = settings.sse_keep_alive_interval_ms

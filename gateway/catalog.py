@@ -14,12 +14,8 @@ from types import MappingProxyType
 
 from gateway.formats.base import AnyFormat
 
-DEFAULT_FORMAT = "sglang"
-DEFAULT_SGLANG_PATH = "/generate"
-DEFAULT_VLLM_PATH = "/inference/v1/generate"
-
 #: Format name -> paths where the clients of that dialect send their aborts.
-abort_paths: Mapping[str, tuple[str, ...]] = MappingProxyType(
+ABORT_PATHS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sglang": ("/abort_request",),
         "vllm": ("/inference/v1/abort_requests", "/abort_requests"),
@@ -27,7 +23,7 @@ abort_paths: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 #: Format name -> its own options (Format.configured), by the setting that gives each its value.
-format_options: Mapping[str, Mapping[str, str]] = MappingProxyType(
+FORMAT_OPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "sglang": {
             "sglang_stream_mode": "stream_mode",
@@ -59,14 +55,14 @@ class Endpoint:
 def default_catalog(
     formats: Mapping[str, AnyFormat],
     *,
-    generate_format: str = DEFAULT_FORMAT,
-    sglang_path: str = DEFAULT_SGLANG_PATH,
-    vllm_path: str = DEFAULT_VLLM_PATH,
+    generate_format: str,
+    sglang_path: str,
+    vllm_path: str,
     reserved: Collection[str] = (),
 ) -> tuple[Endpoint, ...]:
     """The endpoints served unless a host brings its own list.
 
-    ``sglang_path`` (``/generate``) speaks the format called ``generate_format``, ``vllm_path`` always vllm.
+    ``sglang_path`` speaks the format called ``generate_format``, ``vllm_path`` always vllm.
     ``reserved`` are the gateway's own paths. Raises CatalogError.
     """
     endpoints = (
@@ -88,7 +84,7 @@ def configured_formats(
 
 
 def _configured(format: AnyFormat, chosen: Mapping[str, str]) -> AnyFormat:
-    known = format_options.get(format.name, {})
+    known = FORMAT_OPTIONS.get(format.name, {})
     options = {option: chosen[setting] for setting, option in known.items() if setting in chosen}
     if not options:
         return format

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.fleet.probe import Unreachable, describe, probe_client
+from gateway.fleet.probe import Unreachable, interview, probe_client
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
 from gateway.formats.registry import load_formats
@@ -41,18 +41,16 @@ def check(settings: Settings) -> tuple[str, bool]:
 async def _probe_all(settings: Settings) -> Sequence[Row]:
     formats = list(load_formats().values())
     async with probe_client() as client:
-        key = settings.worker_api_key
-        authorization = b"Bearer " + key.get_secret_value().encode() if key is not None else None
 
         async def probe(url: str, only: str | None) -> Sequence[Row]:
-            worker = Worker(Address.parse(url), only=only, authorization=authorization)
+            worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
             try:
-                infos = await describe(client, worker, formats)
+                found = await interview(client, worker, formats)
             except Unreachable as error:
                 return [_lost(url, f"nobody listens there: {error}")]
-            if infos is None:
+            if found is None:
                 return [_lost(url, "it gave no answer to any probe")]
-            rows = [_row(url, name, info) for name, info in infos.items()]
+            rows = [_row(url, name, info) for name, info in found.infos.items()]
             return rows or [_lost(url, f"it speaks none of: {_spoken(only, formats)}")]
 
         found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))

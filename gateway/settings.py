@@ -1,14 +1,13 @@
 """Every setting, where it comes from and what it may be.
 
-Owns: reading the environment (nothing else may), defaults, limits, and the text a user sees for a bad or an
-unknown value. Must never enter: what a setting does, a check that needs the fleet or the installed formats.
+Owns: defaults, limits, and the text a user sees for a bad value. Must never enter: what a setting does, a
+check that needs the fleet or the installed formats.
 
 A field's metadata is the whole truth about it: flags, help and docs are made from ``Settings.model_fields``.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,20 +17,12 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway import variables
 from gateway.fleet.worker import Address, BadWorkerUrl
-from gateway.telemetry.buckets import Buckets, log_spaced
+from gateway.telemetry.buckets import MOST_BUCKETS, Buckets, log_spaced
 
 MEGABYTE = 1024 * 1024
 
-#: What a frontend of the same family also reads. Known, so that its user is told it does nothing here.
-_UNSUPPORTED = re.compile(
-    r"DYN_(SGLANG_ENABLE_GENERATE|VLLM_ENABLE_INFERENCE_V1_GENERATE|HTTP_BACKEND_STREAM_TIMEOUT_SECS"
-    r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|HTTP_OVERLOAD_STATUS_CODE|DISABLE_FRONTEND_\w+|METADATA_HEADER"
-    r"|MIGRATION_\w+|ACTIVE_\w+_THRESHOLD\w*"
-    r"|REQUEST_TRACE\w*|DISCOVERY_BACKEND|STRUCTURAL_TAG\w*|HISTOGRAM_DYN_METRICS_\w+|ROUTER_(?!MODE$)\w+"
-    r"|NAMESPACE\w*|REQUEST_PLANE|EVENT_PLANE|STORE_KV|FILE_KV|SYSTEM_\w+|RUNTIME_\w+|TLS_\w+|KV_CACHE_BLOCK_SIZE"
-    r"|MODEL_NAME|MODEL_PATH|LOGGING_\w+|AUDIT_\w+|TCP_\w+|LOG|SDK_\w+)"
-)
 _PATH = re.compile(r"(/[^\s:*?#/][^\s?#/]*)+")
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAMED_WORKER = re.compile(r"(?P<format>[a-z][a-z0-9_-]*)=(?P<url>.*)")
@@ -71,14 +62,16 @@ def _high(histogram: str, default: float, of: str) -> Any:
 
 
 def _count(histogram: str, default: int, of: str) -> Any:
-    return _setting(f"DYN_METRICS_{histogram}_COUNT", default, f"{of}: how many buckets", ge=2, le=512)
+    return _setting(
+        f"DYN_METRICS_{histogram}_COUNT", default, f"{of}: how many buckets", ge=2, le=MOST_BUCKETS
+    )
 
 
 class _Variables(PydanticBaseSettingsSource):
     """The environment, each field under its own variable; an empty variable counts as unset."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return _environment().get(variable_of(field)) or None, field_name, False
+        return variables.environment().get(variable_of(field)) or None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
         fields = self.settings_cls.model_fields.items()
@@ -291,6 +284,12 @@ class Settings(BaseSettings):
         return tuple(WorkerEntry.parse(entry) for entry in self.worker)
 
     @property
+    def worker_authorization(self) -> bytes | None:
+        """Value of the ``Authorization`` header for every worker; None: the client's own is passed on."""
+        key = self.worker_api_key
+        return None if key is None else b"Bearer " + key.get_secret_value().encode()
+
+    @property
     def format_options(self) -> Mapping[str, str]:
         """Settings of single formats, by field name, as text; those at their default are left out."""
         options = {
@@ -343,21 +342,5 @@ def flag_of(name: str) -> str:
 
 
 def ignored_variables() -> str | None:
-    """One line about the ``DYN_*`` variables in the environment that do nothing, or None.
-
-    A misspelt name would otherwise be a setting that silently keeps its default.
-    """
-    known = {variable_of(field) for field in Settings.model_fields.values()}
-    strange = sorted(name for name in _environment() if name.startswith("DYN_") and name not in known)
-    unsupported = [name for name in strange if _UNSUPPORTED.fullmatch(name)]
-    unknown = [name for name in strange if name not in unsupported]
-    parts = [
-        f"{label}: {', '.join(names)}"
-        for label, names in (("unknown", unknown), ("not supported here", unsupported))
-        if names
-    ]
-    return f"ignored environment variables: {'; '.join(parts)}" if parts else None
-
-
-def _environment() -> Mapping[str, str]:
-    return os.environ  # noqa: TID251 - the one place that may
+    """One line about the ``DYN_*`` variables in the environment that do nothing, or None."""
+    return variables.ignored({variable_of(field) for field in Settings.model_fields.values()})

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gateway.catalog import (
+    ABORT_PATHS,
+    FORMAT_OPTIONS,
     CatalogError,
     Endpoint,
-    abort_paths,
     configured_formats,
     default_catalog,
-    format_options,
     validate_catalog,
 )
 from gateway.formats.base import AnyFormat
@@ -32,6 +32,13 @@ def formats() -> Mapping[str, AnyFormat]:
     return {**load_formats(), "other": Other()}
 
 
+def catalog_of(formats: Mapping[str, AnyFormat], **chosen: Any) -> tuple[Endpoint, ...]:
+    """The default catalog, with the settings' own values where none is chosen."""
+    settings = Settings()
+    paths = {"sglang_path": settings.sglang_generate_path, "vllm_path": settings.vllm_generate_path}
+    return default_catalog(formats, **{"generate_format": settings.generate_format, **paths, **chosen})
+
+
 def shown(endpoints: tuple[Endpoint, ...]) -> list[tuple[str, tuple[str, ...], str]]:
     return [(endpoint.path, endpoint.methods, endpoint.format.name) for endpoint in endpoints]
 
@@ -39,7 +46,7 @@ def shown(endpoints: tuple[Endpoint, ...]) -> list[tuple[str, tuple[str, ...], s
 @pytest.mark.parametrize("name", ["sglang", "vllm", "other"])
 def test_generate_speaks_the_format_that_is_named(name: str, formats: Mapping[str, AnyFormat]) -> None:
     """Any installed format may have `/generate`; the other route keeps its own."""
-    assert shown(default_catalog(formats, generate_format=name)) == [
+    assert shown(catalog_of(formats, generate_format=name)) == [
         ("/generate", ("POST", "PUT"), name),
         ("/inference/v1/generate", ("POST",), "vllm"),
     ]
@@ -47,12 +54,12 @@ def test_generate_speaks_the_format_that_is_named(name: str, formats: Mapping[st
 
 def test_generate_speaks_sglang_unless_told_otherwise(formats: Mapping[str, AnyFormat]) -> None:
     """An unchanged SGLang client finds its engine's API."""
-    assert default_catalog(formats)[0].format is formats["sglang"]
+    assert catalog_of(formats)[0].format is formats["sglang"]
 
 
 def test_paths_can_be_moved(formats: Mapping[str, AnyFormat]) -> None:
     """The usual paths are then free."""
-    moved = default_catalog(formats, sglang_path="/a/b", vllm_path="/generate")
+    moved = catalog_of(formats, sglang_path="/a/b", vllm_path="/generate")
     assert [endpoint.path for endpoint in moved] == ["/a/b", "/generate"]
 
 
@@ -62,13 +69,13 @@ def test_unknown_format_lists_the_installed_ones(name: str, formats: Mapping[str
     with pytest.raises(
         CatalogError, match=rf"unknown format '{name}'; installed formats: .*other, sglang, vllm"
     ):
-        default_catalog(formats, generate_format=name)
+        catalog_of(formats, generate_format=name)
 
 
 def test_no_format_at_all_is_said() -> None:
     """Not an empty list of names."""
     with pytest.raises(CatalogError, match="installed formats: none"):
-        default_catalog({})
+        catalog_of({})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_path_that_cannot_be_matched_is_refused(
 ) -> None:
     """The message shows the path as it was given."""
     with pytest.raises(CatalogError) as caught:
-        default_catalog(formats, **{option: path})
+        catalog_of(formats, **{option: path})
     assert said in str(caught.value)
     assert repr(path) in str(caught.value)
 
@@ -102,7 +109,7 @@ def test_path_that_cannot_be_matched_is_refused(
 @pytest.mark.parametrize("path", ["/", "/a:b", "/a*b", "/v1/x-y_z.~", "/generate/"])
 def test_plain_path_is_accepted(path: str, formats: Mapping[str, AnyFormat]) -> None:
     """Signs inside a segment mean nothing."""
-    assert default_catalog(formats, sglang_path=path)[0].path == path
+    assert catalog_of(formats, sglang_path=path)[0].path == path
 
 
 def test_two_endpoints_on_one_path_are_refused(formats: Mapping[str, AnyFormat]) -> None:
@@ -110,7 +117,7 @@ def test_two_endpoints_on_one_path_are_refused(formats: Mapping[str, AnyFormat])
     with pytest.raises(
         CatalogError, match="'/inference/v1/generate' is given to two endpoints, sglang and vllm"
     ):
-        default_catalog(formats, sglang_path="/inference/v1/generate")
+        catalog_of(formats, sglang_path="/inference/v1/generate")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +132,7 @@ def test_two_endpoints_on_one_path_are_refused(formats: Mapping[str, AnyFormat])
 def test_path_of_the_gateway_itself_is_refused(path: str, own: str, formats: Mapping[str, AnyFormat]) -> None:
     """Whichever is found first would hide the other."""
     with pytest.raises(CatalogError, match="a path of the gateway itself") as caught:
-        default_catalog(formats, vllm_path=path, reserved=["/metrics", own])
+        catalog_of(formats, vllm_path=path, reserved=["/metrics", own])
     assert repr(path) in str(caught.value) and repr(own) in str(caught.value)
 
 
@@ -143,7 +150,7 @@ def test_path_beside_those_of_the_gateway_is_accepted(
     path: str, own: str, formats: Mapping[str, AnyFormat]
 ) -> None:
     """A template takes one segment, and a dot is a dot."""
-    default_catalog(formats, sglang_path=path, reserved=[own])
+    catalog_of(formats, sglang_path=path, reserved=[own])
 
 
 @pytest.mark.parametrize("methods", [(), ("post",), ("POST", ""), "POST", ("PO ST",)])
@@ -165,11 +172,11 @@ def test_catalog_of_a_host_is_held_to_the_same(formats: Mapping[str, AnyFormat])
 
 def test_abort_paths_are_the_engines_own(formats: Mapping[str, AnyFormat]) -> None:
     """Clients abort where they would at the engine; only installed formats are named."""
-    assert abort_paths == {
+    assert ABORT_PATHS == {
         "sglang": ("/abort_request",),
         "vllm": ("/inference/v1/abort_requests", "/abort_requests"),
     }
-    assert abort_paths.keys() <= formats.keys()
+    assert ABORT_PATHS.keys() <= formats.keys()
 
 
 class Choosy(VllmFormat):
@@ -209,5 +216,5 @@ def test_value_that_a_format_refuses_is_a_start_up_error_that_names_both() -> No
 
 
 def test_options_are_those_of_settings_that_exist() -> None:
-    names = {setting for options in format_options.values() for setting in options}
+    names = {setting for options in FORMAT_OPTIONS.values() for setting in options}
     assert names <= set(Settings.model_fields)

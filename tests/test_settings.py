@@ -49,6 +49,7 @@ def test_every_setting_is_used_by_something(name: str) -> None:
     properties = {
         "worker": "workers",
         "body_limit_mb": "body_limit",
+        "worker_api_key": "worker_authorization",
         "sglang_stream_mode": "format_options",
         "passthrough_engine_errors": "format_options",
     }
@@ -198,24 +199,6 @@ def test_credentials_in_a_worker_url_are_refused_without_being_shown() -> None:
     text = complaint(worker=["http://me:hunter2@a:1"])
     assert text.startswith("--worker: ")
     assert "hunter2" not in text
-
-
-def test_unknown_variables_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_WORKERS", "http://a:1")
-    monkeypatch.setenv("DYN_HTTP_PROT", "1")
-    monkeypatch.setenv("DYN_HTTP_PORT", "1")
-    monkeypatch.setenv("OTHER", "1")
-    assert ignored_variables() == "ignored environment variables: unknown: DYN_HTTP_PROT, DYN_WORKERS"
-
-
-def test_variable_of_the_other_frontend_is_told_apart_from_an_unknown_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("DYN_MIGRATION_LIMIT", "3")
-    monkeypatch.setenv("DYN_ODD", "3")
-    assert ignored_variables() == (
-        "ignored environment variables: unknown: DYN_ODD; not supported here: DYN_MIGRATION_LIMIT"
-    )
 
 
 def test_nothing_is_said_where_every_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.catalog import Endpoint, abort_paths
+from gateway.catalog import ABORT_PATHS, Endpoint
 from gateway.control import aborts, events, models, system, workers
 from gateway.control.docs_page import docs_page
 from gateway.control.openapi import merge
@@ -35,7 +35,7 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
 
     Raises SettingsError when the settings give one path to two routes.
     """
-    aborting = tuple(path for of in abort_paths.values() for path in of)
+    aborting = tuple(path for of in ABORT_PATHS.values() for path in of)
     fixed = (DOCS_PATH, OPENAPI_PATH, workers.PATH, events.PATH)
     paths = (*system.reserved(settings), *models.reserved(settings.models_path), *aborting, *fixed)
     for path, count in Counter(paths).items():
@@ -58,7 +58,7 @@ def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views)
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(workers.workers_router(views.fleet))
     app.include_router(events.events_router(views.fleet, views.lifecycle))
-    app.include_router(aborts.aborts_router(abort_paths, formats, views.aborter))
+    app.include_router(aborts.aborts_router(ABORT_PATHS, formats, views.aborter))
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(ClientDisconnect, _left)

@@ -107,17 +107,6 @@ class Description:
     missing: Sequence[str]
 
 
-async def describe(
-    client: httpx.AsyncClient, worker: Worker, formats: Iterable[AnyFormat]
-) -> Mapping[str, WorkerInfo] | None:
-    """What each format (or only the one the worker was declared to speak) makes of the worker, by name.
-
-    None: it answered no question at all. Raises Unreachable.
-    """
-    found = await interview(client, worker, formats)
-    return None if found is None else found.infos
-
-
 async def interview(
     client: httpx.AsyncClient, worker: Worker, formats: Iterable[AnyFormat]
 ) -> Description | None:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from hypothesis import Phase, find, settings
 
-from gateway.catalog import abort_paths
+from gateway.catalog import ABORT_PATHS
 from gateway.errors import GatewayError, InvalidRequest, NoWorker, RequestTooLarge, UpstreamMalformed
 from gateway.formats.base import Ending, ProbeReply, ReplyHead, header
 from gateway.testing.drive import Asked, respelled
@@ -215,7 +215,7 @@ class EndpointContract:
     async def test_abort_call_reaches_the_worker_that_has_the_id(self) -> None:
         """Spelled as the engine wants it, for exactly that exchange."""
         self.abort_call("")
-        for path in abort_paths[self.model.format.name]:
+        for path in ABORT_PATHS[self.model.format.name]:
             async with self.wire() as wire:
                 wire.answer(wire.exchange.stream[0], end=End.SILENCE)
                 async with wire.open() as pieces:

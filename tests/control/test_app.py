@@ -5,17 +5,30 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 
-from gateway import catalog
+from gateway.catalog import Endpoint, default_catalog
 from gateway.control.app import control_app, reserved_paths
 from gateway.control.views import Views
+from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.settings import Settings, SettingsError
 from tests.control.support import World, client, endpoint
+
+
+def _default(formats: Mapping[str, AnyFormat]) -> tuple[Endpoint, ...]:
+    settings = Settings()
+    return default_catalog(
+        formats,
+        generate_format=settings.generate_format,
+        sglang_path=settings.sglang_generate_path,
+        vllm_path=settings.vllm_generate_path,
+        reserved=reserved_paths(settings),
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
@@ -100,7 +113,7 @@ async def test_generate_endpoints_are_in_the_openapi_document() -> None:
 
 async def test_every_reference_of_the_document_leads_somewhere() -> None:
     formats = load_formats()
-    endpoints = catalog.default_catalog(formats, reserved=reserved_paths(Settings()))
+    endpoints = _default(formats)
     async with client(World(), *endpoints) as http:
         reply = await http.get("/openapi.json")
     document = reply.json()
@@ -112,7 +125,7 @@ async def test_every_reference_of_the_document_leads_somewhere() -> None:
 
 
 async def test_both_generate_endpoints_show_schemas_and_an_example() -> None:
-    endpoints = catalog.default_catalog(load_formats(), reserved=reserved_paths(Settings()))
+    endpoints = _default(load_formats())
     async with client(World(), *endpoints) as http:
         paths = (await http.get("/openapi.json")).json()["paths"]
     for path in ("/generate", "/inference/v1/generate"):

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from gateway.fleet import probe as module
-from gateway.fleet.probe import Unreachable, ask, describe, probe_client
+from gateway.fleet.probe import Unreachable, ask, interview, probe_client
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import ProbeReply, ProbeRequest
 from tests.fleet.engine import EchoFormat, Engine, engine
@@ -143,18 +143,18 @@ async def test_name_that_cannot_be_resolved(host: str) -> None:
 async def test_describe_once() -> None:
     """A worker can be asked once, without a watch."""
     async with engine() as server, probe_client() as client:
-        infos = await describe(client, server.worker(), [ECHO, OTHER])
-        assert infos is not None
-        assert list(infos) == ["echo"]
+        found = await interview(client, server.worker(), [ECHO, OTHER])
+        assert found is not None
+        assert list(found.infos) == ["echo"]
         server.stop()
         with pytest.raises(Unreachable):
-            await describe(client, server.worker(), [ECHO])
+            await interview(client, server.worker(), [ECHO])
 
 
 async def test_describe_what_gives_no_answer() -> None:
     """Silence is told from a stranger's answer."""
     async with engine(lambda server: server.answers.clear()) as server, probe_client(timeout=0.02) as client:
-        assert await describe(client, server.worker(), [ECHO]) is None
+        assert await interview(client, server.worker(), [ECHO]) is None
 
 
 async def test_probes_over_tls() -> None:
