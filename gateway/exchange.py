@@ -207,6 +207,22 @@ class Exchange:
             self.status = error.status
 
     @property
+    def elapsed(self) -> float:
+        """Seconds from acceptance to the end, of an exchange that has ended."""
+        assert self.ended_at is not None, "an exchange that ended has a time of its end"
+        return self.ended_at - self.accepted_at
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds from acceptance to the first token; None where nobody saw when it was there.
+
+        That is so of a unary reply, which comes as a whole.
+        """
+        if not self.stream or self.first_token_at is None:
+            return None
+        return self.first_token_at - self.accepted_at
+
+    @property
     def error_type(self) -> str:
         """The ``error_type`` label: "" for a reply that is a success from the caller's point of view."""
         if self.error is not None:

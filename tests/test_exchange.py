@@ -204,3 +204,12 @@ def test_gaps_lose_nothing(observed: list[tuple[float, int]]) -> None:
     assert gaps.counts is not None
     assert sum(gaps.counts) == sum(tokens for _, tokens in observed)
     assert math.isclose(gaps.total, sum(seconds for seconds, _ in observed), abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(("stream", "tokens", "ttft"), [(True, 3, 0.5), (True, 0, None), (False, 3, None)])
+def test_times_of_an_ended_exchange(stream: bool, tokens: int, ttft: float | None) -> None:
+    """When the first token of a unary reply was there nobody saw."""
+    exchange = exchange_in(State.STREAMING, stream=stream)
+    exchange.saw_tokens(tokens, 10.5)
+    exchange.end(Event.FINISH, 12.0)
+    assert (exchange.elapsed, exchange.ttft) == (2.0, ttft)

@@ -88,41 +88,33 @@ class AccessLog:
 
 def line_of(exchange: Exchange, now: datetime) -> Line:
     """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
-    accepted_at, ended_at = exchange.accepted_at, exchange.ended_at
-    assert ended_at is not None, "an exchange that ended has a time of its end"
-    first_at, last_at = exchange.first_token_at, exchange.last_token_at
-    ttft = itl = None
-    if exchange.stream and first_at is not None and last_at is not None:
-        ttft = _milliseconds(first_at - accepted_at)
-        counts = exchange.gaps.counts
-        itl = _milliseconds(exchange.gaps.total / sum(counts)) if counts else None
-    error = exchange.error
+    ttft, error, counts = exchange.ttft, exchange.error, exchange.gaps.counts
     return Line(
-        now,
-        _cut(exchange.public_id) if exchange.public_id is not None else None,
-        _cut(exchange.session) if exchange.session is not None else None,
-        exchange.format,
-        exchange.endpoint,
-        "stream" if exchange.stream else "unary",
-        exchange.model,
-        exchange.worker,
-        exchange.status,
-        exchange.state.value,
-        exchange.error_type,
-        error.code if error is not None else None,
-        error.rule if error is not None else None,
-        exchange.ending.value if exchange.ending is not None else None,
-        _counted(exchange.finish_reasons),
-        exchange.attempts,
-        exchange.prompt_tokens,
-        exchange.tokens,
-        exchange.cached_tokens,
-        ttft,
-        itl,
-        _milliseconds(ended_at - accepted_at),
-        exchange.request_bytes,
-        exchange.reply_bytes,
-        _routing(exchange.routing_data) if exchange.routing_data else None,
+        time=now,
+        request_id=_cut(exchange.public_id) if exchange.public_id is not None else None,
+        session_id=_cut(exchange.session) if exchange.session is not None else None,
+        format=exchange.format,
+        endpoint=exchange.endpoint,
+        request_type="stream" if exchange.stream else "unary",
+        model=exchange.model,
+        worker=exchange.worker,
+        status=exchange.status,
+        outcome=exchange.state.value,
+        error_type=exchange.error_type,
+        error=error.code if error is not None else None,
+        rule=error.rule if error is not None else None,
+        ending=exchange.ending.value if exchange.ending is not None else None,
+        finish_reasons=_counted(exchange.finish_reasons),
+        attempts=exchange.attempts,
+        isl=exchange.prompt_tokens,
+        osl=exchange.tokens,
+        cached=exchange.cached_tokens,
+        ttft_ms=_milliseconds(ttft) if ttft is not None else None,
+        itl_ms=_milliseconds(exchange.gaps.total / sum(counts)) if counts else None,
+        elapsed_ms=_milliseconds(exchange.elapsed),
+        request_bytes=exchange.request_bytes,
+        reply_bytes=exchange.reply_bytes,
+        routing=_routing(exchange.routing_data) if exchange.routing_data else None,
     )
 
 

@@ -107,9 +107,7 @@ def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
 
 
 def _observe(tally: ModelTally, exchange: Exchange) -> None:
-    ended_at = exchange.ended_at
-    assert ended_at is not None, "an exchange that ended has a time of its end"
-    tally.duration.observe(ended_at - exchange.accepted_at)
+    tally.duration.observe(exchange.elapsed)
     tokens = exchange.tokens
     if not tokens and (exchange.state is not State.COMPLETED or exchange.error_type):
         return
@@ -121,8 +119,8 @@ def _observe(tally: ModelTally, exchange: Exchange) -> None:
         return
     tally.osl.observe(tokens)
     tally.output_tokens += tokens
-    # A unary reply comes as a whole: when its first token was there nobody saw.
-    if exchange.stream and exchange.first_token_at is not None:
-        tally.ttft.observe(exchange.first_token_at - exchange.accepted_at)
+    ttft = exchange.ttft
+    if ttft is not None:
+        tally.ttft.observe(ttft)
         if exchange.gaps.counts is not None:
             tally.itl.merge(exchange.gaps.counts, exchange.gaps.total)
