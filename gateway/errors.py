@@ -22,9 +22,9 @@ class GatewayError(Exception):
 
     ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the
     culprit, ``error_type`` the ``error_type`` label of ``requests_total``. ``message`` reaches the caller:
-    it holds no path, no address of a worker and no secret; ``cause`` is for the log, which says its type. ``retry_after`` is in
-    seconds. ``rule`` names, for a refusal that protects workers, what refused it: one of a fixed few words,
-    as it is a metric label.
+    it holds no path, no address of a worker and no secret; ``cause`` is for the log, which says its type.
+    ``retry_after`` is in seconds. ``rule`` names, for a refusal that protects workers, what refused it: one
+    of a fixed few words, as it is a metric label.
     """
 
     code = "internal"

@@ -55,15 +55,6 @@ class Lifecycle:
         """From now on: not ready, no new exchange."""
         self.draining = True
 
-    async def drained(self, grace: float) -> bool:
-        """Wait up to ``grace`` seconds for the open exchanges to end; False if some did not."""
-        try:
-            async with asyncio.timeout(grace):
-                await self._empty.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def cut(self) -> None:
         """End all open exchanges now and wait until they have released what they held."""
         for exchange in tuple(self._open):

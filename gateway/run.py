@@ -242,7 +242,8 @@ def _cause(error: GatewayError) -> str:
     cause = error.cause
     if cause is None:
         return ""
-    return f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else f" ({type(cause).__name__})"
+    text = f": {cause}" if isinstance(cause, OSError) else ""
+    return f" ({type(cause).__name__}{text})"
 
 
 def _event_of(error: GatewayError | None) -> Event:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gateway.drive import Signal
 from gateway.errors import Cancelled, RequestTooLarge
-from gateway.formats.base import Headers
+from gateway.formats.base import Headers, header
 from gateway.listener import wire
 
 
@@ -115,11 +115,9 @@ class Call:
 
     async def body(self, limit: int) -> bytes:
         """The whole request body. Raises RequestTooLarge over ``limit`` bytes, and Cancelled on leaving."""
-        if self._announced_length() > limit:
+        if int(header(self.headers, b"content-length") or 0) > limit:
             raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
-        if self.expects_continue and not self.complete:
-            self.expects_continue = False
-            self.wire.write(wire.CONTINUE)
+        self._ask_for_body()
         while not self.complete and self._size <= limit:
             if self.left:
                 raise Cancelled("the client left before its request was whole")
@@ -133,9 +131,7 @@ class Call:
 
     async def part(self) -> tuple[bytes, bool]:
         """The next body bytes and whether more will come; (b"", False) once it is over or the client left."""
-        if self.expects_continue and not self.complete:
-            self.expects_continue = False
-            self.wire.write(wire.CONTINUE)
+        self._ask_for_body()
         while not self._parts and not self.complete and not self.left:
             await self._changed
         data = b"".join(self._parts)
@@ -214,8 +210,8 @@ class Call:
         if self.left:
             raise Cancelled("the client left")
 
-    def _announced_length(self) -> int:
-        for name, value in self.headers:
-            if name == b"content-length":
-                return int(value)
-        return 0
+    def _ask_for_body(self) -> None:
+        """Tell a client that waits for it that the body is wanted."""
+        if self.expects_continue and not self.complete:
+            self.expects_continue = False
+            self.wire.write(wire.CONTINUE)

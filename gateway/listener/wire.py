@@ -32,8 +32,7 @@ def head(status: int, headers: Headers, more: bytes) -> bytes:
 
     Names and values are trusted: they come from a parser that refuses bad ones, or from this program.
     """
-    lines = b"".join([b"%b: %b\r\n" % line for line in headers])
-    return b"%b%b%b\r\n" % (_STATUS_LINES[status], lines, more)
+    return b"%b%b%b\r\n" % (_STATUS_LINES[status], lines(headers), more)
 
 
 def chunk(data: bytes) -> bytes:
