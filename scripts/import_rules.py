@@ -58,7 +58,8 @@ ROOMS: Mapping[str, str] = {
     "upstream": "errors formats.base fleet.worker",
     "downstream": "errors exchange formats.base",
     "telemetry": "errors exchange formats.base fleet.worker",
-    "settings": "errors fleet.worker telemetry.buckets",
+    "settings": "errors fleet.worker telemetry.buckets variables",
+    "variables": "",
     "catalog": "errors formats.base formats.registry",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
@@ -100,7 +101,9 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
-FORMAT_HELPERS = frozenset({"base", "headers", "json_splice", "paths", "registry", "sse"})
+FORMAT_HELPERS = frozenset(
+    {"base", "headers", "json_splice", "opaque", "paths", "registry", "routing_data", "sse"}
+)
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
@@ -120,9 +123,10 @@ class Allowance:
 ALLOWANCES = (
     Allowance(
         "gateway.settings",
-        r"DYN_\(?\w*(?:SGLANG|VLLM)_\w+(?:\|VLLM_\w+)?",
-        "variables that users of Dynamo have set already are taken, or passed over, under their names there",
+        r"DYN_\w*(?:SGLANG|VLLM)_\w+",
+        "variables that users of Dynamo have set already are taken under their names there",
     ),
+    Allowance("gateway.variables", r"DYN_\(SGLANG_\w+\|VLLM_\w+", "others of them are passed over"),
     Allowance(
         "gateway.settings",
         r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint"

@@ -214,9 +214,12 @@ class ReplyFacts:
     ``tokens`` counts generated tokens over all samples and only grows. ``finish_reasons`` has one word per
     finished sample (``stop``, ``length``, ``abort`` ...). ``terminal``: the engine said all of the exchange
     is over. ``error_status`` is the HTTP-like code of an error the engine put *inside* a 200 (an error
-    event, an abort with a status), else None. ``ending`` is set by the reader's ``finish``, and when it
-    raises. ``routing_data`` is what a router behind the worker's URL put into an event about its own
-    choice, taken out of the payload.
+    event, an abort with a status), else None. ``routing_data`` is what a router behind the worker's URL put
+    into an event about its own choice, taken out of the payload.
+
+    ``ending`` is how a whole reply ended: set by ``finish``, or by ``fail`` where the engine had said all.
+    For a reply that did not become whole the reader leaves it None: what a failure means for the ending is
+    told from its class, by gateway.exchange and nobody else.
     """
 
     tokens: int = 0

@@ -1,12 +1,13 @@
-"""Which header lines may cross the gateway, in both directions.
+"""Which header lines may cross the gateway, in both directions, and what those of a body say of it.
 
-Owns: hop-by-hop rules. Must never enter: a dialect, I/O, third-party packages.
-Source: RFC 9110 section 7.6.1.
+Owns: hop-by-hop rules, media types, content encodings. Must never enter: a dialect, I/O,
+third-party packages.
+Source: RFC 9110 sections 7.6.1, 8.3 and 8.4.
 """
 
 from __future__ import annotations
 
-from gateway.formats.base import Headers
+from gateway.formats.base import Headers, header
 
 _HOP_BY_HOP = frozenset(
     {
@@ -25,11 +26,15 @@ _HOP_BY_HOP = frozenset(
 _NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
 # Date and Server are our own listener's; the length is counted anew.
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"date", b"server", b"content-length"}
+# What names no other line.
+_USUAL = ([b"keep-alive"], [b"close"])
+_NONE: frozenset[bytes] = frozenset()
 
 
 def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tuple[bytes, bytes]]:
     """The client's lines that a worker gets; ``authorization`` replaces the client's own when given."""
-    dropped = _NOT_UPSTREAM | _named_by_connection(headers)
+    named = _named_by_connection(headers)
+    dropped = _NOT_UPSTREAM | named if named else _NOT_UPSTREAM
     if authorization is None:
         return [line for line in headers if line[0] not in dropped]
     kept = [line for line in headers if line[0] not in dropped and line[0] != b"authorization"]
@@ -39,13 +44,25 @@ def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tupl
 
 def to_client(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The worker's lines that a client gets."""
-    dropped = _NOT_DOWNSTREAM | _named_by_connection(headers)
+    named = _named_by_connection(headers)
+    dropped = _NOT_DOWNSTREAM | named if named else _NOT_DOWNSTREAM
     return [line for line in headers if line[0] not in dropped]
 
 
+def media_type(headers: Headers) -> bytes:
+    """The media type in lower case, without its parameters; b"" where none is named."""
+    value = header(headers, b"content-type") or b""
+    return value.partition(b";")[0].strip().lower()
+
+
+def encoded(headers: Headers) -> bool:
+    """Whether the body is in an encoding, and so is not what its media type says."""
+    value = header(headers, b"content-encoding") or b""
+    return value.strip().lower() not in (b"", b"identity")
+
+
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    named: frozenset[bytes] = frozenset()
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            named |= {word.strip().lower() for word in value.split(b",")}
-    return named
+    said = [value.lower() for name, value in headers if name == b"connection"]
+    if not said or said in _USUAL:
+        return _NONE
+    return frozenset(word.strip() for value in said for word in value.split(b","))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.formats.headers import to_client, to_worker
+from gateway.formats.headers import encoded, media_type, to_client, to_worker
 
 END_TO_END = [
     (b"content-type", b"application/json"),
@@ -60,3 +60,33 @@ def test_lines_named_by_a_second_connection_line_are_dropped() -> None:
 def test_worker_key_replaces_the_clients() -> None:
     sent = to_worker(END_TO_END, b"Bearer worker")
     assert [value for name, value in sent if name == b"authorization"] == [b"Bearer worker"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        ([], b""),
+        ([(b"content-type", b"")], b""),
+        ([(b"content-type", b" Text/Event-Stream ; charset=utf-8")], b"text/event-stream"),
+        ([(b"content-type", b"text/plain; a=application/json")], b"text/plain"),
+    ],
+)
+def test_media_type_is_in_lower_case_and_without_parameters(
+    lines: list[tuple[bytes, bytes]], kind: bytes
+) -> None:
+    assert media_type(lines) == kind
+
+
+@pytest.mark.parametrize(
+    ("value", "is_encoded"),
+    [
+        (None, False),
+        (b"", False),
+        (b"identity", False),
+        (b" Identity", False),
+        (b"gzip", True),
+        (b"BR", True),
+    ],
+)
+def test_identity_in_any_spelling_is_no_encoding(value: bytes | None, is_encoded: bool) -> None:
+    assert encoded([] if value is None else [(b"content-encoding", value)]) is is_encoded

@@ -1,4 +1,4 @@
-"""How a reply ended, as its bytes tell: the one judge for every reader.
+"""How a reply ended that is whole, as its bytes tell: the one judge for every reader.
 
 Owns: from facts to an Ending. Must never enter: reading bytes.
 """
@@ -11,20 +11,13 @@ _BY_REASON = {"stop": Ending.STOP, "length": Ending.LENGTH, "abort": Ending.CLIE
 
 
 def ending_of(facts: ReplyFacts, *, error_event: bool) -> Ending:
-    """The ending of a reply with these facts; ``error_event``: an error stood in place of a sample.
+    """The ending of a whole reply with these facts; ``error_event``: an error stood in place of a sample.
 
     An abort whose finish reason has a status is the engine's own doing, one without was asked for.
     """
     if error_event:
         return Ending.ERROR_EVENT
-    if not facts.terminal:
-        return Ending.INCOMPLETE
     if facts.error_status is not None:
         return Ending.ENGINE_ABORT
     reasons = set(facts.finish_reasons)
     return _BY_REASON.get(reasons.pop(), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
-
-
-def ending_of_unread(status: int) -> Ending:
-    """The ending of a reply that was passed on unread."""
-    return Ending.ERROR_STATUS if status >= 400 else Ending.OPAQUE

@@ -12,7 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from gateway.formats.base import Headers, header
-from gateway.formats.sglang.peek import ABSENT, NULL, Peek, items
+from gateway.formats.sglang.members import NULL
+from gateway.formats.sglang.peek import ABSENT, Peek, items
 
 T = TypeVar("T")
 

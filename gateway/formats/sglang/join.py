@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending
+from gateway.formats import routing_data
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import without_stream
 from gateway.formats.sglang.members import NULL, take_apart
-from gateway.formats.sglang.rewrite import ROUTING, Rewrite
+from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.sample import Sample, index_of
 from gateway.formats.sglang.shape import Shape
 from gateway.formats.sglang.stream_mode import Mode
@@ -49,28 +49,20 @@ class JoinReader:
     def feed(self, data: bytes) -> bytes:
         if self._over:
             return b""
-        try:
-            for event in self._scanner.feed(data):
-                document = payload(event)
-                if document == b"[DONE]":
-                    self._over = True
-                    break
-                if document is not None:
-                    self._take(document)
-        except UpstreamMalformed:
-            self.facts.ending = Ending.MALFORMED
-            raise
+        for event in self._scanner.feed(data):
+            document = payload(event)
+            if document == b"[DONE]":
+                self._over = True
+                break
+            if document is not None:
+                self._take(document)
         return b""
 
     def finish(self) -> bytes:
-        self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the generation did.")
-        try:
-            reply = self._refusal or self._joined()
-        except UpstreamMalformed:
-            self.facts.ending = Ending.MALFORMED
-            raise
+        reply = self._refusal or self._joined()
+        self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
         self._samples.clear()
         return reply if self._swap is None else self._swap.whole(reply)
 
@@ -78,13 +70,13 @@ class JoinReader:
         return b""
 
     def _take(self, document: bytes) -> None:
-        noted = ROUTING in document
+        noted = routing_data.MARK in document
         if not noted and self._plain(document):
             return
         ended = self.facts.terminal
         try:
             if noted:
-                document = self._rewrite.routing(document, self.facts)
+                document = routing_data.taken_out(document, self.facts)
             if document:
                 self._read(document)
         except UpstreamMalformed:

@@ -15,6 +15,7 @@ from gateway.errors import UpstreamMalformed
 
 Members = dict[str, msgspec.Raw]
 
+# Raw members compare with each other only.
 NULL = msgspec.Raw(b"null")
 
 _members = msgspec.json.Decoder(Members).decode

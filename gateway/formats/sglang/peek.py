@@ -11,13 +11,12 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.formats.sglang.members import NULL
 
 T = TypeVar("T")
 
 #: Stands for a member that the body does not have.
 ABSENT = msgspec.Raw()
-# Raw members compare with each other only.
-NULL = msgspec.Raw(b"null")
 
 #: Members that clients may not set, in the order they are looked for.
 RESERVED = (

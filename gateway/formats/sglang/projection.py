@@ -20,7 +20,8 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
 from gateway.formats.sglang.hints import Hints, hints_of
-from gateway.formats.sglang.peek import ABSENT, NULL, PER_PROMPT, RESERVED, Peek, Sampling, items, peek_at
+from gateway.formats.sglang.members import NULL
+from gateway.formats.sglang.peek import ABSENT, PER_PROMPT, RESERVED, Peek, Sampling, items, peek_at
 
 _TRUE = msgspec.Raw(b"true")
 _NO_TEXT = msgspec.Raw(b'""')

@@ -7,18 +7,21 @@ enter: what a document means (tally.py), what is changed in an event (rewrite.py
 from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Ids, Reader, ReplyHead, WorkerView, header
+from gateway.formats import routing_data
+from gateway.formats.base import Ids, Reader, ReplyHead, WorkerView
+from gateway.formats.headers import encoded, media_type
+from gateway.formats.opaque import OpaqueReader
 from gateway.formats.sglang.convert import Converter, converter
-from gateway.formats.sglang.ending import ending_of, ending_of_unread
+from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.join import JoinReader
 from gateway.formats.sglang.options import Options
 from gateway.formats.sglang.projection import SglangRequest
-from gateway.formats.sglang.rewrite import ROUTING, Rewrite
+from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for
 from gateway.formats.sglang.tally import Tally
-from gateway.formats.sglang.whole import OpaqueReader, UnaryReader
+from gateway.formats.sglang.whole import UnaryReader
 from gateway.formats.sse import EventScanner, payload
 
 _UNREADABLE = "The worker answered with something other than a stream of events."
@@ -50,31 +53,21 @@ def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, 
 
 
 def _is_stream(request: SglangRequest, head: ReplyHead) -> bool:
-    kind = _kind(head)
-    return (
-        head.status == 200
-        and _encoding(head) == b"identity"
-        and (b"text/event-stream" in kind or (request.stream and not kind))
-    )
+    if head.status != 200 or encoded(head.headers):
+        return False
+    kind = media_type(head.headers)
+    return kind == b"text/event-stream" or (request.stream and not kind)
 
 
 def _whole(request: SglangRequest, ids: Ids, head: ReplyHead, options: Options) -> Reader:
+    unreadable = encoded(head.headers)
     if head.status != 200:
-        cut = options.cut_paths and head.status >= 500
-        return OpaqueReader(ending_of_unread(head.status), cut=cut)
-    if _encoding(head) != b"identity":
-        return OpaqueReader(Ending.OPAQUE, streaming=request.stream)
-    if request.stream and b"json" not in _kind(head):
-        return OpaqueReader(Ending.MALFORMED, broken=UpstreamMalformed(_UNREADABLE))
+        return OpaqueReader(head.status, cut=head.status >= 500 and options.cut_paths and not unreadable)
+    if unreadable:
+        return OpaqueReader(head.status, streaming=request.stream)
+    if request.stream and b"json" not in media_type(head.headers):
+        return OpaqueReader(head.status, broken=UpstreamMalformed(_UNREADABLE))
     return UnaryReader(Tally(request.samples, request.fan), request.fan, swap_for(request, ids))
-
-
-def _kind(head: ReplyHead) -> bytes:
-    return (header(head.headers, b"content-type") or b"").lower()
-
-
-def _encoding(head: ReplyHead) -> bytes:
-    return (header(head.headers, b"content-encoding") or b"identity").strip().lower()
 
 
 def _declared(worker: WorkerView) -> str | None:
@@ -102,19 +95,15 @@ class StreamReader:
     def feed(self, data: bytes) -> bytes:
         if self._over:
             return b""
-        try:
-            events = self._scanner.feed(data)
-            if len(events) == 1:
-                return self._pass(events[0])
-            return self._pass_all(events)
-        except UpstreamMalformed:
-            self.facts.ending = Ending.MALFORMED
-            raise
+        events = self._scanner.feed(data)
+        if len(events) == 1:
+            return self._pass(events[0])
+        return self._pass_all(events)
 
     def finish(self) -> bytes:
-        self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the generation did.")
+        self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
         return b"" if self._over else self._mapped(self._scanner.pending)
 
     def fail(self, error: GatewayError) -> bytes:
@@ -151,10 +140,10 @@ class StreamReader:
 
     def _read(self, event: bytes, data: bytes) -> bytes:
         """Note what an event says; the event as it is passed on."""
-        if ROUTING in data and (rest := self._rewrite.routing(data, self.facts)) != data:
-            if not rest:
+        if routing_data.MARK in data:
+            event, data = routing_data.taken_out_of_event(event, data, self.facts)
+            if not event:
                 return b""
-            event, data = b"data: %b\n\n" % rest, rest
         failure = self._tally.event(data)
         if failure is not None:
             event = self._rewrite.failure(event, data, failure)

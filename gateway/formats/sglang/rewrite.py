@@ -1,28 +1,16 @@
-"""The few things that are taken out of what an engine sends, whatever kind of reply it is.
+"""File paths in the words of a failure, which are cut out whatever kind of reply it is.
 
-Owns: a router's note in an event, and file paths in the words of a failure. Must never enter: the id
-(swap.py), the stream mode (convert.py).
+Owns: where those words stand. Must never enter: the id (swap.py), the stream mode (convert.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
-from gateway.errors import UpstreamMalformed
-from gateway.formats.base import ReplyFacts
-from gateway.formats.json_splice import member_spans, remove_member
 from gateway.formats.paths import cut_paths
 from gateway.formats.sglang.members import NULL
 
-#: What the note's name looks like in an event.
-ROUTING = b'"routing_data"'
-_NAME = "routing_data"
 _SERVER_FAILURE = 500
-
-_note = msgspec.json.Decoder(dict[str, Any] | None).decode
 
 
 class Rewrite:
@@ -32,24 +20,6 @@ class Rewrite:
 
     def __init__(self, *, cut: bool) -> None:
         self.cut = cut
-
-    def routing(self, document: bytes, facts: ReplyFacts) -> bytes:
-        """``document`` without the note a router put into it about its choice, which becomes a fact.
-
-        b"" where nothing else was in it. Raises UpstreamMalformed if the note is no object.
-        """
-        spans = member_spans(document, _NAME)
-        if not spans:
-            return document
-        start, end = spans[-1]
-        try:
-            note: Mapping[str, Any] | None = _note(document[start:end])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise UpstreamMalformed("The worker sent routing data that is no object.", cause=error) from error
-        if note is not None:
-            facts.routing_data = note
-        rest = remove_member(document, _NAME)
-        return b"" if rest.strip(b"{} \t\r\n") == b"" else rest
 
     def failure(self, event: bytes, document: bytes, status: int) -> bytes:
         """``event``, whose ``document`` told of a failure with ``status``, as the client gets it."""

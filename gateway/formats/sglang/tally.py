@@ -14,9 +14,9 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats.base import ReplyFacts
+from gateway.formats.sglang.members import NULL
 
 _NO_ERROR = msgspec.Raw()
-_NULL = msgspec.Raw(b"null")
 
 
 class _Finish(msgspec.Struct):
@@ -105,7 +105,7 @@ class Tally:
     def _add(self, document: _Document, position: int) -> int | None:
         meta = document.meta_info
         failure = None
-        if document.error is not _NO_ERROR and document.error != _NULL:
+        if document.error is not _NO_ERROR and document.error != NULL:
             self.error_event = self.error_event or self.facts.error_status is None
             self.facts.terminal = True
             failure = self._failed(_code(document.error))

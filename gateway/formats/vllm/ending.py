@@ -1,11 +1,10 @@
 """From what a reply told to how it ended: the one classifier of this dialect.
 
-Owns: the meaning of finish reasons, and of a reply that broke. Must never enter: reading bytes.
+Owns: the meaning of finish reasons. Must never enter: reading bytes.
 """
 
 from __future__ import annotations
 
-from gateway.errors import GatewayError, UpstreamMalformed
 from gateway.formats.base import Ending, ReplyFacts
 
 #: Said of a sample that an abort call, a client that left, or a server that shuts down has cut short; the
@@ -27,8 +26,3 @@ def ending_of(facts: ReplyFacts) -> Ending:
     if ABORTED in reasons:
         return Ending.CLIENT_ABORT
     return _PLAIN.get(next(iter(reasons)), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
-
-
-def ending_of_failure(error: GatewayError) -> Ending:
-    """How a reply ended that did not become whole."""
-    return Ending.MALFORMED if isinstance(error, UpstreamMalformed) else Ending.INCOMPLETE

@@ -14,17 +14,18 @@ from typing import Any
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats import routing_data
 from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, WorkerView, header
 from gateway.formats.paths import cut_paths
 from gateway.formats.sse import EventScanner, payload
-from gateway.formats.vllm.ending import ending_of, ending_of_failure
+from gateway.formats.vllm.ending import ending_of
 from gateway.formats.vllm.fold import NULL, Members, members_of, spelled
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.joined import Joined
 from gateway.formats.vllm.lenient import check_utf8, count_items
 from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.projection import Request
-from gateway.formats.vllm.reader import ROUTING, is_stream, reader
+from gateway.formats.vllm.reader import is_stream, reader
 from gateway.formats.vllm.reply import Usage
 from gateway.formats.vllm.sample import UsualEvent
 
@@ -97,19 +98,11 @@ class JoinReader:
 
     def feed(self, data: bytes) -> bytes:
         if not self._closed:
-            try:
-                self._closed = any(map(self._take, self._scanner.feed(data)))
-            except UpstreamMalformed as error:
-                self.facts.ending = ending_of_failure(error)
-                raise
+            self._closed = any(map(self._take, self._scanner.feed(data)))
         return b""
 
     def finish(self) -> bytes:
-        try:
-            self._end()
-        except UpstreamIncomplete as error:
-            self.facts.ending = ending_of_failure(error)
-            raise
+        self._end()
         facts = self.facts
         facts.ending = ending_of(facts)
         if self._error is not None:
@@ -118,7 +111,6 @@ class JoinReader:
         return self._reply.body(prompt, facts.tokens, self._mapper)
 
     def fail(self, error: GatewayError) -> bytes:
-        self.facts.ending = self.facts.ending or ending_of_failure(error)
         return b""
 
     def _end(self) -> None:
@@ -170,8 +162,8 @@ class JoinReader:
         choices = bytes(members.pop("choices", NULL))
         usage = bytes(members.pop("usage", NULL))
         error = bytes(members.pop("error", NULL))
-        if ROUTING in members:
-            self._progress.routing(bytes(members.pop(ROUTING)))
+        if routing_data.NAME in members:
+            routing_data.note(bytes(members.pop(routing_data.NAME)), self.facts)
         self._reply.add(members)
         total = True
         for place, choice in enumerate(_choices_of(choices)):

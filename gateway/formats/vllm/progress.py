@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.errors import UpstreamMalformed
 from gateway.formats.base import ReplyFacts
 from gateway.formats.vllm.ending import FAILED
-from gateway.formats.vllm.reply import Usage, any_object, error_status, note_usage
+from gateway.formats.vllm.reply import Usage, error_status, note_usage
 
 
 class Progress:
@@ -42,14 +41,3 @@ class Progress:
         self.facts.terminal = True
         self.facts.error_status = status = error_status(error)
         return status
-
-    def routing(self, data: bytes) -> None:
-        """What a router said of its own choice. Raises UpstreamMalformed unless it is an object or null."""
-        if data == b"null":
-            return
-        try:
-            self.facts.routing_data = any_object(data)
-        except UpstreamMalformed as error:
-            raise UpstreamMalformed(
-                "The worker sent routing data that is not an object", cause=error
-            ) from error

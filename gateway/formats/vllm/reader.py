@@ -9,23 +9,22 @@ from __future__ import annotations
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Ids, Reader, ReplyFacts, ReplyHead, header
-from gateway.formats.json_splice import member_spans, remove_member
-from gateway.formats.paths import PathCutter, cut_paths
+from gateway.formats import routing_data
+from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
+from gateway.formats.headers import encoded, media_type
+from gateway.formats.opaque import OpaqueReader
+from gateway.formats.paths import cut_paths
 from gateway.formats.sse import EventScanner, payload
-from gateway.formats.vllm.ending import ending_of, ending_of_failure
+from gateway.formats.vllm.ending import ending_of
 from gateway.formats.vllm.errors import in_band
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8
 from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.projection import Request
 from gateway.formats.vllm.reply import Chunk, any_object
-from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
-
-ROUTING = "routing_data"
+from gateway.formats.vllm.unary import UnaryReader
 
 _EVENTS = b"text/event-stream"
-_ROUTING = b'"routing_data"'
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
@@ -36,33 +35,24 @@ def reader(request: Request, ids: Ids, head: ReplyHead, *, passthrough: bool = F
     """
     if is_stream(head):
         return StreamReader(_mapper(ids), request.samples, passthrough=passthrough)
-    kind = _media_type(head)
-    if head.status == 200 and kind == b"application/json" and not _encoded(head):
+    kind, unreadable = media_type(head.headers), encoded(head.headers)
+    if head.status == 200 and kind == b"application/json" and not unreadable:
         return UnaryReader(_mapper(ids))
     # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
     return OpaqueReader(
+        head.status,
         streaming=head.status == 200 and kind == _EVENTS,
-        ending=Ending.OPAQUE if head.status < 400 else Ending.ERROR_STATUS,
-        cutter=None if passthrough or head.status < 500 or _encoded(head) else PathCutter(),
+        cut=head.status >= 500 and not passthrough and not unreadable,
     )
 
 
 def is_stream(head: ReplyHead) -> bool:
     """Whether the reply is a stream that can be read."""
-    return head.status == 200 and _media_type(head) == _EVENTS and not _encoded(head)
+    return head.status == 200 and media_type(head.headers) == _EVENTS and not encoded(head.headers)
 
 
 def _mapper(ids: Ids) -> IdMapper | None:
     return IdMapper(ids) if ids.private else None
-
-
-def _encoded(head: ReplyHead) -> bool:
-    return header(head.headers, b"content-encoding") not in (None, b"", b"identity")
-
-
-def _media_type(head: ReplyHead) -> bytes:
-    value = header(head.headers, b"content-type") or b""
-    return value.partition(b";")[0].strip().lower()
 
 
 class StreamReader:
@@ -106,8 +96,7 @@ class StreamReader:
                 if passed is None:
                     break
                 good.append(passed)
-        except UpstreamMalformed as error:
-            self.facts.ending = ending_of_failure(error)
+        except UpstreamMalformed:
             self._unsent = self._mapped(b"".join(good))
             raise
         out = b"".join(good)
@@ -115,14 +104,10 @@ class StreamReader:
 
     def finish(self) -> bytes:
         rest = b"" if self._closing else self._scanner.pending
-        try:
-            if rest:
-                rest = self._last(rest)
-            if not self.facts.terminal:
-                raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
-        except GatewayError as error:
-            self.facts.ending = ending_of_failure(error)
-            raise
+        if rest:
+            rest = self._last(rest)
+        if not self.facts.terminal:
+            raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
         self.facts.ending = ending_of(self.facts)
         self._ended = True
         return self._mapped(rest) + self._closing
@@ -135,7 +120,6 @@ class StreamReader:
             # The engine had said all there was to say before its connection broke.
             self.facts.ending = ending_of(self.facts)
             return self._closing
-        self.facts.ending = self.facts.ending or ending_of_failure(error)
         return self._unsent + in_band(error)
 
     def _last(self, rest: bytes) -> bytes:
@@ -164,8 +148,8 @@ class StreamReader:
             if found is None:
                 return event
             chunk = found
-        if _ROUTING in event:
-            event = self._unrouted(event, data)
+        if routing_data.MARK in data:
+            event, _ = routing_data.taken_out_of_event(event, data, self.facts)
         return self._note(event, chunk)
 
     def _odd(self, data: bytes) -> Chunk | None:
@@ -190,16 +174,3 @@ class StreamReader:
         if chunk.error is not None and self._progress.error(chunk.error) >= 500 and not self._passthrough:
             return cut_paths(event)
         return event
-
-    def _unrouted(self, event: bytes, data: bytes) -> bytes:
-        """The event without the data of a router behind the worker's URL, which is noted."""
-        spans = member_spans(data, ROUTING)
-        if not spans:
-            return event
-        for start, end in spans:
-            self._progress.routing(data[start:end])
-        left = remove_member(data, ROUTING)
-        if not left.strip(b"{} \t\r\n"):
-            return b""  # the event was all the router's own
-        # Data over several lines has its line ends between values, where JSON can do without.
-        return event.replace(data, left, 1) if data in event else b"data: %b\n\n" % left.replace(b"\n", b"")

@@ -1,6 +1,6 @@
-"""Readers of replies that are no stream: one JSON object, or bytes nobody looks into.
+"""The reader of replies that are one JSON object.
 
-Owns: holding a reply until it is whole, up to a limit, and what a longer one tells on its way. Must never
+Owns: what such a reply tells, whole or, where it is too long to be held, on its way. Must never
 enter: events, changing a reply but for its id.
 """
 
@@ -11,55 +11,14 @@ import re
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, ReplyFacts
-from gateway.formats.paths import PathCutter
-from gateway.formats.vllm.ending import FAILED, ending_of, ending_of_failure
+from gateway.formats.base import ReplyFacts
+from gateway.formats.opaque import Held
+from gateway.formats.vllm.ending import FAILED, ending_of
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8, count_items
 from gateway.formats.vllm.reply import Chunk, Usage, any_object, error_status, note_usage
 
-#: A reply up to this size, in bytes, is held until it is whole; a longer one is passed on as it comes.
-HOLD_LIMIT = 1024 * 1024
-
 _SPACE = b" \t\r\n"
-
-
-class OpaqueReader:
-    """Passes bytes on without a look; unless ``streaming`` they are held first, like any reply.
-
-    A ``cutter`` takes file paths out of them.
-    """
-
-    __slots__ = ("_cutter", "_ending", "_held", "facts", "identity", "streaming")
-
-    def __init__(self, *, streaming: bool, ending: Ending, cutter: PathCutter | None = None) -> None:
-        self.facts = ReplyFacts()
-        self.streaming = streaming
-        self.identity = cutter is None
-        self._ending = ending
-        self._cutter = cutter
-        self._held: bytearray | None = None if streaming else bytearray()
-
-    def feed(self, data: bytes) -> bytes:
-        if self._held is not None:
-            self._held += data
-            if len(self._held) <= HOLD_LIMIT:
-                return b""
-            data = self._release()
-        return data if self._cutter is None else self._cutter.piece(data)
-
-    def finish(self) -> bytes:
-        self.facts.ending = self._ending
-        held = self._release()
-        return held if self._cutter is None else self._cutter.piece(held) + self._cutter.rest()
-
-    def fail(self, error: GatewayError) -> bytes:
-        self.facts.ending = ending_of_failure(error)
-        return b""
-
-    def _release(self) -> bytes:
-        held, self._held = self._held, None
-        return bytes(held or b"")
 
 
 class UnaryReader:
@@ -73,48 +32,37 @@ class UnaryReader:
         self.facts = ReplyFacts()
         self.identity = mapper is None
         self._mapper = mapper
-        self._held = bytearray()
+        self._held = Held()
         self._scan: _Scan | None = None  # there once the reply is too long to be held
 
     def feed(self, data: bytes) -> bytes:
-        if self._scan is not None:
-            return self._pass(data, self._scan)
-        self._held += data
-        if len(self._held) <= HOLD_LIMIT:
+        data = self._held.feed(data)
+        if not data:
             return b""
-        held, self._held = bytes(self._held), bytearray()
-        if not held.lstrip(_SPACE).startswith(b"{"):
-            self.facts.ending = Ending.MALFORMED
-            raise UpstreamMalformed("The worker's reply is not a JSON object")
-        self._scan = _Scan(self.facts)
-        return self._pass(held, self._scan)
+        if self._scan is None:
+            if not data.lstrip(_SPACE).startswith(b"{"):
+                raise UpstreamMalformed("The worker's reply is not a JSON object")
+            self._scan = _Scan(self.facts)
+        self._scan.feed(data)
+        return data if self._mapper is None else self._mapper.piece(data)
 
     def finish(self) -> bytes:
-        try:
-            out = self._end()
-        except GatewayError as error:
-            self.facts.ending = ending_of_failure(error)
-            raise
+        out = self._end()
         self.facts.ending = ending_of(self.facts)
         return out
 
     def fail(self, error: GatewayError) -> bytes:
-        self.facts.ending = self.facts.ending or ending_of_failure(error)
         return b""
 
     def _end(self) -> bytes:
         if self._scan is None:
-            body = bytes(self._held)
+            body = self._held.take()
             _note_whole(self.facts, body)
             return body if self._mapper is None else self._mapper.whole(body)
         if not self._scan.closed:
             raise UpstreamIncomplete("The worker's reply ended before it was whole")
         self.facts.terminal = True
         return b"" if self._mapper is None else self._mapper.rest()
-
-    def _pass(self, data: bytes, scan: _Scan) -> bytes:
-        scan.feed(data)
-        return data if self._mapper is None else self._mapper.piece(data)
 
 
 class _Scan:

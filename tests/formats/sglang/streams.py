@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.formats.sglang.support import DONE, compact
+from tests.formats.support import DONE, compact
 
 Document = dict[str, Any]
 

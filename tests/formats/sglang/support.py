@@ -1,4 +1,4 @@
-"""What the tests of this format share: recorded exchanges, a worker's view, ways to cut bytes."""
+"""What the tests of this format share: its requests, readers and events, ways to cut bytes."""
 
 from __future__ import annotations
 
@@ -6,46 +6,19 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Format, Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.base import Format, Headers, Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang.projection import SglangRequest
-
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "sglang"
+from tests.formats.support import EVENTS, JSON, View, compact, records
 
 #: Typed as what it must be, so that the type checker compares every member with the contract.
 FORMAT: Format[SglangRequest] = SGLANG
 
-HEX = "0123456789abcdef0123456789abcdef"
-PRIVATE = Ids(("job-1",), (HEX,))
-EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
-JSON = [(b"content-type", b"application/json")]
-DONE = b"data: [DONE]\n\n"
-
-
-@dataclass(frozen=True)
-class View:
-    """A worker as a format sees it."""
-
-    prefix: bytes = b""
-    authorization: bytes | None = None
-    info: WorkerInfo | None = None
-
-
-def lines(headers: Iterable[Iterable[str]]) -> Headers:
-    return [(name.encode(), value.encode()) for name, value in headers]
-
-
-@cache
-def recorded(kind: str) -> dict[str, dict[str, Any]]:
-    """The exchanges of one fixture file, by name."""
-    with (FIXTURES / f"{kind}.jsonl").open(encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    return {record["name"]: record for record in records}
+recorded = partial(records, "sglang")
 
 
 def parsed(body: bytes | dict[str, Any], headers: Headers = ()) -> SglangRequest:
@@ -81,10 +54,6 @@ def document(
 
 def event(*arguments: Any, **more: Any) -> bytes:
     return b"data: %b\n\n" % compact(document(*arguments, **more))
-
-
-def compact(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def cuts(data: bytes, seed: int) -> Iterator[bytes]:

@@ -9,22 +9,8 @@ import pytest
 from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, ReplyHead
 from tests.formats.sglang.outcomes import OUTCOME, OUTCOMES
-from tests.formats.sglang.support import (
-    DONE,
-    EVENTS,
-    FORMAT,
-    HEX,
-    JSON,
-    View,
-    compact,
-    document,
-    event,
-    lines,
-    parsed,
-    recorded,
-    run,
-    same,
-)
+from tests.formats.sglang.support import FORMAT, document, event, parsed, recorded, run, same
+from tests.formats.support import DONE, EVENTS, HEX, JSON, View, compact, lines, recorded_ending
 
 STREAM: dict[str, Any] = {"input_ids": [1], "stream": True}
 UNARY: dict[str, Any] = {"input_ids": [1]}
@@ -146,7 +132,7 @@ def test_ending_is_what_the_bytes_tell(name: str, kind: str) -> None:
     make = getattr(FORMAT, kind)
     reader = make(parsed(request), View(), same(HEX), ReplyHead(status, headers))
     outcome = run(reader, [body])
-    assert reader.facts.ending is ending
+    assert recorded_ending(reader, outcome.error) is ending
     assert type(outcome.error) is (failure or type(None))
 
 
@@ -165,8 +151,8 @@ def test_exchange_recorded_has_the_outcome_in_the_table(name: str) -> None:
         request = parsed(body, lines(record["request_headers"]))
         head = ReplyHead(record["status"], lines(record["headers"]))
         reader = FORMAT.reader(request, View(), same(*(request.ids or (HEX,))), head)
-        run(reader, [record.get("body", "").encode()])
-        assert str(reader.facts.ending) == outcome
+        answer = run(reader, [record.get("body", "").encode()])
+        assert str(recorded_ending(reader, answer.error)) == outcome
 
 
 def test_table_of_outcomes_names_each_exchange_once() -> None:

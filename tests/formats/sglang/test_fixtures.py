@@ -9,10 +9,11 @@ import pytest
 
 from gateway.errors import InvalidRequest, UpstreamIncomplete
 from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.opaque import OpaqueReader
 from gateway.formats.sglang import FORMAT
-from gateway.formats.sglang.whole import OpaqueReader
 from tests.formats.sglang.expected import EXPECTED
-from tests.formats.sglang.support import DONE, HEX, View, cuts, lines, parsed, recorded, run, same
+from tests.formats.sglang.support import cuts, parsed, recorded, run, same
+from tests.formats.support import DONE, HEX, View, lines
 
 #: Recorded bodies that the gateway refuses itself; the engine refused them too, answered 500, or died.
 REFUSED = {

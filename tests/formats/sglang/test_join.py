@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed, UpstreamTimeout
+from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
 from tests.formats.sglang import streams
 from tests.formats.sglang.streams import STATES, cumulative, echo, echo_part, events, incremental, part, whole
-from tests.formats.sglang.support import DONE, EVENTS, FORMAT, HEX, JSON, View, compact, parsed, run, same
+from tests.formats.sglang.support import FORMAT, parsed, run, same
+from tests.formats.support import DONE, EVENTS, HEX, JSON, View, compact, recorded_ending
 
 STREAM: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True}
 TWO: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True, "sampling_params": {"n": 2}}
@@ -43,7 +44,7 @@ def failure(stream: bytes, request: dict[str, Any] = STREAM) -> tuple[GatewayErr
     reader = joining(request)
     outcome = run(reader, [stream])
     assert outcome.given == b""
-    return outcome.error, reader.facts.ending
+    return outcome.error, recorded_ending(reader, outcome.error)
 
 
 # What the modes come to.
@@ -359,4 +360,4 @@ def test_join_reader_gives_nothing_before_its_end() -> None:
     reader = joining()
     assert (reader.streaming, reader.identity) == (False, False)
     assert reader.feed(events(incremental(*STATES))) == b""
-    assert reader.fail(UpstreamTimeout("x")) == b""
+    assert reader.fail(UpstreamIncomplete("x")) == b""

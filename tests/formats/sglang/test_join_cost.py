@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from gateway.formats.base import Reader, ReplyHead, WorkerInfo
-from tests.formats.sglang.support import DONE, EVENTS, FORMAT, HEX, View, parsed, same
+from tests.formats.sglang.support import FORMAT, parsed, same
+from tests.formats.support import DONE, EVENTS, HEX, View
 
 TOKENS = 30_000
 TOP = 5

@@ -10,7 +10,8 @@ import pytest
 from gateway.formats.base import Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.rules import TIMINGS
-from tests.formats.sglang.support import HEX, View, cuts, lines, parsed, recorded, run, same
+from tests.formats.sglang.support import cuts, parsed, recorded, run, same
+from tests.formats.support import HEX, View, lines
 
 #: What the engine makes up, or has in its prefix cache by chance.
 MADE_UP = TIMINGS | {"id", "cached_tokens", "cached_tokens_details"}

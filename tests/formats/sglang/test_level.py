@@ -13,7 +13,7 @@ from gateway.errors import UpstreamMalformed
 from gateway.formats.sglang.level import Level, append, once
 from gateway.formats.sglang.members import Members, written
 from gateway.formats.sglang.rules import META
-from tests.formats.sglang.support import compact
+from tests.formats.support import compact
 
 VALUES = st.lists(st.integers() | st.text(max_size=4) | st.lists(st.none() | st.text(max_size=2), max_size=2))
 

@@ -6,7 +6,8 @@ import pytest
 
 from gateway.formats.base import ReplyHead
 from gateway.formats.sglang.options import DEFAULTS
-from tests.formats.sglang.support import EVENTS, FORMAT, JSON, View, parsed, run, same
+from tests.formats.sglang.support import FORMAT, parsed, run, same
+from tests.formats.support import EVENTS, JSON, View
 
 LEAK = b'{"object":"error","message":"in /srv/eng/x.py of http://host/a/b","type":"500","code":500}'
 

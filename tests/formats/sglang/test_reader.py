@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamIncomplete, UpstreamMalformed, UpstreamTimeout
+from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ids, Reader
+from gateway.formats.opaque import OpaqueReader
 from gateway.formats.sglang.reader import StreamReader
-from gateway.formats.sglang.whole import OpaqueReader, UnaryReader
-from tests.formats.sglang.support import DONE, EVENTS, HEX, JSON, PRIVATE, event, reading, run, same
+from gateway.formats.sglang.whole import UnaryReader
+from tests.formats.sglang.support import event, reading, run, same
+from tests.formats.support import DONE, EVENTS, HEX, JSON, PRIVATE
 
 LAST = event(2, "stop")
 STREAM: dict[str, Any] = {"input_ids": [1], "stream": True}
@@ -132,14 +134,14 @@ def test_unfinished_event_after_a_terminal_is_passed_on() -> None:
 def test_failure_after_done_adds_nothing() -> None:
     reader = reading()
     reader.feed(LAST + DONE)
-    assert reader.fail(UpstreamTimeout("late")) == b""
+    assert reader.fail(UpstreamIncomplete("late")) == b""
 
 
 def test_failure_in_the_middle_ends_with_an_event() -> None:
     reader = reading()
     reader.feed(event() + b"data: {")
-    assert reader.fail(UpstreamTimeout("silent")) == (
-        b'data: {"error":{"message":"silent","type":"upstream_timeout","code":504,"retryable":false}}\n\n'
+    assert reader.fail(UpstreamIncomplete("silent")) == (
+        b'data: {"error":{"message":"silent","type":"upstream_incomplete","code":502,"retryable":false}}\n\n'
         + DONE
     )
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gateway.formats.base import ReplyFacts
 from gateway.formats.sglang.scan import Scan
 from gateway.formats.sglang.tally import Tally
-from tests.formats.sglang.support import compact, cuts, document
+from tests.formats.sglang.support import cuts, document
+from tests.formats.support import compact
 
 LURES = st.sampled_from(
     ["", '"completion_tokens":9,', '"finish_reason":{"type":"stop"', '\\"prompt_tokens":9}']

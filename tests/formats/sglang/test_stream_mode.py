@@ -8,7 +8,7 @@ import pytest
 
 from gateway.formats.sglang.members import Event, take_apart
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL, Mode
-from tests.formats.sglang.support import compact
+from tests.formats.support import compact
 
 I, C = True, False  # noqa: E741
 

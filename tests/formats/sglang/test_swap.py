@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.formats.base import Ids
 from gateway.formats.sglang.swap import Swap, swap_for
-from tests.formats.sglang.support import HEX, PRIVATE, cuts, parsed, same
+from tests.formats.sglang.support import cuts, parsed, same
+from tests.formats.support import HEX, PRIVATE
 
 SPELLINGS = {b'"aab"': b'"one"', b'"aac"': b'""', b'"b_': b'"a much longer one_'}
 TEXTS = st.lists(st.sampled_from([b'"', b"a", b"b", b"c", b"_", b'"aab"', b'"b_', b"\n"])).map(b"".join)

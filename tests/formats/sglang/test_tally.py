@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.formats.base import ReplyFacts
 from gateway.formats.sglang.tally import Tally
-from tests.formats.sglang.support import compact, document
+from tests.formats.sglang.support import document
+from tests.formats.support import compact
 
 COUNTS = st.integers(0, 1000)
 DOCUMENTS = st.builds(

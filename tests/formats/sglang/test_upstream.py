@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.base import AbortTarget, Headers, Ids, UpstreamRequest
 from gateway.formats.sglang import FORMAT
-from tests.formats.sglang.support import HEX, PRIVATE, View, parsed, same
+from tests.formats.sglang.support import parsed, same
+from tests.formats.support import HEX, PRIVATE, View
 
 ODD = (
     b' { "input_ids" : [1,  2],"x":123456789012345678901234567890,"y":1e-7,"y":[{"rid":"in"}], "z":"\\u00e9" '

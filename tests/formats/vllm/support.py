@@ -1,51 +1,24 @@
-"""What the tests of this format share: recorded exchanges, a worker's view, ways to cut bytes."""
+"""What the tests of this format share: its requests, readers and events, ways to cut bytes."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.base import Headers, Ids, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.projection import Request
-
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "vllm"
+from tests.formats.support import EVENTS, JSON, View, compact, records
 
 #: For tests of properties: a busy machine is no failure.
 fuzzed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-PRIVATE = Ids(("job-1",), ("0123456789abcdef0123456789abcdef",))
-EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
-JSON = [(b"content-type", b"application/json")]
-
-
-@dataclass(frozen=True)
-class View:
-    """A worker as a format sees it."""
-
-    prefix: bytes = b""
-    authorization: bytes | None = None
-    info: WorkerInfo | None = None
-
-
-def lines(headers: Iterable[Iterable[str]]) -> Headers:
-    return [(name.encode(), value.encode()) for name, value in headers]
-
-
-@cache
-def recorded(kind: str) -> dict[str, dict[str, Any]]:
-    """The exchanges of one fixture file, by name."""
-    with (FIXTURES / f"{kind}.jsonl").open(encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    return {record["name"]: record for record in records}
+recorded = partial(records, "vllm")
 
 
 def request(body: bytes = b"{}", headers: Headers = ()) -> Request:
@@ -81,10 +54,7 @@ def chunk(tokens: list[int], finish: str | None = None, *, index: int = 0, **mor
         "choices": [choice],
         **more,
     }
-    return b"data: %b\n\n" % json.dumps(found, separators=(",", ":")).encode()
-
-
-DONE = b"data: [DONE]\n\n"
+    return b"data: %b\n\n" % compact(found)
 
 
 def pieces(data: bytes, seed: int | None) -> Iterator[bytes]:

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.formats.base import Ending, Headers
-from tests.formats.vllm.support import DONE, EVENTS, JSON, chunk, pieces, reading
+from tests.formats.support import DONE, EVENTS, JSON, recorded_ending
+from tests.formats.vllm.support import chunk, pieces, reading
 
 HTML = [(b"content-type", b"text/html")]
 PLAIN = [(b"content-type", b"text/plain; charset=utf-8")]
@@ -117,15 +118,15 @@ def test_reply_has_its_outcome_however_it_is_cut(
     reader = reading(status=status, headers=headers, n=samples)
     whole = b"".join(body)
     parts = pieces(whole, seed if len(whole) < 10_000 else 1)
+    failure: GatewayError | None = None
     try:
         for part in parts:
             reader.feed(part)
         reader.finish()
-    except GatewayError as failure:
-        # Known by the time of the failure, and not changed by telling the client of it.
-        assert reader.facts.ending == ending
+    except GatewayError as caught:
+        failure = caught
         reader.fail(failure)
-    assert (reader.facts.ending, reader.facts.error_status) == (ending, error)
+    assert (recorded_ending(reader, failure), reader.facts.error_status) == (ending, error)
 
 
 @pytest.mark.parametrize(
@@ -144,5 +145,6 @@ def test_reply_whose_connection_breaks_is_incomplete_unless_all_was_said(
     """The gateway tells the reader so by ``fail`` alone."""
     reader = reading(headers=headers)
     reader.feed(body)
-    reader.fail(UpstreamIncomplete("lost"))
-    assert reader.facts.ending == ending
+    lost = UpstreamIncomplete("lost")
+    reader.fail(lost)
+    assert recorded_ending(reader, lost) == ending

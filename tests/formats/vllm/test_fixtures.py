@@ -12,7 +12,8 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Ending, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
-from tests.formats.vllm.support import FIXTURES, View, ids_of, lines, pieces, recorded, request
+from tests.formats.support import FIXTURES, View, lines
+from tests.formats.vllm.support import ids_of, pieces, recorded, request
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Outcome:
 
 
 def outcomes() -> dict[str, Outcome]:
-    with (FIXTURES / "outcomes.tsv").open(encoding="utf-8", newline="") as file:
+    with (FIXTURES / "vllm" / "outcomes.tsv").open(encoding="utf-8", newline="") as file:
         return {row["name"]: Outcome(**row) for row in csv.DictReader(file, delimiter="\t")}
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.formats.base import Ids
 from gateway.formats.vllm.ids import IdMapper, client_id, engine_id, fits_header
-from tests.formats.vllm.support import PRIVATE, fuzzed, pieces
+from tests.formats.support import PRIVATE
+from tests.formats.vllm.support import fuzzed, pieces
 
 ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 

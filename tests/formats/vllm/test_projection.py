@@ -51,12 +51,13 @@ def test_projection_of_a_full_body() -> None:
         lora="m",
         cache_salt="tenant",
         dp_rank=3,
+        id_member="request_id",
     )
 
 
 def test_projection_of_an_empty_object() -> None:
     """What is left out is unknown, and for the engine to complain of."""
-    assert project(b"{}") == Projection(stream=False)
+    assert project(b"{}") == Projection(stream=False, id_member="request_id")
 
 
 @pytest.mark.parametrize(

@@ -11,22 +11,12 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, ReplyHead
+from gateway.formats.opaque import OpaqueReader
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader
-from gateway.formats.vllm.unary import OpaqueReader, UnaryReader
-from tests.formats.vllm.support import (
-    DONE,
-    EVENTS,
-    JSON,
-    PRIVATE,
-    View,
-    chunk,
-    fuzzed,
-    pieces,
-    reading,
-    relay,
-    request,
-)
+from gateway.formats.vllm.unary import UnaryReader
+from tests.formats.support import DONE, EVENTS, JSON, PRIVATE, View
+from tests.formats.vllm.support import chunk, fuzzed, pieces, reading, relay, request
 
 STOP = chunk([1], "stop")
 LOST = UpstreamIncomplete("The worker went away")

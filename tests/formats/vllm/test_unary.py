@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Reader, ReplyHead
+from gateway.formats.opaque import HOLD_LIMIT
 from gateway.formats.vllm import FORMAT
-from gateway.formats.vllm.unary import HOLD_LIMIT
-from tests.formats.vllm.support import JSON, PRIVATE, View, fuzzed, pieces, reading, request
+from tests.formats.support import JSON, PRIVATE, View
+from tests.formats.vllm.support import fuzzed, pieces, reading, request
 
 ENGINE = "generate-tokens-" + PRIVATE.dispatch[0]
 
@@ -197,14 +198,6 @@ def test_error_reply_is_passed_on_whole(status: int, body: bytes, seed: int | No
     assert reader.identity is (status < 500)
     assert reader.facts.ending == Ending.ERROR_STATUS
     assert facts_of(reader) == (0, [], None, None, False, None)
-
-
-def test_long_error_reply_is_passed_on_as_it_comes() -> None:
-    """Over the limit nothing more is held."""
-    reader = reading(status=400)
-    assert reader.feed(b"x" * HOLD_LIMIT) == b""
-    assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
-    assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
 
 
 def test_paths_are_cut_from_a_failure_of_the_engine_and_no_other() -> None:

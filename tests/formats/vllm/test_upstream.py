@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.base import AbortTarget, Ids
 from gateway.formats.vllm import FORMAT
-from tests.formats.vllm.support import PRIVATE, View, fuzzed, recorded, request
+from tests.formats.support import PRIVATE, View
+from tests.formats.vllm.support import fuzzed, recorded, request
 
 ODD = b'{ "token_ids" :[1,  2],"x":123456789012345678901234567890,"y":1e-7,"y":2, "request_id": "mine"}\n'
 

@@ -28,7 +28,8 @@ from gateway.formats.base import (
     WorkerView,
     header,
 )
-from gateway.formats.headers import to_worker
+from gateway.formats.headers import media_type, to_worker
+from gateway.formats.opaque import OpaqueReader
 
 from .reader import JoinReader, LinesReader, WholeReader
 
@@ -85,10 +86,10 @@ class EchoFormat:
         return ()  # hanging up is all it takes
 
     def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return LinesReader(ids) if _in_lines(head) else WholeReader(ids, head.status)
+        return LinesReader(ids) if _in_lines(head) else _whole(ids, head)
 
     def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return JoinReader(ids) if _in_lines(head) else WholeReader(ids, head.status)
+        return JoinReader(ids) if _in_lines(head) else _whole(ids, head)
 
     def configured(self, options: Mapping[str, str]) -> Format[Call]:
         if options:
@@ -142,7 +143,11 @@ def _tag(found: dict[str, Any], headers: Headers) -> str | None:
 
 
 def _in_lines(head: ReplyHead) -> bool:
-    return head.status == 200 and header(head.headers, b"content-type") == b"application/x-ndjson"
+    return head.status == 200 and media_type(head.headers) == b"application/x-ndjson"
+
+
+def _whole(ids: Ids, head: ReplyHead) -> Reader:
+    return WholeReader(ids) if head.status == 200 else OpaqueReader(head.status)
 
 
 FORMAT: Format[Call] = EchoFormat()

@@ -34,24 +34,21 @@ class Lines:
 
     def take(self, line: bytes) -> dict[str, Any]:
         """Learn from a line. Raises UpstreamMalformed."""
-        found = _object(line, self.facts)
+        found = _object(line)
         if "problem" in found:
-            self._end(Ending.ERROR_EVENT, found.get("status", 500))
+            status = found.get("status", 500)
+            self.facts.error_status = status if type(status) is int else 500
+            self.facts.ending = Ending.ERROR_EVENT
+            self.facts.terminal = True
         elif "why" in found:
             _learn_end(found, self.facts)
         else:
-            self.facts.tokens += len(_words(found, self.facts))
+            self.facts.tokens += len(_words(found))
         return found
 
     def finish(self) -> None:
         if not self.facts.terminal:
-            self.facts.ending = Ending.INCOMPLETE
             raise UpstreamIncomplete("The server stopped before it had said all")
-
-    def _end(self, ending: Ending, status: Any) -> None:
-        self.facts.error_status = status if type(status) is int else 500
-        self.facts.ending = ending
-        self.facts.terminal = True
 
 
 class LinesReader:
@@ -127,15 +124,14 @@ class JoinReader:
 
 
 class WholeReader:
-    """Holds a reply until it is whole; only one of status 200 is looked into."""
+    """Holds a reply until it is whole, and looks into it."""
 
     streaming = False
 
-    def __init__(self, ids: Ids, status: int) -> None:
+    def __init__(self, ids: Ids) -> None:
         self.facts = ReplyFacts()
-        self.identity = status != 200 or not ids.private
+        self.identity = not ids.private
         self._ids = ids
-        self._status = status
         self._held: list[bytes] = []
 
     def feed(self, data: bytes) -> bytes:
@@ -144,11 +140,8 @@ class WholeReader:
 
     def finish(self) -> bytes:
         reply = b"".join(self._held)
-        if self._status != 200:
-            self.facts.ending = Ending.OPAQUE if self._status < 400 else Ending.ERROR_STATUS
-            return reply
-        found = _object(reply, self.facts)
-        self.facts.tokens = len(_words(found, self.facts))
+        found = _object(reply)
+        self.facts.tokens = len(_words(found))
         _learn_end(found, self.facts)
         return _mapped(reply, self._ids)
 
@@ -159,33 +152,28 @@ class WholeReader:
 def _learn_end(found: dict[str, Any], facts: ReplyFacts) -> None:
     why, heard = found.get("why"), found.get("heard")
     if not isinstance(why, str):
-        raise _malformed(facts, "The server did not say why it stopped")
+        raise UpstreamMalformed("The server did not say why it stopped")
     facts.finish_reasons.append(why)
     facts.prompt_tokens = heard if type(heard) is int else None
     facts.ending = ENDINGS.get(why, Ending.OTHER)
     facts.terminal = True
 
 
-def _words(found: dict[str, Any], facts: ReplyFacts) -> list[str]:
+def _words(found: dict[str, Any]) -> list[str]:
     said = found.get("said")
     if not isinstance(said, list) or not all(isinstance(word, str) for word in said):
-        raise _malformed(facts, "The server said something that is no words")
+        raise UpstreamMalformed("The server said something that is no words")
     return said
 
 
-def _object(data: bytes, facts: ReplyFacts) -> dict[str, Any]:
+def _object(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _malformed(facts, "The server sent something that is not JSON") from error
+        raise UpstreamMalformed("The server sent something that is not JSON") from error
     if not isinstance(found, dict):
-        raise _malformed(facts, "The server sent JSON that is not an object")
+        raise UpstreamMalformed("The server sent JSON that is not an object")
     return found
-
-
-def _malformed(facts: ReplyFacts, message: str) -> UpstreamMalformed:
-    facts.ending = Ending.MALFORMED
-    return UpstreamMalformed(message)
 
 
 def _mapped(data: bytes, ids: Ids) -> bytes:

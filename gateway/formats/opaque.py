@@ -1,0 +1,78 @@
+"""Replies that are no stream: holding them, and passing on what nobody looks into.
+
+Owns: how much of a reply is held before it leaves, and the reader of a reply that is passed on unread: an
+error status, an encoding that cannot be looked into. Must never enter: a dialect, events, I/O, third-party
+packages.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import GatewayError
+from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.paths import PathCutter
+
+#: A reply up to this size, in bytes, is held until it is whole, so that a broken one can still be answered by
+#: a status; a longer one is passed on as it comes.
+HOLD_LIMIT = 1024 * 1024
+
+
+class Held:
+    """The bytes of a reply, until they are over the limit; ``over`` from then on."""
+
+    __slots__ = ("_kept", "_size", "over")
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+        self._size = 0
+        self.over = False
+
+    def feed(self, data: bytes) -> bytes:
+        """b"" up to the limit; then all that was kept, and from there on what comes in."""
+        if self.over:
+            return data
+        self._kept.append(data)
+        self._size += len(data)
+        self.over = self._size > HOLD_LIMIT
+        return self.take() if self.over else b""
+
+    def take(self) -> bytes:
+        """What is kept, which is kept no longer."""
+        kept = b"".join(self._kept)
+        self._kept.clear()
+        return kept
+
+
+class OpaqueReader:
+    """Passes a reply with ``status`` on unread; unless ``streaming`` it is held first, like any reply.
+
+    ``broken`` is raised at its end, where it cannot be what was asked for. ``cut``: file paths are cut out
+    of it.
+    """
+
+    __slots__ = ("_broken", "_cutter", "_ending", "_held", "facts", "identity", "streaming")
+
+    def __init__(
+        self, status: int, *, streaming: bool = False, broken: GatewayError | None = None, cut: bool = False
+    ) -> None:
+        self.facts = ReplyFacts()
+        self.streaming = streaming
+        self.identity = not cut
+        self._ending = Ending.OPAQUE if status < 400 else Ending.ERROR_STATUS
+        self._broken = broken
+        self._cutter = PathCutter() if cut else None
+        self._held = Held()
+        self._held.over = streaming
+
+    def feed(self, data: bytes) -> bytes:
+        data = self._held.feed(data)
+        return data if self._cutter is None or not data else self._cutter.piece(data)
+
+    def finish(self) -> bytes:
+        if self._broken is not None:
+            raise self._broken
+        self.facts.ending = self._ending
+        kept = self._held.take()
+        return kept if self._cutter is None else self._cutter.piece(kept) + self._cutter.rest()
+
+    def fail(self, error: GatewayError) -> bytes:
+        return b""

@@ -1,0 +1,59 @@
+"""The note that a router behind a worker's URL puts into an event about its own choice.
+
+Owns: finding it, reading it, taking it out of an event. Must never enter: a dialect, what is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import ReplyFacts
+from gateway.formats.json_splice import member_spans, remove_member
+
+#: The member it is.
+NAME = "routing_data"
+#: Without this in its bytes no event has one.
+MARK = b'"routing_data"'
+
+_note = msgspec.json.Decoder(dict[str, Any] | None).decode
+
+
+def note(value: bytes, facts: ReplyFacts) -> None:
+    """Make the member's value a fact; null is none. Raises UpstreamMalformed unless it is an object."""
+    try:
+        found: Mapping[str, Any] | None = _note(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The worker sent routing data that is no object.", cause=error) from error
+    if found is not None:
+        facts.routing_data = found
+
+
+def taken_out(document: bytes, facts: ReplyFacts) -> bytes:
+    """``document``, an object, without the note, which becomes a fact; b"" where nothing else was in it.
+
+    Of several the last one counts, as in any reading of JSON. Raises UpstreamMalformed.
+    """
+    spans = member_spans(document, NAME)
+    if not spans:
+        return document
+    start, end = spans[-1]
+    note(document[start:end], facts)
+    rest = remove_member(document, NAME)
+    return rest if rest.strip(b"{} \t\r\n") else b""
+
+
+def taken_out_of_event(event: bytes, document: bytes, facts: ReplyFacts) -> tuple[bytes, bytes]:
+    """``event`` and ``document``, the data in it, without the note; both b"" where nothing else was there."""
+    rest = taken_out(document, facts)
+    if rest == document:
+        return event, document
+    if not rest:
+        return b"", b""
+    if document in event:
+        return event.replace(document, rest, 1), rest
+    # Data over several lines has its line ends between values, where JSON can do without.
+    return b"data: %b\n\n" % rest.replace(b"\n", b""), rest

@@ -1,0 +1,77 @@
+"""What the tests of all formats share: heads, a worker, recorded exchanges, the laws of a field table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.exchange import Event, Exchange
+from gateway.formats.base import Ending, Headers, Ids, Reader, WorkerInfo
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+HEX = "0123456789abcdef0123456789abcdef"
+PRIVATE = Ids(("job-1",), (HEX,))
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+JSON = [(b"content-type", b"application/json")]
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class View:
+    """A worker as a format sees it."""
+
+    prefix: bytes = b""
+    authorization: bytes | None = None
+    info: WorkerInfo | None = None
+
+
+def lines(headers: Iterable[Iterable[str]]) -> Headers:
+    return [(name.encode(), value.encode()) for name, value in headers]
+
+
+@cache
+def records(engine: str, kind: str) -> dict[str, dict[str, Any]]:
+    """The exchanges of one fixture file of an engine, by name."""
+    with (FIXTURES / engine / f"{kind}.jsonl").open(encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    return {record["name"]: record for record in found}
+
+
+def compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | None:
+    """How a reply ended, as its exchange records it."""
+    exchange = Exchange("f", "/", 0.0, ())
+    exchange.ending = reader.facts.ending
+    if failure is not None:
+        exchange.end(Event.FAIL, 0.0, failure)
+    return exchange.ending
+
+
+class FieldTable:
+    """What holds for each format's table of its engine's fields; ``kinds`` are the classes it may name."""
+
+    engine: str
+    fields: Mapping[str, Mapping[str, Enum]]
+    kinds: tuple[type[Enum], ...]
+
+    def test_every_field_of_the_engine_is_classified(self) -> None:
+        """What the engine's sources name, group by group, is in the table, and nothing else."""
+        groups = json.loads((FIXTURES / self.engine / "fields.json").read_text())["groups"]
+        assert {group: set(names) for group, names in self.fields.items()} == {
+            group: set(names) for group, names in groups.items()
+        }
+
+    def test_every_class_has_a_field(self) -> None:
+        """A class that no field has is a rule nobody needs."""
+        used = {use for group in self.fields.values() for use in group.values()}
+        assert used == {use for kind in self.kinds for use in kind}

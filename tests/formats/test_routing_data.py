@@ -1,0 +1,62 @@
+"""A router's note leaves the event it came in, and becomes a fact."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import ReplyFacts
+from gateway.formats.routing_data import taken_out, taken_out_of_event
+
+
+@pytest.mark.parametrize(
+    ("document", "left", "said"),
+    [
+        (b'{"routing_data":{"a":1},"x" : 1.50}', b'{"x" : 1.50}', {"a": 1}),
+        (b'{"x":1,"routing_data":null}', b'{"x":1}', None),
+        (b'{ "routing_data":{} }', b"", {}),
+        (b'{"routing_data":5,"routing_data":{"a":2}}', b"", {"a": 2}),
+        (b'{"routing_data":{"a":1},"x":0,"routing_data":null}', b'{"x":0}', None),
+        (b'{"x":{"routing_data":5}}', b'{"x":{"routing_data":5}}', None),
+        (b'{"x":"\\"routing_data\\":5"}', b'{"x":"\\"routing_data\\":5"}', None),
+    ],
+)
+def test_note_is_the_last_member_of_that_name_and_nothing_else_changes(
+    document: bytes, left: bytes, said: object
+) -> None:
+    facts = ReplyFacts()
+    assert taken_out(document, facts) == left
+    assert facts == ReplyFacts(routing_data=said)  # type: ignore[arg-type]  # a literal of the table
+
+
+@pytest.mark.parametrize(
+    "value", [b"5", b'"x"', b"[1]", b"true", b"{,}", b'{"a":NaN}', b"[" * 5000 + b"]" * 5000]
+)
+def test_note_that_is_no_object_is_malformed(value: bytes) -> None:
+    with pytest.raises(UpstreamMalformed):
+        taken_out(b'{"x":1,"routing_data":%b}' % value, ReplyFacts())
+
+
+@pytest.mark.parametrize(
+    ("event", "document", "left"),
+    [
+        (b'data: {"routing_data":{},"x":1}\n\n', b'{"routing_data":{},"x":1}', b'data: {"x":1}\n\n'),
+        (
+            b'id: 7\r\ndata: {"routing_data":{},"x":1}\r\n\r\n',
+            b'{"routing_data":{},"x":1}',
+            b'id: 7\r\ndata: {"x":1}\r\n\r\n',
+        ),
+        (
+            b'data: {"x":1,\ndata: "y":2,\ndata: "routing_data":{}}\n\n',
+            b'{"x":1,\n"y":2,\n"routing_data":{}}',
+            b'data: {"x":1,"y":2}\n\n',
+        ),
+        (b'data: {"routing_data":{}}\n\n', b'{"routing_data":{}}', b""),
+        (b'data: {"a":["routing_data"]}\n\n', b'{"a":["routing_data"]}', b'data: {"a":["routing_data"]}\n\n'),
+    ],
+)
+def test_event_without_its_note_is_still_an_event(event: bytes, document: bytes, left: bytes) -> None:
+    """Data over several lines becomes one line: a line end between values is no part of any."""
+    found, rest = taken_out_of_event(event, document, ReplyFacts())
+    assert found == left
+    assert bool(rest) is bool(left)
