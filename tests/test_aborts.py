@@ -17,7 +17,7 @@ from gateway.formats.base import AbortTarget, Ids, UpstreamRequest
 from gateway.inflight import InFlight
 from gateway.routing.policy import LeastInFlight
 from tests.support import until
-from tests.transport.peer import Listener, Peer, listening, served
+from tests.transport.peer import BODY, REQUEST, Listener, Peer, body, listening
 
 EVERYTHING = AbortTarget(everything=True)
 ACCEPTED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -256,10 +256,13 @@ async def pooled(rig: Rig) -> Peer:
     pool = rig.workers[0].pool
     connection = await pool.connect()
     peer = await rig.listeners[0].accept()
-    await served(connection, peer)
-    # It has been recycled already; a pool takes it back only once it has carried another exchange.
-    connection.idle_since = asyncio.get_running_loop().time()
-    pool._idle.append(connection)
+    connection.send(REQUEST, BODY)
+    await peer.request()
+    await peer.send(ACCEPTED)
+    await connection.head()
+    assert await body(connection) == b"ok"
+    pool.give_back(connection)
+    assert pool.idle == 1
     return peer
 
 

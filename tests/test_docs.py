@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
+from gateway.control.system import reserved
 from gateway.errors import GatewayError
+from gateway.formats.vllm.rules import REPLY, Rule
 from gateway.settings import Settings, flag_of, variable_of
+from gateway.telemetry.access_log import Line
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
@@ -21,6 +24,11 @@ KINDS = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, GatewayError)
 }
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of all rows of the tables in ``page``."""
+    return [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -56,6 +64,29 @@ def test_errors_page_has_no_code_that_does_not_exist() -> None:
 def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_every_field_of_an_access_log_line_has_its_row_in_order() -> None:
+    table = CONFIGURATION.split("The access log goes to")[1].split("\n## ")[0]
+    named = [name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])]
+    assert named == list(Line.__struct_fields__)
+
+
+def test_joined_streams_page_has_every_key_and_knows_which_are_null() -> None:
+    page = (ROOT / "docs" / "joined-streams.md").read_text()
+    keys = {name: row[1] for row in rows(page) for name in re.findall(r"`(\w+)`", row[0])}
+    assert set(keys) == set(REPLY)
+    assert {name for name, source in keys.items() if source.startswith("**null")} == {
+        name for name, rule in REPLY.items() if rule is Rule.UNSTREAMED
+    }
+
+
+def test_paths_of_the_deployment_page_are_the_gateways() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    tabled = {path for row in rows(page) for path in re.findall(r"`(/\w+)`", row[0])}
+    probed = set(re.findall(r"httpGet: \{path: (/\w+),", page))
+    assert len(tabled) >= 5 and len(probed) >= 2
+    assert tabled | probed <= set(reserved(Settings()))
 
 
 def test_flags_named_in_the_readme_exist() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
+from gateway.transport.http1 import Connection
 
 CAPABILITY = "generate"
 
@@ -224,6 +227,18 @@ def test_models_of_the_fleet() -> None:
 # -- connections
 
 
+class Returned:
+    """A connection that could carry another request."""
+
+    closed = False
+
+    def recycle(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
 async def test_leaving_closes_the_pool() -> None:
     """The connections of a worker that leaves, or of a fleet that closes, are closed with it."""
     a, b = member("a"), member("b")
@@ -231,16 +246,26 @@ async def test_leaving_closes_the_pool() -> None:
     fleet.remove(a.url)
     fleet.close()
     await asyncio.sleep(0)
-    assert a.pool._closed
-    assert b.pool._closed
+    for worker in (a, b):
+        late = Returned()
+        worker.pool.give_back(cast(Connection, late))
+        assert late.closed, "a pool that is open would keep it"
 
 
-def test_one_trust_store_for_all_workers() -> None:
+def test_one_trust_store_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading the system's certificates takes tens of ms, so it is done once, and only for https."""
     a, b, c = (Worker(Address.parse(url)) for url in ("https://a", "https://b", "http://c"))
-    fleet_of(a, b, c)
-    assert a.pool._tls is b.pool._tls is not None
-    assert c.pool._tls is None
+    made: list[ssl.SSLContext] = []
+
+    def store() -> ssl.SSLContext:
+        made.append(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return made[0]
+
+    monkeypatch.setattr(ssl, "create_default_context", store)
+    fleet_of(c)
+    assert not made
+    fleet_of(a, b)
+    assert len(made) == 1
 
 
 # -- followers
