@@ -13,12 +13,15 @@ from gateway.errors import UpstreamMalformed
 #: An event larger than this is taken as nonsense rather than held any longer, in bytes.
 DEFAULT_EVENT_LIMIT = 64 * 1024 * 1024
 
+#: The bytes of a whole event, its closing blank line included, and the data in it (None: it has none).
+Event = tuple[bytes, bytes | None]
+
 _BLANK_LINE = re.compile(rb"\n\n|\r\r|\n\r\n|\n\r")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventScanner:
-    """Cuts a byte stream into whole events, closing blank lines included: joined, they are the input.
+    """Cuts a byte stream into whole events, whose bytes joined are the input, and finds their data.
 
     Holds at most one unfinished event, up to ``limit`` bytes.
     """
@@ -37,23 +40,31 @@ class EventScanner:
         """Bytes of the unfinished event."""
         return bytes(self._pending)
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[Event]:
         """Whole events completed by ``data``, in order. Raises UpstreamMalformed over the limit."""
-        if self._odd or b"\r" in data:
+        # Work for every event that passes: each byte is searched for line ends once, and by ``find``, as
+        # ``in`` first asks whether it was given a number.
+        if self._odd or data.find(b"\r") >= 0:
             self._odd = True
             self._pending += data
             return self._cut()
         if self._pending:
             return self._continued(data)
         # Most reads: nothing left over from the last one, and mostly one event.
-        if data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n"):
-            return [data]
+        if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n"):
+            return [(data, data[6:-2])]
         *events, rest = data.split(b"\n\n")
         if rest:
             self._keep(rest)
-        return [event + b"\n\n" for event in events]
+        return [
+            (
+                event + b"\n\n",
+                event[6:] if event.startswith(b"data: ") and b"\n" not in event else payload(event),
+            )
+            for event in events
+        ]
 
-    def _continued(self, data: bytes) -> list[bytes]:
+    def _continued(self, data: bytes) -> list[Event]:
         """``data`` goes on with the unfinished event, whose bytes are moved only once it is whole."""
         pending = self._pending
         split = data[:1] == b"\n" and pending[-1:] == b"\n"
@@ -63,10 +74,11 @@ class EventScanner:
             return []
         event = bytes(pending + data[:end])
         pending.clear()
-        return [event, *self.feed(data[end:])]
+        self._searched = 0
+        return [(event, payload(event)), *self.feed(data[end:])]
 
-    def _cut(self) -> list[bytes]:
-        events: list[bytes] = []
+    def _cut(self) -> list[Event]:
+        events: list[Event] = []
         pending = self._pending
         start = 0
         for match in _BLANK_LINE.finditer(pending, self._searched):
@@ -75,7 +87,8 @@ class EventScanner:
                 # Either "\n\r" closes the event or its "\n" is still to come; only the next byte tells.
                 if end == len(pending):
                     break
-            events.append(bytes(pending[start:end]))
+            event = bytes(pending[start:end])
+            events.append((event, payload(event)))
             start = end
         del pending[:start]
         self._keep(b"")
@@ -91,8 +104,6 @@ class EventScanner:
 
 def payload(event: bytes) -> bytes | None:
     """The event's data, lines joined by ``\\n``; None for an event that carries none (a comment, say)."""
-    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
-        return event[6:-2]
     lines = [_data_of(line) for line in _LINE_END.split(event) if line.startswith(b"data")]
     data = [line for line in lines if line is not None]
     return b"\n".join(data) if data else None

@@ -26,8 +26,9 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 def scanned(pieces: list[bytes]) -> tuple[list[bytes], bytes]:
     scanner = EventScanner()
-    events = [event for piece in pieces for event in scanner.feed(piece)]
-    return events, scanner.pending
+    found = [each for piece in pieces for each in scanner.feed(piece)]
+    assert [data for _, data in found] == [payload(event) for event, _ in found]
+    return [event for event, _ in found], scanner.pending
 
 
 @given(TEXTS | NOISE, st.lists(st.integers(0, 1000), max_size=6))
@@ -92,9 +93,15 @@ def test_event_over_the_limit_is_malformed_whole_ones_are_not() -> None:
 def test_event_is_given_out_with_its_last_byte() -> None:
     scanner = EventScanner()
     assert scanner.feed(b"data: x\n") == []
-    assert scanner.feed(b"\n") == [b"data: x\n\n"]
-    assert scanner.feed(b"data: x\r\n\r\n") == [b"data: x\r\n\r\n"]
+    assert scanner.feed(b"\n") == [(b"data: x\n\n", b"x")]
+    assert scanner.feed(b"data: x\r\n\r\n") == [(b"data: x\r\n\r\n", b"x")]
     assert scanner.pending == b""
+
+
+def test_carriage_return_after_an_event_in_pieces_hides_no_blank_line() -> None:
+    """What was searched of one event says nothing of the next."""
+    pieces = [b"data", b": x\n\n", b"\n\r\n"]
+    assert scanned(pieces) == scanned([b"".join(pieces)]) == ([b"data: x\n\n", b"\n\r\n"], b"")
 
 
 def test_event_in_a_million_pieces_is_scanned_once() -> None:
@@ -102,7 +109,7 @@ def test_event_in_a_million_pieces_is_scanned_once() -> None:
     scanner = EventScanner()
     for _ in range(100_000):
         scanner.feed(b"0123456789")
-    assert [len(event) for event in scanner.feed(b"\n\n")] == [1_000_002]
+    assert [len(event) for event, _ in scanner.feed(b"\n\n")] == [1_000_002]
 
 
 def test_event_in_many_reads_is_moved_once() -> None:
@@ -111,6 +118,6 @@ def test_event_in_many_reads_is_moved_once() -> None:
     long = b"data: " + b"x" * 100_000
     assert all(scanner.feed(long[place : place + 1000]) == [] for place in range(0, len(long), 1000))
     assert scanner.feed(b"\n") == []
-    assert scanner.feed(b"\ndata: a\n\ndata: b") == [long + b"\n\n", b"data: a\n\n"]
-    assert scanner.feed(b"\n\n") == [b"data: b\n\n"]
+    assert scanner.feed(b"\ndata: a\n\ndata: b") == [(long + b"\n\n", long[6:]), (b"data: a\n\n", b"a")]
+    assert scanner.feed(b"\n\n") == [(b"data: b\n\n", b"b")]
     assert scanner.pending == b""

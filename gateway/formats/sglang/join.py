@@ -19,7 +19,7 @@ from gateway.formats.sglang.shape import Shape
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap
 from gateway.formats.sglang.tally import Tally
-from gateway.formats.sse import EventScanner, payload
+from gateway.formats.sse import EventScanner
 
 
 class JoinReader:
@@ -49,8 +49,7 @@ class JoinReader:
     def feed(self, data: bytes) -> bytes:
         if self._over:
             return b""
-        for event in self._scanner.feed(data):
-            document = payload(event)
+        for _, document in self._scanner.feed(data):
             if document == b"[DONE]":
                 self._over = True
                 break

@@ -20,9 +20,9 @@ from gateway.formats.sglang.projection import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for
-from gateway.formats.sglang.tally import Tally
+from gateway.formats.sglang.tally import ABSENT, Tally, document_of
 from gateway.formats.sglang.whole import UnaryReader
-from gateway.formats.sse import EventScanner, payload
+from gateway.formats.sse import Event, EventScanner
 
 _UNREADABLE = "The worker answered with something other than a stream of events."
 
@@ -97,7 +97,7 @@ class StreamReader:
             return b""
         events = self._scanner.feed(data)
         if len(events) == 1:
-            return self._pass(events[0])
+            return self._pass(*events[0])
         return self._pass_all(events)
 
     def finish(self) -> bytes:
@@ -109,21 +109,20 @@ class StreamReader:
     def fail(self, error: GatewayError) -> bytes:
         return b"" if self._done_given else self._good + in_band(error)
 
-    def _pass_all(self, events: list[bytes]) -> bytes:
+    def _pass_all(self, events: list[Event]) -> bytes:
         passed: list[bytes] = []
         try:
-            for event in events:
+            for event, data in events:
                 if self._over:
                     break
-                passed.append(self._pass(event))
+                passed.append(self._pass(event, data))
         except UpstreamMalformed:
             # The events before the bad one are whole: they leave with the error.
             self._good = b"".join(passed)
             raise
         return b"".join(passed)
 
-    def _pass(self, event: bytes) -> bytes:
-        data = payload(event)
+    def _pass(self, event: bytes, data: bytes | None) -> bytes:
         if data is None:
             return event
         if data == b"[DONE]":
@@ -140,11 +139,12 @@ class StreamReader:
 
     def _read(self, event: bytes, data: bytes) -> bytes:
         """Note what an event says; the event as it is passed on."""
-        if routing_data.MARK in data:
+        document = document_of(data)
+        if document.routing_data is not ABSENT:
             event, data = routing_data.taken_out_of_event(event, data, self.facts)
             if not event:
                 return b""
-        failure = self._tally.event(data)
+        failure = self._tally.add(document)
         if failure is not None:
             event = self._rewrite.failure(event, data, failure)
         return event if self._convert is None else self._convert.convert(event, data)

@@ -13,34 +13,39 @@ from typing import Any
 import msgspec
 
 from gateway.errors import UpstreamMalformed
+from gateway.formats import routing_data
 from gateway.formats.base import ReplyFacts
 from gateway.formats.sglang.members import NULL
 
-_NO_ERROR = msgspec.Raw()
+#: Stands for a member that a document does not have.
+ABSENT = msgspec.Raw()
 
 
-class _Finish(msgspec.Struct):
+class _Finish(msgspec.Struct, gc=False):
     type: str = ""
     status_code: int | None = None
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, gc=False):
     finish_reason: _Finish | None = None
     completion_tokens: int = 0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
 
 
-class _Document(msgspec.Struct):
+class Document(msgspec.Struct, gc=False):
+    """One sample's part of a reply, as far as it is looked at."""
+
     meta_info: _Meta | None = None
     index: int | None = None
-    error: msgspec.Raw = _NO_ERROR
+    error: msgspec.Raw = ABSENT
+    routing_data: msgspec.Raw = ABSENT
 
 
 _NOTHING = _Meta()
 
-_decode = msgspec.json.Decoder(_Document).decode
-_decode_list = msgspec.json.Decoder(list[_Document]).decode
+_decode = msgspec.json.Decoder(Document).decode
+_decode_list = msgspec.json.Decoder(list[Document]).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -63,18 +68,8 @@ class Tally:
         self._counted: dict[int, _Meta] = {}
 
     def event(self, data: bytes) -> int | None:
-        """Read the document of one event: the status of the failure it tells of, else None.
-
-        Raises UpstreamMalformed if it is no JSON object.
-        """
-        try:
-            document = _decode(data)
-            # Skipped strings are not looked into, so their bytes are checked here.
-            if not data.isascii():
-                data.decode()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            document = _unusual(_generic(data, dict))
-        return self._add(document, 0)
+        """Read the document of one event and add it. Raises UpstreamMalformed if it is no JSON object."""
+        return self.add(document_of(data))
 
     def running(self, index: int, tokens: int, prompt: tuple[int, int]) -> bool:
         """Read the token count of an event that has no more to tell; False if it has.
@@ -99,13 +94,14 @@ class Tally:
     def reply(self, data: bytes) -> None:
         """Read a whole unary reply. Raises UpstreamMalformed if it is neither an object nor a list."""
         for position, document in enumerate(_documents(data)):
-            self._add(document, position)
+            self.add(document, position)
         self.facts.terminal = True
 
-    def _add(self, document: _Document, position: int) -> int | None:
+    def add(self, document: Document, position: int = 0) -> int | None:
+        """Take a document in; the status of the failure it tells of, else None."""
         meta = document.meta_info
         failure = None
-        if document.error is not _NO_ERROR and document.error != NULL:
+        if document.error is not ABSENT and document.error != NULL:
             self.error_event = self.error_event or self.facts.error_status is None
             self.facts.terminal = True
             failure = self._failed(_code(document.error))
@@ -172,7 +168,19 @@ class Tally:
         return status
 
 
-def _documents(data: bytes) -> list[_Document]:
+def document_of(data: bytes) -> Document:
+    """The document of one event. Raises UpstreamMalformed if it is no JSON object."""
+    try:
+        document = _decode(data)
+        # Skipped strings are not looked into, so their bytes are checked here.
+        if not data.isascii():
+            data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _unusual(_generic(data, dict))
+    return document
+
+
+def _documents(data: bytes) -> list[Document]:
     try:
         documents = _decode_list(data) if data.lstrip()[:1] == b"[" else [_decode(data)]
         if not data.isascii():
@@ -193,15 +201,16 @@ def _generic(data: bytes, kind: Any) -> Any:
     return document
 
 
-def _unusual(document: Any) -> _Document:
+def _unusual(document: Any) -> Document:
     """What can be made of a document that has a member of an unexpected type."""
     if not isinstance(document, dict):
-        return _Document()
+        return Document()
     error = document.get("error")
-    return _Document(
+    return Document(
         meta_info=_unusual_meta(document.get("meta_info")),
         index=_integer(document.get("index")),
-        error=_NO_ERROR if error is None else msgspec.Raw(msgspec.json.encode(error)),
+        error=ABSENT if error is None else msgspec.Raw(msgspec.json.encode(error)),
+        routing_data=NULL if routing_data.NAME in document else ABSENT,
     )
 
 

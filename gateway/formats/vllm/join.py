@@ -98,7 +98,7 @@ class JoinReader:
 
     def feed(self, data: bytes) -> bytes:
         if not self._closed:
-            self._closed = any(map(self._take, self._scanner.feed(data)))
+            self._closed = any(self._take(found) for _, found in self._scanner.feed(data))
         return b""
 
     def finish(self) -> bytes:
@@ -118,16 +118,15 @@ class JoinReader:
         rest = b"" if self._closed else self._scanner.pending
         try:
             if rest:
-                self._take(rest)
+                self._take(payload(rest))
         except UpstreamMalformed as error:
             raise UpstreamIncomplete("The worker's stream ended inside an event") from error
         unfinished = self._reply.samples.keys() - self._progress.finished
         if not self.facts.terminal or (unfinished and self._error is None):
             raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
 
-    def _take(self, event: bytes) -> bool:
-        """Take one event in; True for ``[DONE]``. Raises UpstreamMalformed."""
-        data = payload(event)
+    def _take(self, data: bytes | None) -> bool:
+        """Take the data of one event in; True for ``[DONE]``. Raises UpstreamMalformed."""
         if data is None:
             return False
         if data == b"[DONE]":

@@ -21,7 +21,7 @@ from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8
 from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.projection import Request
-from gateway.formats.vllm.reply import Chunk, any_object
+from gateway.formats.vllm.reply import ABSENT, Chunk, any_object
 from gateway.formats.vllm.unary import UnaryReader
 
 _EVENTS = b"text/event-stream"
@@ -91,8 +91,8 @@ class StreamReader:
             return b""
         good: list[bytes] = []
         try:
-            for event in self._scanner.feed(data):
-                passed = self._take(event)
+            for event, found in self._scanner.feed(data):
+                passed = self._take(event, found)
                 if passed is None:
                     break
                 good.append(passed)
@@ -125,16 +125,15 @@ class StreamReader:
     def _last(self, rest: bytes) -> bytes:
         """Judge bytes that no blank line closed; what comes back is to be passed on."""
         try:
-            return self._take(rest) or b""
+            return self._take(rest, payload(rest)) or b""
         except UpstreamMalformed as error:
             raise UpstreamIncomplete("The worker's stream ended inside an event") from error
 
     def _mapped(self, data: bytes) -> bytes:
         return data if self._mapper is None else self._mapper.whole(data)
 
-    def _take(self, event: bytes) -> bytes | None:
+    def _take(self, event: bytes, data: bytes | None) -> bytes | None:
         """Take one event in and return what to pass on; None for ``[DONE]``. Raises UpstreamMalformed."""
-        data = payload(event)
         if data is None:
             return event
         if data == b"[DONE]":
@@ -148,7 +147,7 @@ class StreamReader:
             if found is None:
                 return event
             chunk = found
-        if routing_data.MARK in data:
+        if chunk.routing_data is not ABSENT:
             event, _ = routing_data.taken_out_of_event(event, data, self.facts)
         return self._note(event, chunk)
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import UpstreamMalformed
+from gateway.formats import routing_data
 from gateway.formats.base import ReplyFacts
 
 
@@ -60,12 +61,17 @@ class Choice(msgspec.Struct, gc=False):
         )
 
 
+#: Stands for a member that a reply does not have.
+ABSENT = msgspec.Raw()
+
+
 class Chunk(msgspec.Struct, gc=False):
     """One event of a stream, or a unary reply."""
 
     choices: list[Choice] = []
     usage: Usage | None = None
     error: Any = None
+    routing_data: msgspec.Raw = ABSENT
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Chunk:
@@ -76,6 +82,7 @@ class Chunk(msgspec.Struct, gc=False):
             [Choice.of(choice, place) for place, choice in enumerate(choices)],
             Usage.of(found.get("usage")),
             found.get("error"),
+            msgspec.Raw() if routing_data.NAME in found else ABSENT,
         )
 
 
