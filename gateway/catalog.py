@@ -28,8 +28,9 @@ FORMAT_OPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "sglang": {
             "sglang_stream_mode": "stream_mode",
             "passthrough_engine_errors": "passthrough_engine_errors",
+            "vocab_size": "vocab_size",
         },
-        "vllm": {"passthrough_engine_errors": "passthrough_engine_errors"},
+        "vllm": {"passthrough_engine_errors": "passthrough_engine_errors", "vocab_size": "vocab_size"},
     }
 )
 

@@ -114,6 +114,13 @@ class Settings(BaseSettings):
         False,
         "Quote an engine's messages with the paths of its files; else the gateway's words leave those out",
     )
+    vocab_size: int | None = _setting(
+        "DYN_VOCAB_SIZE",
+        None,
+        "Number of tokens in the vocabulary of the fleet's model: requests with ids outside of it are refused, as "
+        "they kill engines, and no engine tells its size; unset: not checked",
+        ge=1,
+    )
     poison_window_seconds: float = _setting(
         "DYN_POISON_WINDOW_SECONDS",
         60.0,
@@ -294,11 +301,12 @@ class Settings(BaseSettings):
         """Settings of single formats, by field name, as text; those at their default are left out."""
         options = {
             name: getattr(self, name)
-            for name in ("sglang_stream_mode", "passthrough_engine_errors")
+            for name in ("sglang_stream_mode", "passthrough_engine_errors", "vocab_size")
             if getattr(self, name) != type(self).model_fields[name].default
         }
         return {
-            name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in options.items()
         }
 
     @property

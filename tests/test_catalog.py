@@ -192,15 +192,16 @@ class Choosy(VllmFormat):
         return Choosy(self.name, options)
 
 
-CHOSEN = {"sglang_stream_mode": "incremental", "passthrough_engine_errors": "true"}
+CHOSEN = {"sglang_stream_mode": "incremental", "passthrough_engine_errors": "true", "vocab_size": "9"}
 
 
 def test_each_format_is_given_the_settings_it_knows() -> None:
     """And one that knows none is left as it was."""
     given = {name: Choosy(name) for name in ("sglang", "vllm", "other")}
     made: Mapping[str, Any] = configured_formats(given, CHOSEN)
-    assert made["sglang"].options == {"stream_mode": "incremental", "passthrough_engine_errors": "true"}
-    assert made["vllm"].options == {"passthrough_engine_errors": "true"}
+    shared = {"passthrough_engine_errors": "true", "vocab_size": "9"}
+    assert made["sglang"].options == {"stream_mode": "incremental", **shared}
+    assert made["vllm"].options == shared
     assert made["other"] is given["other"]
 
 

@@ -52,6 +52,7 @@ def test_every_setting_is_used_by_something(name: str) -> None:
         "worker_api_key": "worker_authorization",
         "sglang_stream_mode": "format_options",
         "passthrough_engine_errors": "format_options",
+        "vocab_size": "format_options",
     }
     used = "buckets" if re.match("metrics_(?!path|prefix)", name) else properties.get(name, name)
     sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "settings.py"]
@@ -211,6 +212,8 @@ def test_options_of_formats_are_only_those_that_were_chosen() -> None:
     assert Settings().format_options == {}
     chosen = Settings(sglang_stream_mode="CUMULATIVE", passthrough_engine_errors=True)  # type: ignore[arg-type]
     assert chosen.format_options == {"sglang_stream_mode": "cumulative", "passthrough_engine_errors": "true"}
+    assert load_settings({"vocab_size": "32000"}).format_options == {"vocab_size": "32000"}
+    assert "--vocab-size" in complaint(vocab_size="0")
 
 
 def test_stream_mode_and_window_that_make_no_sense_are_refused_by_name() -> None:

@@ -242,3 +242,26 @@ async def test_what_a_client_calls_its_model_never_becomes_a_label() -> None:
         await gateway.client.post(path, json={**body, "model": "made-up"})
         text = (await gateway.client.get("/metrics")).text
     assert "made-up" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body"),
+    [
+        ("sglang", "/generate", {"input_ids": [[1], [2, 600]]}),
+        ("vllm", "/inference/v1/generate", {"token_ids": [1, 600], "sampling_params": {}}),
+    ],
+)
+async def test_id_outside_of_the_vocabulary_kills_no_worker_where_its_size_is_set(
+    kind: str, path: str, body: dict[str, Any]
+) -> None:
+    """Refused and counted before an engine hears of it, which the same request ends without the setting."""
+    config = SimConfig(vocab_size=512, skip_tokenizer=True)
+    async with SimServer(kind, config) as sim:
+        async with rig(sim.url, vocab_size=512) as gateway:
+            reply = await gateway.client.post(path, json=body)
+            assert reply.status_code == 400
+            assert "vocabulary" in reply.json()["error"]["message"]
+            counted = await samples(gateway.client)
+            assert counted["requests_refused_total", kind, "token_id_outside_vocabulary"] == 1
+        async with rig(sim.url) as gateway:
+            assert (await gateway.client.post(path, json=body)).status_code >= 500

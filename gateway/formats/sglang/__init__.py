@@ -24,7 +24,7 @@ from gateway.formats.base import (
     WorkerInfo,
     WorkerView,
 )
-from gateway.formats.sglang import errors, projection, reader, schema, upstream
+from gateway.formats.sglang import errors, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.projection import SglangRequest
@@ -42,7 +42,10 @@ class SglangFormat:
         self._options = options
 
     def parse(self, body: bytes, headers: Headers) -> SglangRequest:
-        return projection.parse(body, headers)
+        request = projection.parse(body, headers)
+        if self._options.vocab_size is not None:
+            vocabulary.check(body, self._options.vocab_size)
+        return request
 
     def project(self, request: SglangRequest) -> Projection:
         return projection.project(request)

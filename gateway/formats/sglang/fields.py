@@ -38,7 +38,9 @@ _REQUEST: dict[str, Use] = {
     **_uses(Use.RESERVED, "routed_dp_rank data_parallel_rank disagg_prefill_dp_rank"),
     **_uses(Use.RESERVED, "external_trace_header received_time"),
     **_uses(Use.PASSED, "session_id mm_hashes mm_content_hashes use_audio_in_video video_config watermark"),
-    **_uses(Use.PASSED, "token_ids_logprob return_text_in_logprobs return_flat_raw_top_logprobs"),
+    # Held against the size of the vocabulary, where that is known.
+    **_uses(Use.PEEKED, "token_ids_logprob"),
+    **_uses(Use.PASSED, "return_text_in_logprobs return_flat_raw_top_logprobs"),
     **_uses(Use.PASSED, "return_flat_raw_output_top_logprobs return_flat_raw_top_logprobs_b64 log_metrics"),
     **_uses(Use.PASSED, "return_hidden_states return_routed_experts routed_experts_start_len"),
     **_uses(Use.PASSED, "return_indexer_topk modalities positional_embed_overrides routing_key"),

@@ -6,8 +6,9 @@ parts themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gateway.errors import GatewayError
@@ -31,18 +32,22 @@ from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
 PASSTHROUGH = "passthrough_engine_errors"
+VOCABULARY = "vocab_size"
 
 _FLAGS = {"true": True, "false": False}
+_COUNT = re.compile(r"[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
 class VllmFormat:
     """Stateless; see the parts for what each call promises.
 
-    ``passthrough``: an engine's words about its own failures keep the paths of its files.
+    ``passthrough``: an engine's words about its own failures keep the paths of its files. ``vocab_size``:
+    number of tokens of the model, None: not known, and ids are not held against it.
     """
 
     passthrough: bool = False
+    vocab_size: int | None = None
 
     name: ClassVar[str] = "vllm"
     capability: ClassVar[str] = CAPABILITY
@@ -50,7 +55,10 @@ class VllmFormat:
     health: ClassVar[ProbeRequest] = HEALTH
 
     def parse(self, body: bytes, headers: Headers) -> Request:
-        return projection.parse(body, headers)
+        request = projection.parse(body, headers)
+        if self.vocab_size is not None:
+            projection.check_vocabulary(request, self.vocab_size)
+        return request
 
     def project(self, request: Request) -> Projection:
         return projection.project(request)
@@ -68,13 +76,16 @@ class VllmFormat:
         return join.join(request, worker, ids, head, passthrough=self.passthrough)
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
-        """``passthrough_engine_errors``: ``true`` or ``false``."""
+        """``passthrough_engine_errors``: ``true`` or ``false``; ``vocab_size``: a whole number above 0."""
+        made = self
         for name, value in options.items():
-            if name != PASSTHROUGH:
+            if name == PASSTHROUGH:
+                made = replace(made, passthrough=_flag(name, value))
+            elif name == VOCABULARY:
+                made = replace(made, vocab_size=_count(name, value))
+            else:
                 raise ValueError(f"{name}: this format has no such setting")
-            if value not in _FLAGS:
-                raise ValueError(f"{name}: must be true or false, not {value!r}")
-        return VllmFormat(passthrough=_FLAGS[options[PASSTHROUGH]]) if options else self
+        return made
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)
@@ -87,6 +98,18 @@ class VllmFormat:
 
     def openapi(self) -> Mapping[str, Any]:
         return schema.openapi()
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in _FLAGS:
+        raise ValueError(f"{name}: must be true or false, not {value!r}")
+    return _FLAGS[value]
+
+
+def _count(name: str, value: str) -> int:
+    if _COUNT.fullmatch(value) is None:
+        raise ValueError(f"{name}: must be a whole number above 0, not {value!r}")
+    return int(value)
 
 
 FORMAT: Format[Request] = VllmFormat()

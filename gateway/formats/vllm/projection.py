@@ -4,7 +4,8 @@ Owns: what is looked at and how an id is named. Must never enter: the rest of th
 judges in its own words; building token ids.
 
 Nothing is refused here but what is no JSON object: the engine answers everything else itself. The one input
-known to end it is an id outside its vocabulary, on a server without a tokenizer; no probe tells that size.
+known to end it is an id outside its vocabulary, on a server without a tokenizer; no probe tells that size, so
+ids are held against one only where a user gave it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Headers, ImageSpan, Projection, header
+from gateway.formats.base import Headers, Hints, ImageSpan, Projection, header
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
 from gateway.formats.vllm.multimodal import image_spans
@@ -44,7 +45,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     token_ids: msgspec.Raw
     priority: int
     cache_salt: str | None
-    dp_rank: int | None
     features: msgspec.Raw
 
 
@@ -110,16 +110,23 @@ def parse(body: bytes, headers: Headers) -> Request:
         token_ids=peeked.token_ids,
         priority=peeked.priority,
         cache_salt=peeked.cache_salt or None,
-        dp_rank=_rank(header(headers, b"x-data-parallel-rank")),
         features=peeked.features,
     )
 
 
-def project(request: Request) -> Projection:
-    """What routing may know of ``request``.
+def check_vocabulary(request: Request, size: int) -> None:
+    """Refuse a prompt with an id of ``size`` and over. Raises InvalidRequest."""
+    ids = token_ids(request)
+    if ids and max(ids) >= size:
+        raise InvalidRequest(
+            f"token_ids must hold ids of the model's vocabulary, 0 to {size - 1}",
+            param="token_ids",
+            rule="token_id_outside_vocabulary",
+        )
 
-    Whether the model named is an adapter, a worker's own list tells.
-    """
+
+def project(request: Request) -> Projection:
+    """What routing, ids and metrics may know of ``request``."""
     name = request.name
     return Projection(
         stream=request.stream,
@@ -130,10 +137,20 @@ def project(request: Request) -> Projection:
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
         samples=request.samples,
+        hints=partial(hints, request),
+    )
+
+
+def hints(request: Request) -> Hints:
+    """What a policy may want to know.
+
+    Whether the model named is an adapter, a worker's own list tells.
+    """
+    return Hints(
         priority=min(MOST_URGENT, max(LEAST_URGENT, -request.priority)),
         lora=request.model,
         cache_salt=request.cache_salt,
-        dp_rank=request.dp_rank,
+        dp_rank=_rank(header(request.headers, b"x-data-parallel-rank")),
         token_ids=None if request.prompt_tokens is None else partial(token_ids, request),
         images=None if _is_null(request.features) else partial(images, request),
     )

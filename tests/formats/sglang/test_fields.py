@@ -8,6 +8,7 @@ from typing import Any
 from gateway.formats.sglang.fields import FIELDS, REFUSED, Use
 from gateway.formats.sglang.peek import RESERVED, Peek, Sampling
 from gateway.formats.sglang.rules import ECHOED, META, NOT_ECHOED, TIMINGS, TOP, Join
+from gateway.formats.sglang.vocabulary import Members
 from tests.formats.sglang.support import recorded
 from tests.formats.support import FieldTable
 
@@ -21,7 +22,8 @@ class TestFields(FieldTable):
 def test_fields_that_are_peeked_at_are_those_the_parser_has() -> None:
     """The table and the parser speak of the same fields; ``model`` is no field of the engine."""
     read = {name for name, use in FIELDS["request"].items() if use in (Use.PEEKED, Use.NAMES)}
-    assert read == set(Peek.__struct_fields__) - set(RESERVED) - {"model"}
+    looked_at = {*Peek.__struct_fields__, *Members.__struct_fields__}
+    assert read == looked_at - set(RESERVED) - {"model"}
     assert {name for name, use in FIELDS["sampling"].items() if use is Use.PEEKED} == set(
         Sampling.__struct_fields__
     )

@@ -18,6 +18,8 @@ LEAK = b'{"object":"error","message":"in /srv/eng/x.py of http://host/a/b","type
         ({"stream_mode": "fast"}, "stream_mode"),
         ({"stream_mode": ""}, "stream_mode"),
         ({"passthrough_engine_errors": "yes"}, "passthrough_engine_errors"),
+        ({"vocab_size": "0"}, "vocab_size"),
+        ({"vocab_size": "many"}, "vocab_size"),
         ({"no_such": "1"}, "no_such"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.errors import InvalidRequest
 from gateway.formats.registry import load_formats
 from gateway.formats.vllm import FORMAT, VllmFormat
 
@@ -18,6 +19,7 @@ def test_settings_make_a_format_of_their_own() -> None:
     passing = FORMAT.configured({"passthrough_engine_errors": "true"})
     assert passing == VllmFormat(passthrough=True)
     assert passing.configured({}) is passing
+    assert passing.configured({"vocab_size": "9"}) == VllmFormat(passthrough=True, vocab_size=9)
     assert passing.configured({"passthrough_engine_errors": "false"}) == FORMAT == VllmFormat()
 
 
@@ -26,6 +28,8 @@ def test_settings_make_a_format_of_their_own() -> None:
     [
         ("stream_mode", "engine", "stream_mode: this format has no such setting"),
         ("passthrough_engine_errors", "yes", "passthrough_engine_errors: must be true or false, not 'yes'"),
+        ("vocab_size", "0", "vocab_size: must be a whole number above 0, not '0'"),
+        ("vocab_size", "1e3", "vocab_size: must be a whole number above 0, not '1e3'"),
         ("passthrough_engine_errors", "", "passthrough_engine_errors: must be true or false, not ''"),
     ],
 )
@@ -33,3 +37,19 @@ def test_setting_that_makes_no_sense_is_named(name: str, value: str, said: str) 
     """Whoever starts the gateway reads what to change."""
     with pytest.raises(ValueError, match=said):
         FORMAT.configured({name: value})
+
+
+@pytest.mark.parametrize("ids", [b"[1,10]", b"[11,1]", b'["10"]', b"[1,1e1]", b"[99999999999999999999]"])
+def test_id_outside_of_a_vocabulary_is_refused_where_its_size_is_known(ids: bytes) -> None:
+    """However the engine lets a number be written; without the size it is the engine's to judge."""
+    body = b'{"token_ids":%b,"sampling_params":{}}' % ids
+    with pytest.raises(InvalidRequest) as caught:
+        FORMAT.configured({"vocab_size": "10"}).parse(body, ())
+    assert (caught.value.rule, caught.value.param) == ("token_id_outside_vocabulary", "token_ids")
+    assert FORMAT.parse(body, ())
+
+
+@pytest.mark.parametrize("ids", [b"[0,9]", b"[]", b"null", b'["x",10]', b"7"])
+def test_ids_inside_of_a_vocabulary_and_what_is_no_id_are_left_to_the_engine(ids: bytes) -> None:
+    body = b'{"token_ids":%b,"sampling_params":{}}' % ids
+    assert FORMAT.configured({"vocab_size": "10"}).parse(body, ()).body == body
