@@ -26,7 +26,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Event
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Headers, Ids, Reader, ReplyHead
+from gateway.formats.base import AnyFormat, Headers, Ids, Reader, ReplyHead, header
 from gateway.formats.headers import to_client
 from gateway.run import Run, Services, public_id_line
 from gateway.transport.http1 import Connection
@@ -170,6 +170,8 @@ class GenerateHandler:
         extra: HeaderLines = [(b"connection", b"close")] if isinstance(error, Draining) else []
         if run.running is not None:
             extra += public_id_line(run.running.ids)
+        elif (named := header(client.headers, b"x-request-id")) is not None:
+            extra.append((b"x-request-id", named))
         await send_error(client, self._format.render(error), extra)
 
 

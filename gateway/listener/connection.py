@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 PIPELINE_LIMIT = 16
 #: And bytes of the body of such a request.
 AHEAD_LIMIT = 64 * 1024
+#: Bytes of a request's line and headers, or of what else is no body, before it is refused.
+HEAD_LIMIT = 256 * 1024
 
 
 Begin = Callable[[Call], None]
@@ -66,6 +68,8 @@ class ClientConnection(asyncio.Protocol):
         self._idle_limit = config.timeout_keep_alive
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
+        #: Bytes in a row that are no part of a body: a head, chunk extensions, trailers.
+        self._barren = 0
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._reading: Call | None = None
@@ -91,15 +95,18 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        self._barren += len(data)
         try:
             self._parser.feed_data(data)
+            if self._barren > HEAD_LIMIT:
+                return self._refuse(431, "The head of the request is too large")
             self._go_on()
         except httptools.HttpParserUpgrade:
             # No other protocol is spoken here: the request is answered as if it had not asked.
             self._stop_reading()
             self._go_on()
         except httptools.HttpParserError:
-            self._refuse()
+            self._refuse(400, "Invalid HTTP request")
 
     def eof_received(self) -> bool:
         return False
@@ -148,6 +155,7 @@ class ClientConnection(asyncio.Protocol):
         call.keep_alive = parser.should_keep_alive()
         call.expects_continue = http11 and (b"expect", b"100-continue") in self._headers
         self._reading = call
+        self._barren = 0
         if self._serving is None:
             self._serving = self._fresh = call
         else:
@@ -156,8 +164,9 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._barren = 0
         call = self._reading
-        if call is None:
+        if call is None or call.replied:
             return
         call.took(body)
         if call is not self._serving and call.held > AHEAD_LIMIT:
@@ -165,6 +174,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
+        self._barren = 0
         if self._reading is not None:
             self._reading.whole()
             self._reading = None
@@ -238,11 +248,11 @@ class ClientConnection(asyncio.Protocol):
             await call.last(body)
         call.cut()
 
-    def _refuse(self) -> None:
-        """The bytes are not HTTP: say so if no reply is under way, and hang up."""
+    def _refuse(self, status: int, message: str) -> None:
+        """The bytes are no request: say so if no reply is under way, and hang up."""
         if self._serving is None:
-            headers, body = _failure(400, "Invalid HTTP request")
-            self._transport.write(wire.head(400, headers, self.common_lines() + wire.CLOSE) + body)
+            headers, body = _failure(status, message)
+            self._transport.write(wire.head(status, headers, self.common_lines() + wire.CLOSE) + body)
         self._close()
         if self._serving is not None:
             self._serving.lost()

@@ -168,3 +168,69 @@ async def test_head_request_has_the_head_of_a_get_and_no_body() -> None:
         assert b"content-length" in await client.head()
         assert (await client.head()).startswith(b"HTTP/1.1 200 ")
         client.leave()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"POST /" + b"x" * 300_000,
+        b"POST /generate HTTP/1.1\r\nx: " + b"y" * 300_000,
+        b"POST /generate HTTP/1.1\r\n" + b"x: yyyyyyyy\r\n" * 30_000,
+        b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n5;" + b"z" * 300_000,
+    ],
+    ids=["target", "one-header", "many-headers", "chunk-extension"],
+)
+async def test_head_without_end_is_refused_at_256_kib(start: bytes) -> None:
+    """So is anything else that is no body; nothing more is held for it, and no worker hears of it."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        client = await RawClient.connect(gateway.port)
+        client.writer.write(start)
+        try:
+            answer = await asyncio.wait_for(client.reader.read(-1), 10)
+        except ConnectionError:
+            answer = b""  # closed while it still sent, which resets the connection
+        client.leave()
+        assert answer == b"" or answer.split(b" ")[1] in (b"400", b"431"), answer[:100]
+        assert not generates(sim)
+        await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+
+
+async def test_head_just_under_the_limit_is_served() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        client = await RawClient.connect(gateway.port)
+        client.request("/health", b"", method="GET", headers=(("x", "y" * 200_000),))
+        assert (await _reply(client))[0].startswith(b"HTTP/1.1 200 ")
+        client.leave()
+
+
+async def test_connection_is_kept_after_a_body_over_the_limit() -> None:
+    """The rest of the refused body is read and dropped; what follows is served."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, body_limit_mb=1) as gateway:
+        client = await RawClient.connect(gateway.port)
+        part = b"a" * 65536
+        client.writer.write(b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(40):
+            client.writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+        client.writer.write(b"0\r\n\r\n")
+        assert (await _reply(client))[0].startswith(b"HTTP/1.1 413 ")
+        client.request("/generate", SMALL)
+        assert (await _reply(client))[0].startswith(b"HTTP/1.1 200 ")
+        client.leave()
+
+
+async def test_body_sent_ahead_of_its_turn_fills_a_bounded_buffer_only() -> None:
+    """While a request waits for its worker, what its client sends ahead is not taken without end."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Pace(prefill_base=60.0))
+        client = await RawClient.connect(gateway.port)
+        client.request("/generate", SMALL)
+        await arrived(1, sim)
+        size = 64 * 1024 * 1024
+        client.writer.write(b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: %d\r\n\r\n" % size)
+        client.writer.write(b"x" * size)
+        # What the sockets on the way take is gone at once; the rest must stay with the client.
+        await asyncio.sleep(0.05)
+        left = client.writer.transport.get_write_buffer_size()
+        await asyncio.sleep(0.05)
+        assert client.writer.transport.get_write_buffer_size() == left > size // 2
+        client.leave(reset=True)
