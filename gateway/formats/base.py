@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gateway.errors import GatewayError
 
@@ -55,22 +55,37 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
+class Hints:
+    """What only a policy may want to know of a request.
+
+    ``text_bytes`` is the length of a text prompt as it stands in the body, None without one. ``priority``
+    has one sign for all engines: larger is more urgent, 0 is ordinary. ``lora`` names an adapter,
+    ``cache_salt`` the tenant whose cached prefixes may be shared, ``dp_rank`` a data-parallel rank.
+    ``token_ids`` builds the prompt's ids, anew each time; of several prompts, the first. ``images`` is set
+    where a prompt has any.
+    """
+
+    text_bytes: int | None = None
+    priority: int = 0
+    lora: str | None = None
+    cache_salt: str | None = None
+    dp_rank: int | None = None
+    token_ids: Callable[[], Sequence[int]] | None = None
+    images: Images | None = None
+
+
+class Projection(NamedTuple):
     """All that routing, ids and metrics may know of a request.
 
     ``ids`` are the ids the client named, () if none; ``ids_usable`` is False when the engine could not be
     given them as they are. ``id_member`` names the member of the body, a JSON object, where its dialect has a
     client's id; None where it has no such place. Two bodies that differ in it alone ask for the same.
-    ``prompt_tokens`` counts prompt ids (None where only text or embeddings are
-    known). ``max_tokens`` is what the client asked for, None if it left that open. ``model`` is None where
-    the dialect has no such field or it is empty. ``samples`` is the number of replies asked for
-    (prompts x n).
+    ``prompt_tokens`` counts prompt ids (None where only text or embeddings are known). ``max_tokens`` is what
+    the client asked for, None if it left that open. ``model`` is None where the dialect has no such field or
+    it is empty. ``samples`` is the number of replies asked for (prompts x n).
 
-    ``text_bytes`` is the length of a text prompt as it stands in the body, None without one. ``priority``
-    has one sign for all engines: larger is more urgent, 0 is ordinary. ``lora`` names an adapter,
-    ``cache_salt`` the tenant whose cached prefixes may be shared, ``dp_rank`` a data-parallel rank.
-    ``token_ids`` builds the prompt's ids when, and only when, a policy wants them; of several prompts, the
-    first. ``images`` is set where a prompt has any.
+    ``hints`` reads the rest when, and only when, a policy wants it, anew each time. A tuple, as one is made
+    for every request, and of all that cannot be changed a tuple is made fastest.
     """
 
     stream: bool
@@ -81,13 +96,7 @@ class Projection:
     prompt_tokens: int | None = None
     max_tokens: int | None = None
     samples: int = 1
-    text_bytes: int | None = None
-    priority: int = 0
-    lora: str | None = None
-    cache_salt: str | None = None
-    dp_rank: int | None = None
-    token_ids: Callable[[], Sequence[int]] | None = None
-    images: Images | None = None
+    hints: Callable[[], Hints] = Hints
 
 
 class Images(Protocol):
@@ -165,8 +174,7 @@ class WorkerView(Protocol):
     def info(self) -> WorkerInfo | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(NamedTuple):
     """An HTTP request for a worker. ``headers`` hold neither Host nor Content-Length nor hop-by-hop lines."""
 
     method: bytes

@@ -20,7 +20,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Ids, Projection, ReplyFacts, UpstreamRequest
+from gateway.formats.base import Hints, Ids, Projection, ReplyFacts, UpstreamRequest
 from gateway.testing.damage import bodies, cuts, damaged, header_lines
 from gateway.testing.drive import Asked, claim, document, respelled, strings
 from gateway.testing.model import EngineModel, ModelExchange, private_ids
@@ -103,7 +103,8 @@ def parse_and_project_are_total(model: EngineModel, exchange: ModelExchange, dat
         return True
     projection = model.format.project(request)
     assert projection.samples >= 0 and all(isinstance(name, str) for name in projection.ids)
-    for lazy in (projection.token_ids, projection.images):
+    hints = projection.hints()
+    for lazy in (hints.token_ids, hints.images):
         if lazy is not None:
             lazy()
     ids = claim(projection.ids, projection.ids_usable)
@@ -210,9 +211,11 @@ def _private(count: int, taken: tuple[str, ...]) -> st.SearchStrategy[tuple[str,
 
 def _essence(projection: Projection) -> tuple[Any, ...]:
     """What must not depend on the ids."""
-    prompt = None if projection.token_ids is None else list(projection.token_ids())
-    images = None if projection.images is None else projection.images()
-    return prompt, images, replace(projection, ids=(), ids_usable=True, token_ids=None, images=None)
+    hints = projection.hints()
+    prompt = None if hints.token_ids is None else list(hints.token_ids())
+    images = None if hints.images is None else hints.images()
+    rest = replace(hints, token_ids=None, images=None)
+    return prompt, images, rest, projection._replace(ids=(), ids_usable=True, hints=Hints)
 
 
 def _assert_mapped_back(asked: Asked, data: st.DataObject) -> None:

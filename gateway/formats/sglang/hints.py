@@ -1,4 +1,4 @@
-"""What a request says that only routing wants to know.
+"""What a request says that only routing wants to know, read when it does.
 
 Owns: those few values, each typed if it is what it usually is and else as if it were not there: what the
 engine thinks of it is the engine's to say. Must never enter: refusing anything.
@@ -7,11 +7,12 @@ engine thinks of it is the engine's to say. Must never enter: refusing anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from gateway.formats.base import Headers, header
+from gateway.formats.base import Headers, Hints, header
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peek import ABSENT, Peek, items
 
@@ -26,37 +27,30 @@ _ids = msgspec.json.Decoder(list[int])
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Hints(msgspec.Struct, frozen=True):
-    """See gateway.formats.base.Projection. ``input_ids`` is the member as it stands in the body."""
-
-    model: str | None
-    text_bytes: int | None
-    priority: int
-    lora: str | None
-    cache_salt: str | None
-    dp_rank: int | None
-    input_ids: msgspec.Raw
-
-    def token_ids(self) -> Sequence[int]:
-        """The first prompt's ids; () where the engine will find they are none."""
-        if (flat := _typed(_ids, self.input_ids)) is not None:
-            return flat
-        rows = _typed(_rows, self.input_ids) or [ABSENT]
-        return _typed(_ids, rows[0]) or []
+def model_of(peek: Peek) -> str | None:
+    return _typed(_text, peek.model) or None
 
 
 def hints_of(peek: Peek, headers: Headers) -> Hints:
     """Total: a value of another type than usual is none."""
+    by_text = peek.input_ids is ABSENT or peek.input_ids == NULL
     return Hints(
-        model=_typed(_text, peek.model) or None,
         # Beside ids a text is no prompt.
-        text_bytes=_text_bytes(peek.text) if peek.input_ids is ABSENT or peek.input_ids == NULL else None,
+        text_bytes=_text_bytes(peek.text) if by_text else None,
         priority=_typed(_number, peek.priority) or 0,
         lora=_typed(_text, peek.lora_path) or None,
         cache_salt=_typed(_text, peek.cache_salt) or None,
         dp_rank=_rank(header(headers, _RANK)),
-        input_ids=peek.input_ids,
+        token_ids=None if by_text else partial(_token_ids, peek.input_ids),
     )
+
+
+def _token_ids(input_ids: msgspec.Raw) -> Sequence[int]:
+    """The first prompt's ids; () where the engine will find they are none."""
+    if (flat := _typed(_ids, input_ids)) is not None:
+        return flat
+    rows = _typed(_rows, input_ids) or [ABSENT]
+    return _typed(_ids, rows[0]) or []
 
 
 def _text_bytes(text: msgspec.Raw) -> int | None:

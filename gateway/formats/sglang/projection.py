@@ -12,6 +12,7 @@ answer 500.
 from __future__ import annotations
 
 import re
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +20,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
-from gateway.formats.sglang.hints import Hints, hints_of
+from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peek import ABSENT, PER_PROMPT, RESERVED, Peek, Sampling, items, peek_at
 
@@ -48,7 +49,8 @@ class SglangRequest(msgspec.Struct, frozen=True):
 
     ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
     samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
-    gave, in the body or else by header. ``in_session``: the engine continues a session it keeps.
+    gave, in the body or else by header. ``in_session``: the engine continues a
+    session it keeps. ``peek`` is where the hints are still to be read.
     """
 
     body: bytes
@@ -61,7 +63,8 @@ class SglangRequest(msgspec.Struct, frozen=True):
     prompt_tokens: int | None
     max_tokens: int | None
     in_session: bool
-    hints: Hints
+    model: str | None
+    peek: Peek
 
     @property
     def samples(self) -> int:
@@ -78,23 +81,18 @@ def parse(body: bytes, headers: Headers) -> SglangRequest:
 
 def project(request: SglangRequest) -> Projection:
     """What routing, ids and metrics may know."""
-    ids, hints = request.ids, request.hints
+    ids = request.ids
     return Projection(
         stream=request.stream,
         ids=ids,
         # A session finds its earlier turns by the ids they had, so these keep theirs.
         ids_usable=request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
         id_member="rid",
-        model=hints.model,
+        model=request.model,
         prompt_tokens=request.prompt_tokens,
         max_tokens=request.max_tokens,
         samples=request.samples,
-        text_bytes=hints.text_bytes,
-        priority=hints.priority,
-        lora=hints.lora,
-        cache_salt=hints.cache_salt,
-        dp_rank=hints.dp_rank,
-        token_ids=None if request.prompt_tokens is None else hints.token_ids,
+        hints=partial(hints_of, request.peek, request.headers),
     )
 
 
@@ -120,7 +118,8 @@ def _read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
         in_session=_in_session(peek),
-        hints=hints_of(peek, headers),
+        model=model_of(peek),
+        peek=peek,
     )
 
 

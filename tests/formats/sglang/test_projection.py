@@ -111,9 +111,6 @@ def test_stream_is_read_as_the_engine_reads_it(body: bytes, stream: bool) -> Non
 @pytest.mark.parametrize(
     ("more", "seen"),
     [
-        ({"model": "tiny"}, {"model": "tiny"}),
-        ({"model": ""}, {"model": None}),
-        ({"model": 5}, {"model": None}),
         ({"priority": 7}, {"priority": 7}),
         ({"priority": -(2**63)}, {"priority": -(2**63)}),
         ({"priority": None}, {"priority": 0}),
@@ -125,13 +122,20 @@ def test_stream_is_read_as_the_engine_reads_it(body: bytes, stream: bool) -> Non
         ({"cache_salt": "tenant"}, {"cache_salt": "tenant"}),
         ({"cache_salt": ""}, {"cache_salt": None}),
         ({"cache_salt": ["a"]}, {"cache_salt": None}),
-        ({}, {"model": None, "priority": 0, "lora": None, "cache_salt": None, "dp_rank": None}),
+        ({}, {"priority": 0, "lora": None, "cache_salt": None, "dp_rank": None}),
     ],
 )
 def test_request_tells_routing(more: dict[str, Any], seen: dict[str, Any]) -> None:
     """What is of another type than usual is the engine's to judge, and none here."""
-    projection = projected(IDS | more)
-    assert {name: getattr(projection, name) for name in seen} == seen
+    hints = projected(IDS | more).hints()
+    assert {name: getattr(hints, name) for name in seen} == seen
+
+
+@pytest.mark.parametrize(
+    ("more", "model"), [({}, None), ({"model": "tiny"}, "tiny"), ({"model": ""}, None), ({"model": 5}, None)]
+)
+def test_model_is_a_name_or_none(more: dict[str, Any], model: str | None) -> None:
+    assert projected(IDS | more).model == model
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,7 @@ def test_request_tells_routing(more: dict[str, Any], seen: dict[str, Any]) -> No
     ],
 )
 def test_rank_header_is_a_number_of_32_bits_or_nothing(value: bytes, rank: int | None) -> None:
-    assert projected(IDS, [(b"x-data-parallel-rank", value)]).dp_rank == rank
+    assert projected(IDS, [(b"x-data-parallel-rank", value)]).hints().dp_rank == rank
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,7 @@ def test_rank_header_is_a_number_of_32_bits_or_nothing(value: bytes, rank: int |
 )
 def test_text_is_as_long_as_it_stands_in_the_body(body: bytes, length: int | None) -> None:
     """Of a text that is not the prompt nothing is said."""
-    assert projected(body).text_bytes == length
+    assert projected(body).hints().text_bytes == length
 
 
 @pytest.mark.parametrize(
@@ -182,13 +186,13 @@ def test_text_is_as_long_as_it_stands_in_the_body(body: bytes, length: int | Non
     ],
 )
 def test_token_ids_are_those_of_the_first_prompt(body: bytes, ids: list[int]) -> None:
-    token_ids = projected(body).token_ids
+    token_ids = projected(body).hints().token_ids
     assert token_ids is not None
     assert list(token_ids()) == ids
 
 
 def test_prompt_without_ids_has_none_to_build() -> None:
-    assert projected(b'{"text":"hi"}').token_ids is None
+    assert projected(b'{"text":"hi"}').hints().token_ids is None
 
 
 @pytest.mark.parametrize(

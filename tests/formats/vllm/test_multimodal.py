@@ -40,7 +40,7 @@ def spans(
 ) -> list[tuple[int, int, int]] | None:
     """Offset, length and identity of each stretch, through the format."""
     body = json.dumps({"token_ids": token_ids, "sampling_params": {}, "features": found}).encode()
-    images = FORMAT.project(FORMAT.parse(body, ())).images
+    images = FORMAT.project(FORMAT.parse(body, ())).hints().images
     assert images is not None
     told = images(block_size, tower_lora=tower_lora)
     return None if told is None else [(span.offset, span.length, span.identity) for span in told]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Projection
+from gateway.formats.base import Hints, Projection
 from gateway.formats.vllm import FORMAT
 from tests.formats.vllm.support import fuzzed, recorded
 
@@ -38,26 +38,26 @@ def test_projection_of_a_full_body() -> None:
         },
         (b"x-data-parallel-rank", b" 3 "),
     )
-    assert found.token_ids is not None
-    assert list(found.token_ids()) == [1, 2, 3]
-    assert replace(found, token_ids=None) == Projection(
+    hints = found.hints()
+    assert hints.token_ids is not None
+    assert list(hints.token_ids()) == [1, 2, 3]
+    assert replace(hints, token_ids=None) == Hints(priority=2, lora="m", cache_salt="tenant", dp_rank=3)
+    assert found._replace(hints=Hints) == Projection(
         stream=True,
         ids=("r",),
         model="m",
         prompt_tokens=3,
         max_tokens=7,
         samples=2,
-        priority=2,
-        lora="m",
-        cache_salt="tenant",
-        dp_rank=3,
         id_member="request_id",
     )
 
 
 def test_projection_of_an_empty_object() -> None:
     """What is left out is unknown, and for the engine to complain of."""
-    assert project(b"{}") == Projection(stream=False, id_member="request_id")
+    found = project(b"{}")
+    assert found.hints() == Hints()
+    assert found._replace(hints=Hints) == Projection(stream=False, id_member="request_id")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_prompt_tokens_are_counted_without_judging_them(ids: bytes, count: int |
 )
 def test_token_ids_are_built_as_the_engine_converts_them(ids: bytes, built: list[int]) -> None:
     """And not at all where it would refuse them."""
-    build = project(b'{"token_ids":%b}' % ids).token_ids
+    build = project(b'{"token_ids":%b}' % ids).hints().token_ids
     assert build is not None
     assert list(build()) == built
 
@@ -107,11 +107,12 @@ def test_token_ids_are_built_when_they_are_asked_for() -> None:
     tracemalloc.start()
     try:
         found = FORMAT.project(asked)
+        found.hints()
         assert tracemalloc.get_traced_memory()[1] < 10_000
     finally:
         tracemalloc.stop()
-    assert found.token_ids is not None and len(found.token_ids()) == 200_000
-    assert project(b'{"token_ids":"x"}').token_ids is None
+    assert (build := found.hints().token_ids) is not None and len(build()) == 200_000
+    assert project(b'{"token_ids":"x"}').hints().token_ids is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_token_ids_are_built_when_they_are_asked_for() -> None:
 )
 def test_priority_is_turned_round(value: bytes, urgent: int) -> None:
     """Here the lowest comes first, there the largest; what is out of range stays the most or the least."""
-    assert project(b'{"priority":%b}' % value).priority == urgent
+    assert project(b'{"priority":%b}' % value).hints().priority == urgent
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_priority_is_turned_round(value: bytes, urgent: int) -> None:
 )
 def test_rank_comes_from_its_header(value: bytes, rank: int | None) -> None:
     """What is no rank is ignored, as the engine does."""
-    assert project(b"{}", (b"x-data-parallel-rank", value)).dp_rank == rank
+    assert project(b"{}", (b"x-data-parallel-rank", value)).hints().dp_rank == rank
 
 
 @pytest.mark.parametrize(
@@ -162,14 +163,14 @@ def test_rank_comes_from_its_header(value: bytes, rank: int | None) -> None:
 )
 def test_cache_salt_is_the_tenants(value: bytes, salt: str | None) -> None:
     """An empty one is none."""
-    assert project(b'{"cache_salt":%b}' % value).cache_salt == salt
+    assert project(b'{"cache_salt":%b}' % value).hints().cache_salt == salt
 
 
 def test_images_are_looked_for_where_there_are_features() -> None:
     """Lazily, and whatever they are."""
-    assert project(b'{"token_ids":[1],"features":null}').images is None
+    assert project(b'{"token_ids":[1],"features":null}').hints().images is None
     for features in (b"7", b"{}", b'{"mm_hashes":{}}', b'{"x":NaN}'):
-        find = project(b'{"token_ids":[1],"features":%b}' % features).images
+        find = project(b'{"token_ids":[1],"features":%b}' % features).hints().images
         assert find is not None and find() is None
 
 

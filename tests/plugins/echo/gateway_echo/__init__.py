@@ -17,6 +17,7 @@ from gateway.formats.base import (
     ErrorReply,
     Format,
     Headers,
+    Hints,
     Ids,
     ProbeReply,
     ProbeRequest,
@@ -74,7 +75,7 @@ class EchoFormat:
             id_member="tag",
             prompt_tokens=len(request.say.split()),
             max_tokens=request.most,
-            text_bytes=len(request.say.encode("utf-8", "surrogatepass")),
+            hints=lambda: Hints(text_bytes=len(request.say.encode("utf-8", "surrogatepass"))),
         )
 
     def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
