@@ -117,8 +117,8 @@ class Settings(BaseSettings):
     vocab_size: int | None = _setting(
         "DYN_VOCAB_SIZE",
         None,
-        "Number of tokens in the vocabulary of the fleet's model: requests with ids outside of it are refused, as "
-        "they kill engines, and no engine tells its size; unset: not checked",
+        "Number of tokens in the vocabulary of the fleet's model: requests with ids outside of it are "
+        "refused, as they kill engines, and no engine tells its size; unset: not checked",
         ge=1,
     )
     poison_window_seconds: float = _setting(
