@@ -176,7 +176,7 @@ async def test_head_request_has_the_head_of_a_get_and_no_body() -> None:
         b"POST /" + b"x" * 300_000,
         b"POST /generate HTTP/1.1\r\nx: " + b"y" * 300_000,
         b"POST /generate HTTP/1.1\r\n" + b"x: yyyyyyyy\r\n" * 30_000,
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n5;" + b"z" * 300_000,
+        b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n5;" + b"z" * 900_000,
     ],
     ids=["target", "one-header", "many-headers", "chunk-extension"],
 )
