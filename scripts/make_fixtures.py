@@ -5,11 +5,11 @@ Owns: which members of a recording a test needs. Must never enter: judging a rep
     python scripts/make_fixtures.py SOURCE.jsonl fixtures/<format>
 
 SOURCE holds one exchange a line: ``name``, ``engine``, ``server``, ``request`` {method, path, headers, body
-or body_raw}, ``status``, ``headers``, ``body`` or ``body_b64``, ``ended``. Two files come out:
-``generate.jsonl``, every exchange on a native generate route, and ``control.jsonl``, those on the routes that
-a gateway probes or calls itself. A reply's ``body`` is what the engine sent, character for character;
-``request_body`` is what the client sent, or, where the recording kept it parsed, the same document written
-compactly.
+or body_raw}, ``status``, ``headers``, ``body`` or ``body_b64``, ``ended``. Three files come out:
+``generate.jsonl``, every exchange on a native generate route, ``control.jsonl``, those on the routes that
+a gateway probes or calls itself, and ``elsewhere.jsonl``, those on all other routes. A reply's ``body`` is
+what the engine sent, character for character; ``request_body`` is what the client sent, or, where the
+recording kept it parsed, the same document written compactly.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def request_body(request: dict[str, Any]) -> str | None:
 def trim(record: dict[str, Any]) -> dict[str, Any]:
     """One line of a fixture file; absent members mean: none."""
     request = record["request"]
-    headers = [[k.lower(), v] for k, v in request["headers"].items() if k.lower() not in _RECORDERS]
+    headers = [[k.lower(), v] for k, v in request.get("headers", {}).items() if k.lower() not in _RECORDERS]
     kept = {
         "name": record["name"],
         "server": record.get("server"),
@@ -80,6 +80,13 @@ def trim(record: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if value is not None}
 
 
+def kind(path: str) -> str:
+    """Name of the file that exchanges on ``path`` go to."""
+    if path in GENERATE_PATHS:
+        return "generate"
+    return "control" if path in CONTROL_PATHS else "elsewhere"
+
+
 def write(records: list[dict[str, Any]], target: Path) -> None:
     lines = (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in records)
     target.write_text("".join(lines), encoding="utf-8")
@@ -89,12 +96,12 @@ def write(records: list[dict[str, Any]], target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trim recordings of real engines into fixtures.")
     parser.add_argument("source", type=Path, help="the recording, one JSON object a line")
-    parser.add_argument("out", type=Path, help="folder for generate.jsonl and control.jsonl")
+    parser.add_argument("out", type=Path, help="folder for the three files")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     records = list(read(arguments.source))
-    for name, paths in (("generate", GENERATE_PATHS), ("control", CONTROL_PATHS)):
-        chosen = [trim(record) for record in records if record["request"]["path"] in paths]
+    for name in ("generate", "control", "elsewhere"):
+        chosen = [trim(record) for record in records if kind(record["request"]["path"]) == name]
         write(chosen, arguments.out / f"{name}.jsonl")
 
 

@@ -1,205 +1,58 @@
-"""What became of every recorded generate exchange: the one table of outcomes.
-
-A word is an Ending of the reply, or why there was none: ``refused`` by the gateway before the engine sees it,
-``unanswered`` as the engine died or the client left before a status, ``another method`` than the route has.
-"""
+"""What became of every recorded exchange: fixtures/sglang/outcomes.tsv, the one table of outcomes."""
 
 from __future__ import annotations
 
-OUTCOMES: dict[str, tuple[str, ...]] = {
-    "stop": (
-        "gen-stream-eos",
-        "gen-stream-stop-string",
-        "gen-stream-stop-token",
-        "gen-unary-eos-by-logit-bias",
-        "gen-unary-max-new-tokens-null",
-        "gen-unary-regex-constrained",
-        "gen-unary-stop-regex",
-        "gen-unary-stop-string",
-        "gen-unary-stop-string-no-trim",
-        "gen-unary-stop-token-ids",
-        "gen-unary-stop-token-ids-no-stop-trim",
-        "rust-stream-eos",
-        "rust-stream-stop-string",
-        "rust-stream-stop-token",
-        "rust-unary-eos",
-        "rust-unary-regex",
-        "skiptok-stream-eos",
-        "skiptok-stream-stop-token",
-    ),
-    "length": (
-        "abort-by-endpoint-n2-unary",
-        "abort-by-endpoint-prefix-unary",
-        "concurrent-20-streams-00",
-        "concurrent-20-streams-19",
-        "dup-rid-first-stream",
-        "err-dup-keys",
-        "err-n-0",
-        "err-n-17",
-        "err-rid-empty",
-        "err-stream-text-and-input-ids",
-        "err-text-and-input-ids",
-        "err-top-k-0",
-        "err-top-k-neg2",
-        "err-unknown-top-field",
-        "gen-stream-200-tokens",
-        "gen-stream-batch-2",
-        "gen-stream-batch-of-1",
-        "gen-stream-greedy",
-        "gen-stream-max-new-tokens-0",
-        "gen-stream-max-new-tokens-1",
-        "gen-stream-n2",
-        "gen-unary-batch-2",
-        "gen-unary-batch-2-n2",
-        "gen-unary-batch-2-params-list-rids",
-        "gen-unary-batch-2-single-rid",
-        "gen-unary-batch-of-1",
-        "gen-unary-batch-text",
-        "gen-unary-eos-ignore-eos",
-        "gen-unary-greedy",
-        "gen-unary-logprob",
-        "gen-unary-logprob-sampled",
-        "gen-unary-logprob-text",
-        "gen-unary-max-new-tokens-0",
-        "gen-unary-max-new-tokens-0-prompt-logprobs",
-        "gen-unary-max-new-tokens-1",
-        "gen-unary-min-new-tokens",
-        "gen-unary-n2-greedy",
-        "gen-unary-n2-rid",
-        "gen-unary-n2-sampled",
-        "gen-unary-prefix-cache-first",
-        "gen-unary-prefix-cache-hit",
-        "gen-unary-priority",
-        "gen-unary-rid",
-        "gen-unary-rid-reuse-after-finish",
-        "gen-unary-routing-key",
-        "gen-unary-text-prompt",
-        "gen-unary-top-logprobs-3",
-        "gen-unary-top-logprobs-without-return-logprob",
-        "gen-unary-x-request-id-header",
-        "pause-retract-stream",
-        "rust-abort-stream",
-        "rust-abort-unary",
-        "rust-dup-first-stream",
-        "rust-dup-second-unary",
-        "rust-stream-200",
-        "rust-stream-interval-3",
-        "rust-stream-logprob-top2-prompt",
-        "rust-stream-max-0",
-        "rust-stream-max-1",
-        "rust-unary",
-        "rust-unary-logprob",
-        "rust-unary-logprob-text",
-        "rust-unary-rid",
-        "sigstop-scheduler-stream-in-flight",
-        "skiptok-sigterm-stream-in-flight",
-        "skiptok-stream",
-        "skiptok-stream-200",
-        "skiptok-stream-logprob-top2-prompt",
-        "skiptok-stream-max-0",
-        "skiptok-stream-max-1",
-        "skiptok-unary-logprob",
-        "skiptok-unary-logprob-text",
-        "skiptok-unary-n2",
-    ),
-    "client_abort": (
-        "abort-all-unary",
-        "abort-by-endpoint-stream",
-        "abort-by-endpoint-unary",
-        "pause-abort-stream",
-    ),
-    "error_event": (
-        "err-stream-empty-input-ids",
-        "err-stream-max-new-tokens-negative",
-        "rust-err-stream-empty",
-        "rust-err-stream-len-plus-max",
-        "rust-err-stream-neg-max",
-        "rust-err-stream-no-input",
-        "rust-err-stream-too-long",
-        "rust-stream-n2",
-        "skiptok-err-stream-empty",
-        "skiptok-err-stream-len-plus-max",
-        "skiptok-err-stream-neg-max",
-        "skiptok-err-stream-no-input",
-        "skiptok-err-stream-too-long",
-        "skiptok-stream-stop-string",
-    ),
-    "error_status": (
-        "dup-rid-second-unary-while-first-runs",
-        "err-content-type-missing",
-        "err-content-type-text",
-        "err-empty-input-ids",
-        "err-empty-object",
-        "err-input-ids-3d",
-        "err-input-ids-mixed",
-        "err-input-ids-null",
-        "err-input-ids-string",
-        "err-logit-bias-oov",
-        "err-min-new-gt-max",
-        "err-no-input",
-        "err-not-found",
-        "err-prompt-exactly-context",
-        "err-return-logprob-string",
-        "err-stream-input-ids-string",
-        "err-temperature-string",
-        "err-token-bool",
-        "err-token-ids-logprob-oov",
-        "err-token-int64-overflow",
-        "err-token-string",
-        "err-top-p-2",
-        "gen-unary-logprob-start-beyond",
-        "gen-unary-lora-path",
-        "gen-unary-return-hidden-states",
-        "rust-err-bool-ids",
-        "rust-err-empty",
-        "rust-err-float-ids",
-        "rust-err-len-plus-max",
-        "rust-err-max-string",
-        "rust-err-stream-unknown-sp",
-        "rust-err-string-ids",
-        "rust-err-too-long",
-        "rust-unary-n2",
-        "skiptok-auth-bad-scheme",
-        "skiptok-auth-wrong",
-        "skiptok-err-ctype",
-        "skiptok-err-empty",
-        "skiptok-err-float-ids",
-        "skiptok-err-max-string",
-        "skiptok-err-stream-unknown-sp",
-        "skiptok-err-temp-neg",
-        "skiptok-err-too-long",
-    ),
-    "incomplete": (
-        "abort-stream-client-disconnect-after-5",
-        "oov-token-512-stream",
-        "rust-disconnect-stream",
-        "sigkill-apiserver-stream-in-flight",
-        "sigkill-scheduler-stream-in-flight",
-        "skiptok-disconnect-stream",
-    ),
-    "refused": (
-        "err-body-nan",
-        "err-empty-text",
-        "err-logprob-start-negative2",
-        "err-malformed-json",
-        "err-stream-null",
-        "rust-err-rid-int",
-        "rust-err-rid-list-single",
-        "rust-err-stream-null",
-        "skiptok-err-empty-batch-item",
-        "skiptok-err-sp-list-single",
-        "skiptok-err-stream-null",
-    ),
-    "unanswered": (
-        "rust-disconnect-unary",
-        "sigkill-scheduler-new-request-0.3s-after",
-        "sigkill-scheduler-unary-in-flight",
-        "skiptok-disconnect-unary",
-    ),
-    "another method": (
-        "rust-err-get",
-        "skiptok-err-get",
-    ),
-}
+import csv
+from dataclasses import dataclass
 
-OUTCOME = {name: word for word, names in OUTCOMES.items() for name in names}
+from tests.formats.support import FIXTURES
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A line of the table, read off the recordings.
+
+    ``outcome`` is an Ending, that of the opaque reader where the exchange is on a route of no format here. Or
+    why there is none: ``refused`` by the gateway before the engine sees it, ``unanswered`` as the engine died
+    or the client left before a status, ``another method`` than the route has. The facts are those of the
+    recorded reply, be its request refused here.
+    """
+
+    name: str
+    path: str
+    status: str
+    outcome: str
+    tokens: str
+    finish_reasons: str
+    prompt_tokens: str
+    error_status: str
+
+    @property
+    def facts(self) -> tuple[int, list[str], int | None, int | None]:
+        return (
+            int(self.tokens),
+            self.finish_reasons.replace("-", "").split(),
+            _number(self.prompt_tokens),
+            _number(self.error_status),
+        )
+
+
+def _number(text: str) -> int | None:
+    return None if text == "-" else int(text)
+
+
+def rows() -> list[Outcome]:
+    """Line by line, as the table has them."""
+    with (FIXTURES / "sglang" / "outcomes.tsv").open(encoding="utf-8", newline="") as file:
+        return [Outcome(**row) for row in csv.DictReader(file, delimiter="\t")]
+
+
+OUTCOMES = {row.name: row for row in rows()}
+#: Recorded bodies that the gateway refuses itself; the engine refused them too, answered 500, or died.
+REFUSED = {name for name, row in OUTCOMES.items() if row.outcome == "refused"}
+#: Replies with a 200 of the generate route that a client of the gateway can get.
+SUCCEEDED = sorted(
+    name
+    for name, row in OUTCOMES.items()
+    if (row.path, row.status) == ("/generate", "200") and name not in REFUSED
+)

@@ -8,10 +8,12 @@ import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, ReplyHead
-from tests.formats.sglang.outcomes import OUTCOME, OUTCOMES
+from gateway.formats.opaque import OpaqueReader
+from tests.formats.sglang.outcomes import OUTCOMES, rows
 from tests.formats.sglang.support import FORMAT, document, event, parsed, recorded, run, same
 from tests.formats.support import DONE, EVENTS, HEX, JSON, View, compact, lines, recorded_ending
 
+KINDS = ("generate", "control", "elsewhere")
 STREAM: dict[str, Any] = {"input_ids": [1], "stream": True}
 UNARY: dict[str, Any] = {"input_ids": [1]}
 TWO: dict[str, Any] = {"input_ids": [1], "stream": True, "sampling_params": {"n": 2}}
@@ -138,7 +140,7 @@ def test_ending_is_what_the_bytes_tell(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", recorded("generate"))
 def test_exchange_recorded_has_the_outcome_in_the_table(name: str) -> None:
-    record, outcome = recorded("generate")[name], OUTCOME[name]
+    record, outcome = recorded("generate")[name], OUTCOMES[name].outcome
     body = record.get("request_body", "").encode()
     if outcome == "another method":
         assert record["method"] not in ("POST", "PUT")
@@ -155,6 +157,22 @@ def test_exchange_recorded_has_the_outcome_in_the_table(name: str) -> None:
         assert str(recorded_ending(reader, answer.error)) == outcome
 
 
-def test_table_of_outcomes_names_each_exchange_once() -> None:
-    names = [name for names in OUTCOMES.values() for name in names]
-    assert sorted(names) == sorted(recorded("generate"))
+@pytest.mark.parametrize("name", [*recorded("control"), *recorded("elsewhere")])
+def test_exchange_recorded_on_another_route_has_the_ending_of_a_reply_unread(name: str) -> None:
+    """Its status alone tells it."""
+    record = {**recorded("control"), **recorded("elsewhere")}[name]
+    if "status" not in record:
+        assert OUTCOMES[name].outcome == "unanswered"
+        return
+    reader, body = OpaqueReader(record["status"]), record.get("body", "").encode()
+    assert run(reader, [body]).given == body
+    assert str(reader.facts.ending) == OUTCOMES[name].outcome
+
+
+def test_table_of_outcomes_has_each_exchange_once_with_its_path_and_status() -> None:
+    """All that were recorded, and no other."""
+    exchanges = [record for kind in KINDS for record in recorded(kind).values()]
+    assert sorted((row.name, row.path, row.status) for row in rows()) == sorted(
+        (record["name"], record["path"], str(record.get("status", "-"))) for record in exchanges
+    )
+    assert len(exchanges) == len(OUTCOMES) == 253

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.peek import RESERVED
 from gateway.formats.sglang.schema import GenerateRequest, Generation
-from tests.formats.sglang.expected import EXPECTED
+from tests.formats.sglang.outcomes import OUTCOMES, SUCCEEDED
 from tests.formats.sglang.support import recorded
 
 GENERATED = recorded("generate")
-ACCEPTED = sorted(name for name, row in EXPECTED.items() if row[3] is None and name != "rust-err-stream-null")
+ACCEPTED = [name for name in SUCCEEDED if OUTCOMES[name].error_status == "-"]
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
