@@ -165,3 +165,10 @@ def test_document_instead_of_a_stream_is_read_as_a_whole() -> None:
     body = compact(document(3, "length"))
     assert run(reader, [body]).given == body
     assert reader.facts.tokens == 3
+
+
+def test_encoded_error_reply_keeps_every_byte() -> None:
+    """What looks like a path in compressed bytes is none."""
+    body = b"\x1f\x8b /opt/engine/core.py "
+    reader = reading(UNARY, status=500, headers=[*JSON, (b"content-encoding", b"gzip")])
+    assert (reader.feed(body), reader.finish(), reader.identity) == (b"", body, True)
