@@ -4,7 +4,8 @@ Owns: what looks like an absolute path of a file. Must never enter: which text i
 I/O, third-party packages.
 
 A path here has at least two names, so that a lone ``/generate`` is none, and follows something that no URL
-has in front of its own. It ends at a blank, a quote or a bracket.
+has in front of its own. It ends at a blank, a quote or a bracket. Its last name has an extension, or its
+first is one that servers keep files under: a route such as ``/v1/models`` has neither.
 """
 
 from __future__ import annotations
@@ -15,17 +16,30 @@ import re
 MARK = b"<path>"
 #: No path is longer, in bytes; what is longer may be cut in two and passed on.
 LONGEST = 4096
+#: Whatever is below these is a file.
+ROOTS = frozenset(
+    b"app bin data dev etc home lib lib64 media mnt opt proc root run sbin srv sys tmp usr var "
+    b"workspace".split()
+)
 
 _NAME = rb"""[^\s/"'\\<>|:;,()\[\]{}=]"""
+# Some write a slash in JSON text with a backslash in front of it.
+_SLASH = rb"\\?/"
 # A line end in JSON text is spelled with a letter, which must not look like the end of a word.
 _BEFORE = rb"(?:(?<![\w./<>\\~-])|(?<=\\[nrt]))"
-_PATH = re.compile(_BEFORE + b"/(?:" + _NAME + b"+/)+" + _NAME + b"*")
+_PATH = re.compile(_BEFORE + _SLASH + b"(?:" + _NAME + b"+" + _SLASH + b")+" + _NAME + b"*")
+_EXTENSION = re.compile(rb".+\.[A-Za-z]\w{0,11}\.*")
 _ENDS = (b" ", b"\t", b"\r", b"\n", b'"', b"'")
 
 
 def cut_paths(text: bytes) -> bytes:
-    """``text`` with ``MARK`` for each absolute path."""
-    return _PATH.sub(MARK, text) if b"/" in text else text
+    """``text`` with ``MARK`` for each absolute path of a file."""
+    return _PATH.sub(_marked, text) if b"/" in text else text
+
+
+def _marked(found: re.Match[bytes]) -> bytes:
+    _, first, *_, last = found[0].replace(b"\\", b"").split(b"/")
+    return MARK if first in ROOTS or _EXTENSION.fullmatch(last) else found[0]
 
 
 class PathCutter:

@@ -23,6 +23,10 @@ WORDS = st.sampled_from(
         ",",
         "\u00e9",
         "/usr/lib/x-1",
+        "\\/opt\\/x",
+        "/v1/models",
+        "\\",
+        ".py",
     ]
 )
 
@@ -35,8 +39,15 @@ WORDS = st.sampled_from(
         (b"see /home/a.b/c_d-1/e, then", b"see <path>, then"),
         (b"/srv/x/", b"<path>"),
         (b"trace:\\n/usr/lib/python/a.py:12", b"trace:\\n<path>:12"),
-        (b"(/a/b) [/c/d] =/e/f", b"(<path>) [<path>] =<path>"),
-        ("/donn\u00e9es/mod\u00e8le".encode(), b"<path>"),
+        (b"(/a/b.c) [/c/d.json] =/e/f.py.", b"(<path>) [<path>] =<path>"),
+        (b"(/usr/b) [/workspace/d] =/tmp/f /home/me/ /root/x", b"(<path>) [<path>] =<path> <path> <path>"),
+        ("/donn\u00e9es/mod\u00e8le.bin".encode(), b"<path>"),
+        (b"at \\/usr\\/lib\\/x.py:3", b"at <path>:3"),
+        (b"\\n\\/a\\/b.py\\n", b"\\n<path>\\n"),
+        (b"http:\\/\\/h\\/p\\/x.py", b"http:\\/\\/h\\/p\\/x.py"),
+        (b"POST \\/v1\\/models", b"POST \\/v1\\/models"),
+        (b"GET /v1/models. /inference/v1/generate", b"GET /v1/models. /inference/v1/generate"),
+        (b"/v1.5/models /a/.b /x/7.25", b"/v1.5/models /a/.b /x/7.25"),
         (b"file:///etc/hosts/x", b"file:///etc/hosts/x"),
         (b"https://example.org/a/b", b"https://example.org/a/b"),
         (b"and/or, 1/2/3, ./a/b, ../a/b, ~/a/b", b"and/or, 1/2/3, ./a/b, ../a/b, ~/a/b"),
@@ -46,7 +57,7 @@ WORDS = st.sampled_from(
     ],
 )
 def test_absolute_path_is_cut_and_nothing_else(text: bytes, cut: bytes) -> None:
-    """A path of two names or more goes, whatever stands around it; URLs, fractions and routes stay."""
+    """A file's path of two names or more goes, whatever stands around it; URLs, fractions and routes stay."""
     assert cut_paths(text) == cut
 
 
