@@ -112,8 +112,8 @@ class Settings(BaseSettings):
     passthrough_engine_errors: bool = _setting(
         "DYN_PASSTHROUGH_ENGINE_ERRORS",
         False,
-        "Pass errors of 500 and over as an engine sent them; else the paths of its files are cut from them, be "
-        "it the body of a reply or an event of a stream",
+        "Pass errors of 500 and over as an engine sent them; else the paths of its files are cut from them, "
+        "be it the body of a reply or an event of a stream",
     )
     vocab_size: int | None = _setting(
         "DYN_VOCAB_SIZE",

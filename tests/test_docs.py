@@ -10,6 +10,7 @@ import pytest
 from gateway import errors
 from gateway.control.system import reserved
 from gateway.errors import GatewayError
+from gateway.formats.sglang.rules import META, TOP, Join
 from gateway.formats.vllm.rules import REPLY, Rule
 from gateway.settings import Settings, flag_of, variable_of
 from gateway.telemetry.access_log import Line
@@ -72,9 +73,34 @@ def test_every_field_of_an_access_log_line_has_its_row_in_order() -> None:
     assert named == list(Line.__struct_fields__)
 
 
-def test_joined_streams_page_has_every_key_and_knows_which_are_null() -> None:
+def joined_keys(title: str) -> dict[str, str]:
+    """Key of the reply -> what it comes from, as the page has it for an engine."""
     page = (ROOT / "docs" / "joined-streams.md").read_text()
-    keys = {name: row[1] for row in rows(page) for name in re.findall(r"`(\w+)`", row[0])}
+    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    named = [(name, row[1]) for row in rows(section) for name in re.findall(r"`(\w+)`", row[0])]
+    assert len({name for name, _ in named}) == len(named)
+    return dict(named)
+
+
+def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -> None:
+    said = {
+        Join.APPEND: "all events, one part after another",
+        Join.MOST: "the largest value of all events",
+        Join.LAST: "the latest event that has it",
+        Join.FIRST: "the first event that has it",
+        Join.REPEATED: "whole in each event that has it: the latest of them",
+        Join.TERMINAL: "the sample's last event",
+        Join.MEMBERS: "its members, each as below",
+        Join.PER_INDEX: "**in no reply**",
+    }
+    keys = joined_keys("SGLang")
+    assert keys.keys() == {*TOP, *META}
+    for name, rule in {**TOP, **META}.items():
+        assert keys[name].startswith(said[rule]), name
+
+
+def test_joined_streams_page_has_every_key_of_vllm_and_knows_which_are_null() -> None:
+    keys = joined_keys("vLLM")
     assert set(keys) == set(REPLY)
     assert {name for name, source in keys.items() if source.startswith("**null")} == {
         name for name, rule in REPLY.items() if rule is Rule.UNSTREAMED
