@@ -111,6 +111,7 @@ class Exposition:
         yield from self._plain(
             of.REFUSED, (((name, rule), n) for name, tally in formats for rule, n in tally.refused.items())
         )
+        yield from self._plain(of.ROUTED, (((name,), tally.routed) for name, tally in formats))
         yield from self._plain(of.LOST_LINES, [((), self._dropped_lines())])
 
     def _fleet(self, workers: list[Worker]) -> Iterator[str]:

@@ -90,6 +90,12 @@ REFUSED = Family(
     ("format", "rule"),
     "Requests refused because they would kill a worker, by the rule that refused them",
 )
+ROUTED = Family(
+    "routed_replies_total",
+    "counter",
+    ("format",),
+    "Replies with a note of a router behind the worker's URL about its choice",
+)
 LOST_LINES = Family(
     "access_log_dropped_total", "counter", (), "Access log lines lost because nobody read them"
 )

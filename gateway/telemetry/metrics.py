@@ -101,6 +101,8 @@ def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
         tally.retries += exchange.attempts - 1
     if exchange.ending is not None:
         tally.endings[exchange.ending] += 1
+    if exchange.routing_data is not None:
+        tally.routed += 1
     error = exchange.error
     if error is not None and error.rule is not None:
         tally.refused[error.rule] += 1

@@ -63,7 +63,7 @@ class ModelTally:
 class FormatTally:
     """What passed through the gateway in one format."""
 
-    __slots__ = ("endings", "refused", "reply_bytes", "request_bytes", "retries")
+    __slots__ = ("endings", "refused", "reply_bytes", "request_bytes", "retries", "routed")
 
     def __init__(self) -> None:
         self.endings: Counter[Ending] = Counter()
@@ -72,6 +72,7 @@ class FormatTally:
         self.request_bytes = 0
         self.reply_bytes = 0
         self.retries = 0
+        self.routed = 0
 
 
 class Tallies:

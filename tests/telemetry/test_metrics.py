@@ -100,6 +100,13 @@ def test_endings_of_replies_are_counted_per_format(metrics: Metrics) -> None:
     assert sum(number for (name, _), number in scrape(metrics).items() if name == "replies_total") == 3
 
 
+def test_replies_with_a_routers_note_are_counted_per_format(metrics: Metrics) -> None:
+    """An empty note is one, too."""
+    notes = ({"worker_id": 7}, {}, None)
+    count(metrics, *(completed(routing_data=note) for note in notes), failed(NoWorker("x")))
+    assert value(metrics, "routed_replies_total", format="fmt") == 2
+
+
 def test_refusals_that_protect_workers_are_counted_by_their_rule(metrics: Metrics) -> None:
     refusals = (InvalidRequest("x", rule="empty_text"), InvalidRequest("x"), Poisoned("x"), NoWorker("x"))
     count(metrics, *map(failed, refusals))

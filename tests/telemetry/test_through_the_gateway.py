@@ -190,6 +190,7 @@ async def test_routers_choice_reaches_the_log_and_not_the_client(
     async with SimServer(kind) as sim, rig(sim.url, access_log=True) as gateway:
         sim.behave(Reply(body=event, content_type=EVENTS))
         reply = await gateway.client.post(path, json={**body, "stream": True})
+        assert (await samples(gateway.client))["routed_replies_total", kind] == 1
     assert reply.content.endswith(DONE) and b"routing_data" not in reply.content
     (line,) = lines(capfd.readouterr().out)
     assert line["routing"] == {"worker_id": 12, "timing": {"queue_ms": 0.5}}
