@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
@@ -27,6 +28,9 @@ ABORT_TIMEOUT = 5.0
 #: An engine may go on for this long under an id it was told to stop (it polls for a client's leaving every
 #: 4 s), so the id is not given to another exchange before.
 LINGER = 10.0
+#: Abort requests that are under way at one worker at once, for all its exchanges and for a single one (a batch
+#: has as many ids as prompts): thousands that leave together must not open thousands of connections.
+SLOTS, LANES = 32, 4
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +72,7 @@ class Aborter:
         self._running = running
         self._timeout = timeout
         self._linger = linger
+        self._slots: WeakKeyDictionary[Worker, asyncio.Semaphore] = WeakKeyDictionary()
         self._tasks = Tasks()
 
     def left(self, running: Running, worker: Worker) -> None:
@@ -109,7 +114,11 @@ class Aborter:
 
     async def _abort_on(self, worker: Worker, group: Sequence[tuple[Running, Ids]]) -> WorkerResult:
         stops = (self._stop(running, worker, ids) for running, ids in group)
-        errors = [error for error in await asyncio.gather(*stops) if error is not None]
+        try:
+            async with asyncio.timeout(self._timeout):
+                errors = [error for error in await asyncio.gather(*stops) if error is not None]
+        except TimeoutError:
+            errors = [f"no answer within {self._timeout:g} s"] * len(group)
         return WorkerResult(worker.url, len(group) - len(errors), errors[0] if errors else None)
 
     async def _stop(self, running: Running, worker: Worker, ids: Ids) -> str | None:
@@ -132,8 +141,18 @@ class Aborter:
             loop.call_later(self._linger, self._running.release, running.ids)
 
     async def _send_all(self, worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
-        sent = (send_quietly(worker, request, self._timeout) for request in requests)
-        return next((error for error in await asyncio.gather(*sent) if error is not None), None)
+        """Send a few at a time; the first reason why one was not accepted, if any."""
+        slots = self._slots.setdefault(worker, asyncio.Semaphore(SLOTS))
+        waiting, errors = iter(requests), []
+
+        async def lane() -> None:
+            for request in waiting:
+                async with slots:
+                    if (error := await send_quietly(worker, request, self._timeout)) is not None:
+                        errors.append(error)
+
+        await asyncio.gather(*(lane() for _ in range(min(LANES, len(requests)))))
+        return errors[0] if errors else None
 
 
 def _abort_unsent(running: Running, ids: Ids) -> None:

@@ -44,6 +44,10 @@ class Client(Protocol):
         """Commit the reply. ``hold``: body bytes follow at once, so the head may wait for them."""
         ...
 
+    async def flush(self) -> None:
+        """Let a held head go: body bytes did not follow after all."""
+        ...
+
     async def more(self, data: bytes) -> None:
         """Send body bytes, at least one; waits while the client does not take them."""
         ...
@@ -78,6 +82,9 @@ class AsgiClient:
 
     async def start(self, status: int, headers: Headers, *, hold: bool) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def flush(self) -> None:
+        """Nothing to do: no head is held."""
 
     async def more(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})

@@ -120,7 +120,9 @@ class Drive:
             waits_for._asyncio_future_blocking = False
             waits_for._waiting = self._step
         elif waits_for is None:
-            asyncio.get_running_loop().call_soon(self._step)
+            turn = self._waits_for = asyncio.get_running_loop().create_future()
+            turn.add_done_callback(self._woken)
+            turn.set_result(None)
         else:
             waits_for._asyncio_future_blocking = False
             waits_for.add_done_callback(self._woken)

@@ -120,6 +120,15 @@ class NoWorker(GatewayError):
     retry_after = 1
 
 
+class OutOfSockets(GatewayError):
+    """The gateway may open no more sockets; says nothing about any worker."""
+
+    code = "out_of_sockets"
+    status = 503
+    error_type = "overload"
+    retry_after = 1
+
+
 class Draining(GatewayError):
     """The gateway is shutting down and takes no new requests."""
 

@@ -142,10 +142,12 @@ class GenerateHandler:
                     await self._commit(run, head, headers + _true_length(head, reader), hold=True)
                 exchange.reply_bytes += len(out)
                 await client.more(out)
+            elif reader.streaming:
+                await client.flush()
         out = reader.finish()
         run.saw(facts.tokens)
         if not exchange.committed:
-            await self._commit(run, head, [*headers, (b"content-length", b"%d" % len(out))], hold=True)
+            await self._commit(run, head, headers + _own_length(head, out), hold=True)
         exchange.reply_bytes += len(out)
         await client.last(out)
 
@@ -184,6 +186,10 @@ def _reply_headers(head: ReplyHead, ids: Ids) -> HeaderLines:
     lines = to_client(head.headers)
     public = public_id_line(ids)
     return [line for line in lines if line[0] != b"x-request-id"] + public if public else lines
+
+
+def _own_length(head: ReplyHead, body: bytes) -> HeaderLines:
+    return [] if head.status in (204, 304) else [(b"content-length", b"%d" % len(body))]
 
 
 def _true_length(head: ReplyHead, reader: Reader) -> HeaderLines:

@@ -25,8 +25,7 @@ class Lifecycle:
     def __init__(self) -> None:
         self.draining = False
         self._open: set[Interruptible] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._emptied: asyncio.Event | None = None
 
     @property
     def open_exchanges(self) -> int:
@@ -37,14 +36,12 @@ class Lifecycle:
         if self.draining:
             raise Draining("the gateway is shutting down; please try again elsewhere")
         self._open.add(exchange)
-        if len(self._open) == 1:
-            self._empty.clear()
 
     def leave(self, exchange: Interruptible) -> None:
         """The exchange is over; unknown ones are ignored."""
         self._open.discard(exchange)
-        if not self._open:
-            self._empty.set()
+        if self._emptied is not None and not self._open:
+            self._emptied.set()
 
     def end(self, exchange: Interruptible, reason: GatewayError) -> None:
         """Interrupt an exchange because of ``reason``, if it is open."""
@@ -57,6 +54,8 @@ class Lifecycle:
 
     async def cut(self) -> None:
         """End all open exchanges now and wait until they have released what they held."""
+        self._emptied = asyncio.Event()
         for exchange in tuple(self._open):
             self.end(exchange, Draining("the gateway is shutting down"))
-        await self._empty.wait()
+        if self._open:
+            await self._emptied.wait()

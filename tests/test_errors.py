@@ -16,6 +16,7 @@ TAXONOMY = {
     "MethodNotAllowed": ("method_not_allowed", 405, Source.DOWNSTREAM, "validation", None),
     "RequestTooLarge": ("request_too_large", 413, Source.DOWNSTREAM, "validation", None),
     "UnknownModel": ("unknown_model", 404, Source.DOWNSTREAM, "not_found", None),
+    "OutOfSockets": ("out_of_sockets", 503, Source.GATEWAY, "overload", 1),
     "NoWorker": ("no_worker", 503, Source.GATEWAY, "unavailable", 1),
     "Draining": ("draining", 503, Source.GATEWAY, "unavailable", 1),
     "ConnectFailed": ("connect_failed", 502, Source.UPSTREAM, "unavailable", None),

@@ -79,6 +79,7 @@ class Worker:
     """
 
     __slots__ = (
+        "__weakref__",
         "address",
         "authorization",
         "in_flight",

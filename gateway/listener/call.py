@@ -32,8 +32,11 @@ class Wire(Protocol):
         """The reply of ``call`` is whole."""
         ...
 
-    def cut(self) -> None:
-        """Close after what was written, so that an unfinished reply is seen to be unfinished."""
+    def cut(self, *, reset: bool) -> None:
+        """Close after what was written, so that an unfinished reply is seen to be unfinished.
+
+        ``reset``: at once and by a reset, as the end of the connection would be the end of the reply.
+        """
         ...
 
 
@@ -47,6 +50,7 @@ class Call:
         "_on_left",
         "_parts",
         "_size",
+        "_until_close",
         "complete",
         "expects_continue",
         "headers",
@@ -79,6 +83,7 @@ class Call:
         self._size = 0
         self._head = b""
         self._chunked = False
+        self._until_close = False
         self._changed = Signal()
 
     # -- what the connection tells
@@ -98,6 +103,11 @@ class Call:
         """The request is complete."""
         self.complete = True
 
+    @property
+    def announced(self) -> int:
+        """The request's Content-Length, 0 without one."""
+        return int(header(self.headers, b"content-length") or 0)
+
     def told(self) -> None:
         """Act on what came; called once nothing more is parsed."""
         self._changed.fire()
@@ -115,7 +125,7 @@ class Call:
 
     async def body(self, limit: int) -> bytes:
         """The whole request body. Raises RequestTooLarge over ``limit`` bytes, and Cancelled on leaving."""
-        if int(header(self.headers, b"content-length") or 0) > limit:
+        if self.announced > limit:
             raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
         self._ask_for_body()
         while not self.complete and self._size <= limit:
@@ -164,6 +174,7 @@ class Call:
                 more += wire.CHUNKED
             else:
                 self.keep_alive = False
+                self._until_close = True
         if any(name == b"connection" and value == b"close" for name, value in headers):
             self.keep_alive = False
         elif not self.keep_alive:
@@ -172,6 +183,13 @@ class Call:
             more += b"connection: keep-alive\r\n"
         self._head = wire.head(status, headers, more)
         if not hold:
+            self.wire.write(self._head)
+            self._head = b""
+
+    async def flush(self) -> None:
+        """Let a held head go."""
+        if self._head:
+            self._check()
             self.wire.write(self._head)
             self._head = b""
 
@@ -202,7 +220,7 @@ class Call:
             self.replied = True
             if self._head:
                 self.wire.write(self._head)
-            self.wire.cut()
+            self.wire.cut(reset=self._until_close)
 
     # -- internals
 

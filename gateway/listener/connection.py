@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import select
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -22,11 +25,12 @@ from uvicorn.server import ServerState
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
 from gateway.errors import Cancelled
-from gateway.formats.base import Headers
+from gateway.formats.base import Headers, header
 from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
 from gateway.listener.pace import Pace
+from gateway.sockets import keep_alive
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,8 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 #: Bytes of a request's line and headers, or of what else is no body, before it is refused.
 HEAD_LIMIT = 256 * 1024
+#: How often a client whose socket is not read is looked at, in seconds.
+HANGUP_INTERVAL = 0.1
 
 
 Begin = Callable[[Call], None]
@@ -79,7 +85,12 @@ class ClientConnection(asyncio.Protocol):
         self._closing = False
         self._room = Signal()
         self._full = False
+        #: Body bytes still to come of a request that offered another protocol.
+        self._plain_left = 0
+        #: What comes is not HTTP any more; it is not looked at.
+        self._deaf = False
         self._idle_since = 0.0
+        self._hangup_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._common_of: list[tuple[bytes, bytes]] | None = None
         self._common = b""
@@ -89,37 +100,42 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         self._state.connections.add(cast(Any, self))
+        keep_alive(transport)
         self._idle_since = self._loop.time()
         self._idle_timer = self._loop.call_later(self._idle_limit, self._look_if_idle)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._closing or self._deaf:
             return
         self._barren += len(data)
+        if self._plain_left:
+            data = self._take_plain(data)
         try:
             self._parser.feed_data(data)
-            if self._barren > HEAD_LIMIT:
-                return self._refuse(431, "The head of the request is too large")
-            self._go_on()
-        except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here: the request is answered as if it had not asked.
-            self._stop_reading()
-            self._go_on()
+        except httptools.HttpParserUpgrade as offer:
+            # No other protocol is spoken here: the request is served as if it had not asked. The parser takes
+            # its body for the other protocol, so that is cut off by hand.
+            self._parser = httptools.HttpRequestParser(self)
+            return self.data_received(data[offer.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(400, "Invalid HTTP request")
+            return self._unreadable()
+        if self._barren > HEAD_LIMIT:
+            return self._refuse(431, "The head of the request is too large")
+        self._go_on()
 
     def eof_received(self) -> bool:
+        """A client that stops sending has left. What is unsent of its reply may never be taken: drop it."""
+        if self._serving is not None:
+            self._lose_calls()
+            self._transport.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(cast(Any, self))
-        self._closing = True
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        for call in (self._serving, self._reading, *self._ahead):
-            if call is not None:
-                call.lost()
-        self._ahead.clear()
+        for timer in (self._idle_timer, self._hangup_timer):
+            if timer is not None:
+                timer.cancel()
+        self._lose_calls()
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -128,6 +144,7 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._full = False
         self._room.fire()
+        self._serve_next()
 
     def shutdown(self) -> None:
         """uvicorn stops: close now, or after the reply that is under way."""
@@ -146,14 +163,16 @@ class ClientConnection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._reading is None:  # trailers are nobody's headers
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
         http11 = parser.get_http_version() == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
         call.keep_alive = parser.should_keep_alive()
-        call.expects_continue = http11 and (b"expect", b"100-continue") in self._headers
+        expected = header(self._headers, b"expect")
+        call.expects_continue = http11 and expected is not None and expected.lower() == b"100-continue"
         self._reading = call
         self._barren = 0
         if self._serving is None:
@@ -161,7 +180,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._ahead.append(call)
             if len(self._ahead) >= PIPELINE_LIMIT:
-                self._transport.pause_reading()
+                self._pause()
 
     def on_body(self, body: bytes) -> None:
         self._barren = 0
@@ -170,14 +189,19 @@ class ClientConnection(asyncio.Protocol):
             return
         call.took(body)
         if call is not self._serving and call.held > AHEAD_LIMIT:
-            # Its turn has not come. Not sooner, as a socket that is not read does not tell of a leaving.
-            self._transport.pause_reading()
+            self._pause()  # its turn has not come
 
     def on_message_complete(self) -> None:
         self._barren = 0
-        if self._reading is not None:
-            self._reading.whole()
-            self._reading = None
+        call = self._reading
+        if call is None:
+            return
+        if self._parser.should_upgrade():
+            self._plain_left = call.announced
+            if self._plain_left:
+                return
+        call.whole()
+        self._reading = None
 
     # -- what a call asks (gateway.listener.call.Wire)
 
@@ -200,15 +224,68 @@ class ClientConnection(asyncio.Protocol):
         self._idle_since = self._loop.time()
         if not call.keep_alive or self._closing:
             self._close()
-        elif self._ahead:
-            self._transport.resume_reading()
-            self._serve(self._ahead.popleft())
+        else:
+            self._serve_next()
 
-    def cut(self) -> None:
+    def cut(self, *, reset: bool) -> None:
         self._serving = None
+        if reset:
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._close()
 
     # -- internals
+
+    def _take_plain(self, data: bytes) -> bytes:
+        """Take ``data`` as the body of the request that offered another protocol; what is left of it."""
+        assert self._reading is not None
+        part = data[: self._plain_left]
+        self._plain_left -= len(part)
+        self.on_body(part)
+        if not self._plain_left:
+            self._reading.whole()
+            self._reading = None
+        return data[len(part) :]
+
+    def _unreadable(self) -> None:
+        """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
+        if self._serving is None or self._reading is not None:
+            return self._refuse(400, "Invalid HTTP request")
+        self._deaf = True
+        self._ahead.clear()
+        self._serving.keep_alive = False
+        self._go_on()
+
+    def _lose_calls(self) -> None:
+        self._closing = True
+        for call in (self._serving, self._reading, *self._ahead):
+            if call is not None:
+                call.lost()
+        self._ahead.clear()
+
+    def _pause(self) -> None:
+        """Read no more until a turn comes; a socket that is not read does not tell of a leaving, so look."""
+        self._transport.pause_reading()
+        if self._hangup_timer is None:
+            self._hangup_timer = self._loop.call_later(HANGUP_INTERVAL, self._look_if_left)
+
+    def _look_if_left(self) -> None:
+        self._hangup_timer = None
+        if self._transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        if poll.poll(0):
+            self._lose_calls()
+            self._transport.abort()
+        elif self._ahead or self._reading is not None:
+            self._hangup_timer = self._loop.call_later(HANGUP_INTERVAL, self._look_if_left)
+
+    def _serve_next(self) -> None:
+        """Serve what was sent ahead, once the client takes what it was sent."""
+        if self._ahead and self._serving is None and not self._full and not self._closing:
+            self._transport.resume_reading()
+            self._serve(self._ahead.popleft())
 
     def _go_on(self) -> None:
         """All that came is parsed: serve what is new, and tell what is being served."""
@@ -220,6 +297,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _serve(self, call: Call) -> None:
         self._serving = call
+        if not call.target.startswith(b"/"):
+            call.target = _origin_form(call.target)
         path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
         begin = self._direct_of(path, call.method)
         if begin is not None:
@@ -250,16 +329,11 @@ class ClientConnection(asyncio.Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """The bytes are no request: say so if no reply is under way, and hang up."""
-        if self._serving is None:
+        if self._serving is None or not self._serving.started:
             headers, body = _failure(status, message)
             self._transport.write(wire.head(status, headers, self.common_lines() + wire.CLOSE) + body)
         self._close()
-        if self._serving is not None:
-            self._serving.lost()
-
-    def _stop_reading(self) -> None:
-        if self._serving is not None:
-            self._serving.keep_alive = False
+        self._lose_calls()
 
     def _close(self) -> None:
         self._closing = True
@@ -280,3 +354,10 @@ def _failure(status: int, message: str) -> tuple[Headers, bytes]:
     """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
     body = json.dumps({"message": message, "type": HTTPStatus(status).phrase, "code": status}).encode()
     return [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))], body
+
+
+def _origin_form(target: bytes) -> bytes:
+    """An absolute URL as the path and query it names; anything else as it is."""
+    _, scheme, rest = target.partition(b"://")
+    slash = rest.find(b"/")
+    return target if not scheme else rest[slash:] if slash >= 0 else b"/"

@@ -34,8 +34,13 @@ class LeastInFlight:
         self._choice = choice
 
     def pick(self, workers: Sequence[W]) -> W:
-        fewest = min(worker.in_flight for worker in workers)
-        ties = [worker for worker in workers if worker.in_flight == fewest]
+        ties, fewest = [workers[0]], workers[0].in_flight
+        for worker in workers[1:]:
+            load = worker.in_flight
+            if load < fewest:
+                ties, fewest = [worker], load
+            elif load == fewest:
+                ties.append(worker)
         return ties[0] if len(ties) == 1 else ties[int(self._choice.random() * len(ties))]
 
 

@@ -120,6 +120,7 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "invalid_request": "request.invalid",
         "unknown_model": "request.not_found",
         "no_worker": "backend.unavailable",
+        "out_of_sockets": "capacity.exhausted",
         "method_not_allowed": "request.method_not_allowed",
         "request_too_large": "request.too_large",
         "metadata_too_large": "request.metadata_too_large",

@@ -14,6 +14,7 @@ import httptools
 from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
+from gateway.sockets import keep_alive
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
@@ -150,6 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "abort")
         self._transport = transport  # type: ignore[assignment]
+        keep_alive(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch
