@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamMalformed
+from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.registry import load_formats
 from gateway.formats.sse import EventScanner, payload
+from tests.formats.support import EVENTS, View
 
 LINES = st.sampled_from(["", "data: x", "data:x", "data", "data: [DONE]", ": hi", "id: 1", "datax: 1", "é"])
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 TEXTS = st.lists(st.tuples(LINES, ENDS), max_size=12).map(
     lambda lines: "".join(line + end for line, end in lines).encode()
 )
+_MIB = 1024 * 1024
 NOISE = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"data: b"]), max_size=14).map(b"".join)
+
+
+def reading(name: str) -> Reader:
+    """The reader of a stream in the format ``name``."""
+    format, ids = load_formats()[name], Ids(("a",), ("a",))
+    request = format.parse(b'{"stream":true,"input_ids":[1],"token_ids":[1],"sampling_params":{}}', ())
+    return format.reader(request, View(), ids, ReplyHead(200, EVENTS))
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -88,6 +101,18 @@ def test_event_over_the_limit_is_malformed_whole_ones_are_not() -> None:
     assert scanner.feed(b"data: 0123") == []
     with pytest.raises(UpstreamMalformed):
         scanner.feed(b"4")
+
+
+@pytest.mark.parametrize("make", [EventScanner, partial(reading, "sglang"), partial(reading, "vllm")])
+def test_event_of_64_mib_is_held_and_one_byte_more_is_malformed(
+    make: Callable[[], EventScanner | Reader],
+) -> None:
+    """By a scanner that is told no limit, as those of the formats are."""
+    feeder = make()
+    fed = [feeder.feed(bytes(_MIB)) for _ in range(64)]
+    assert not any(fed)
+    with pytest.raises(UpstreamMalformed, match="over the size limit"):
+        feeder.feed(b"x")
 
 
 def test_event_is_given_out_with_its_last_byte() -> None:
