@@ -1,0 +1,80 @@
+"""What CI runs, and what its reader sees last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CLOSING = "=== 3 passed in 0.01s ==="
+
+#: Stands in for ``make`` and for an interpreter.
+STAND_IN = f"""#!/bin/sh
+case "$*" in
+  "$FAILS") exit 7 ;;
+  *list) ;;
+  *stop) echo "an engine is stopped" ;;
+  *) echo "{CLOSING}" ;;
+esac
+"""
+
+
+def run(script: Path, *arguments: str) -> tuple[int, list[str]]:
+    """Exit status and the lines of standard output and error as one."""
+    done = subprocess.run(
+        [str(script), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with the scripts and stand-ins for all they call."""
+    for path in ("bin/make", ".venv/bin/python"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(STAND_IN)
+        (tmp_path / path).chmod(0o755)
+    for path in (".ci/run", "scripts/test-engines"):
+        (tmp_path / path).parent.mkdir()
+        shutil.copy(ROOT / path, tmp_path / path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("FAILS", "nothing")
+    return tmp_path
+
+
+def test_last_line_of_ci_is_that_of_the_last_tests(tree: Path) -> None:
+    """Nothing comes after pytest's closing line, on either stream; each step is named before it."""
+    status, lines = run(tree / ".ci" / "run")
+    assert (status, lines[-1]) == (0, CLOSING)
+    assert [line.partition(" s: ")[2] for line in lines if " s: " in line] == [
+        "make install",
+        "make check",
+        ".venv/bin/python -m scripts.prove_dockerfile",
+        "make test",
+        "make test-engines",
+    ]
+
+
+def test_last_line_of_the_engine_tests_is_pytests_own(tree: Path) -> None:
+    """Stopping the engines comes after it, without a word."""
+    script, python = tree / "scripts" / "test-engines", tree / ".venv" / "bin" / "python"
+    assert run(script, str(python))[1][-1] == CLOSING
+
+
+def test_step_that_fails_ends_ci_with_its_name_and_status(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS", "check")
+    status, lines = run(tree / ".ci" / "run")
+    assert status == 1
+    assert lines[-1].startswith("!!! CI: 'make check' failed") and "(exit 7)" in lines[-1]
+    assert not any("prove_dockerfile" in line for line in lines)
