@@ -102,7 +102,7 @@ def test_endings_of_replies_are_counted_per_format(metrics: Metrics) -> None:
 
 def test_replies_with_a_routers_note_are_counted_per_format(metrics: Metrics) -> None:
     """An empty note is one, too."""
-    notes = ({"worker_id": 7}, {}, None)
+    notes: tuple[dict[str, int] | None, ...] = ({"worker_id": 7}, {}, None)
     count(metrics, *(completed(routing_data=note) for note in notes), failed(NoWorker("x")))
     assert value(metrics, "routed_replies_total", format="fmt") == 2
 
