@@ -129,16 +129,13 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
     for entry in settings.workers:
         if entry.format is not None and entry.format not in formats:
             installed = ", ".join(formats)
-            raise CatalogError(f"worker {entry.url}: unknown format {entry.format!r}; installed: {installed}")
+            source = settings.source_of("worker")
+            raise CatalogError(
+                f"{source}: worker {entry.url}: unknown format {entry.format!r}; installed: {installed}"
+            )
     reserved = reserved_paths(settings)
     if catalog is None:
-        catalog = catalogs.default_catalog(
-            formats,
-            generate_format=settings.generate_format,
-            sglang_path=settings.sglang_generate_path,
-            vllm_path=settings.vllm_generate_path,
-            reserved=reserved,
-        )
+        catalog = _default_catalog(settings, formats, reserved)
     else:
         catalogs.validate_catalog(catalog, reserved)
     services = _services(settings, [endpoint.format for endpoint in catalog])
@@ -149,6 +146,24 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
         for endpoint in catalog
     }
     return Gateway(handlers, control, services, Background(services))
+
+
+def _default_catalog(
+    settings: Settings, formats: Mapping[str, AnyFormat], reserved: Sequence[str]
+) -> Sequence[Endpoint]:
+    try:
+        return catalogs.default_catalog(
+            formats,
+            generate_format=settings.generate_format,
+            sglang_path=settings.sglang_generate_path,
+            vllm_path=settings.vllm_generate_path,
+            reserved=reserved,
+        )
+    except CatalogError as error:
+        named = [settings.source_of(name) for name in error.settings]
+        if error.paths:
+            named.append(settings.sources_with(error.paths))
+        raise CatalogError(f"{', '.join(named)}: {error}" if named else str(error)) from error
 
 
 def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:

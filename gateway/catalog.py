@@ -8,7 +8,7 @@ that may know formats by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -41,7 +41,15 @@ _TEMPLATE = re.compile(r"\{[^{}:]*(:path)?[^{}]*\}")
 
 
 class CatalogError(ValueError):
-    """The list of endpoints cannot be served; the message says which entry and why."""
+    """The list of endpoints cannot be served; the message says which entry and why.
+
+    ``paths`` are those at fault, ``settings`` the names of settings at fault where it is not by a path.
+    """
+
+    def __init__(self, message: str, *, paths: Sequence[str] = (), settings: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.paths = paths
+        self.settings = settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def default_catalog(
     ``reserved`` are the gateway's own paths. Raises CatalogError.
     """
     endpoints = (
-        Endpoint(sglang_path, ("POST", "PUT"), _format(formats, generate_format)),
+        Endpoint(sglang_path, ("POST", "PUT"), _format(formats, generate_format, ["generate_format"])),
         Endpoint(vllm_path, ("POST",), _format(formats, "vllm")),
     )
     validate_catalog(endpoints, reserved)
@@ -107,34 +115,39 @@ def validate_catalog(endpoints: Iterable[Endpoint], reserved: Collection[str] = 
         if (other := seen.get(endpoint.path)) is not None:
             raise CatalogError(
                 f"generate path {endpoint.path!r} is given to two endpoints,"
-                f" {other.format.name} and {endpoint.format.name}"
+                f" {other.format.name} and {endpoint.format.name}",
+                paths=[endpoint.path],
             )
         for own in reserved:
             if _template_pattern(own).fullmatch(endpoint.path):
                 raise CatalogError(
                     f"generate path {endpoint.path!r} ({endpoint.format.name}) clashes with {own!r},"
-                    " a path of the gateway itself"
+                    " a path of the gateway itself",
+                    paths=[endpoint.path, own],
                 )
         seen[endpoint.path] = endpoint
     if not seen:
         raise CatalogError("the catalog has no endpoint")
 
 
-def _format(formats: Mapping[str, AnyFormat], name: str) -> AnyFormat:
+def _format(formats: Mapping[str, AnyFormat], name: str, settings: Sequence[str] = ()) -> AnyFormat:
     try:
         return formats[name]
     except KeyError:
         installed = ", ".join(sorted(formats)) or "none"
-        raise CatalogError(f"unknown format {name!r}; installed formats: {installed}") from None
+        message = f"unknown format {name!r}; installed formats: {installed}"
+        raise CatalogError(message, settings=settings) from None
 
 
 def _check_path(path: str) -> None:
     if not path.startswith("/"):
-        raise CatalogError(f"generate path must start with a slash: {path!r}")
+        raise CatalogError(f"generate path must start with a slash: {path!r}", paths=[path])
     if any(segment.startswith((":", "*")) for segment in path.split("/")):
-        raise CatalogError(f"a segment of a generate path must not start with ':' or '*': {path!r}")
+        message = f"a segment of a generate path must not start with ':' or '*': {path!r}"
+        raise CatalogError(message, paths=[path])
     if not _PATH.fullmatch(path):
-        raise CatalogError(f"generate path holds a character that a plain path cannot: {path!r}")
+        message = f"generate path holds a character that a plain path cannot: {path!r}"
+        raise CatalogError(message, paths=[path])
 
 
 def _check_methods(endpoint: Endpoint) -> None:

@@ -9,11 +9,11 @@ A field's metadata is the whole truth about it: flags, help and docs are made fr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -81,6 +81,9 @@ class _Variables(PydanticBaseSettingsSource):
 
 class Settings(BaseSettings):
     """All settings, checked and frozen. Arguments win over the environment."""
+
+    #: Fields whose value was given by a flag.
+    _flags: frozenset[str] = PrivateAttr(frozenset())
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, protected_namespaces=()
@@ -281,6 +284,15 @@ class Settings(BaseSettings):
         low, high, count = (getattr(self, f"metrics_{name}_{part}") for part in ("min", "max", "count"))
         return log_spaced(low, high, count)
 
+    def source_of(self, name: str) -> str:
+        """What gave the field ``name`` its value, as its user spells it: the flag, or else the variable."""
+        return _source(name, self._flags)
+
+    def sources_with(self, values: Collection[str]) -> str:
+        """The same for all fields that have one of ``values``."""
+        fields = type(self).model_fields
+        return ", ".join(self.source_of(name) for name in fields if getattr(self, name) in values)
+
     @property
     def buckets(self) -> Buckets:
         """Bounds of all histograms."""
@@ -323,7 +335,9 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     try:
-        return Settings(**given)
+        settings = Settings(**given)
+        settings._flags = frozenset(given)
+        return settings
     except ValidationError as error:
         raise SettingsError("; ".join(_complaints(error, given))) from None
 
@@ -333,9 +347,12 @@ def _complaints(error: ValidationError, flags: Mapping[str, Any]) -> Iterable[st
         text = detail["msg"].removeprefix("Value error, ")
         name = str(detail["loc"][0]) if detail["loc"] else ""
         if name in Settings.model_fields:
-            source = flag_of(name) if name in flags else variable_of(Settings.model_fields[name])
-            text = f"{source}: {text}"
+            text = f"{_source(name, flags)}: {text}"
         yield " ".join(text.split())
+
+
+def _source(name: str, flags: Collection[str]) -> str:
+    return flag_of(name) if name in flags else variable_of(Settings.model_fields[name])
 
 
 def variable_of(field: FieldInfo) -> str:

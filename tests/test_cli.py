@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway import server
+from gateway.app import create_app
 from gateway.cli import app
 from gateway.settings import Settings, flag_of, variable_of
 from gateway.sim import SimConfig
@@ -45,6 +46,17 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
     monkeypatch.setattr(server, "run", note)
     return settings
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``serve`` makes its gateway and then serves nobody."""
+
+    def make(settings: Settings) -> int:
+        create_app(settings)
+        return 0
+
+    monkeypatch.setattr(server, "run", make)
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -101,18 +113,68 @@ def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: 
     assert len(served) == 1
 
 
-def test_unknown_format_exits_2_and_lists_the_installed_ones() -> None:
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--generate-format", "nope"],
+            "--generate-format: unknown format 'nope'; installed formats: sglang, vllm",
+        ),
+        (
+            ["--worker", "nope=http://x:1"],
+            "--worker: worker http://x:1: unknown format 'nope'; installed: sglang, vllm",
+        ),
+        (["--worker", "x:1"], "--worker: "),
+        (
+            ["--metrics-path", "/generate"],
+            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --metrics-path: generate path '/generate' (sglang) clashes",
+        ),
+        (
+            ["--sglang-generate-path", "/metrics"],
+            "--sglang-generate-path, DYN_HTTP_SVC_METRICS_PATH: generate path '/metrics' (sglang) clashes",
+        ),
+        (
+            ["--vllm-generate-path", "/workers"],
+            "--vllm-generate-path: generate path '/workers' (vllm) clashes",
+        ),
+        (
+            ["--vllm-generate-path", "/generate"],
+            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --vllm-generate-path: generate path '/generate' is given",
+        ),
+        (["--sglang-generate-path", "/a%b"], "--sglang-generate-path: generate path holds a character"),
+        (
+            ["--metrics-path", "/health"],
+            "--metrics-path, DYN_HTTP_SVC_HEALTH_PATH: '/health' is the path of two",
+        ),
+        (["--live-path", "/docs"], "--live-path: '/docs' is the path of two"),
+    ],
+)
+def test_start_up_error_exits_2_with_one_line_that_names_every_setting_at_fault(
+    flags: list[str], said: str, made: None
+) -> None:
+    """By its flag where that was given, else by its variable."""
+    result = runner.invoke(app, ["serve", *flags])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"tito-gateway: {said}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_start_up_error_names_the_variable_that_was_given(
+    made: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_GENERATE_FORMAT", "nope")
+    monkeypatch.setenv("DYN_WORKER", "nope=http://x:1")
+    result = runner.invoke(app, ["serve"])
+    assert result.stderr.startswith("tito-gateway: DYN_WORKER: ")
+    monkeypatch.delenv("DYN_WORKER")
+    result = runner.invoke(app, ["serve"])
+    assert result.stderr.startswith("tito-gateway: DYN_GENERATE_FORMAT: ")
+
+
+def test_start_up_error_of_the_process_has_no_traceback() -> None:
     result = run("serve", "--host", "127.0.0.1", "--port", "0", "--generate-format", "nosuch")
     assert result.returncode == 2
-    assert "'nosuch'" in result.stderr
-    assert "sglang, vllm" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_paths_that_clash_exit_2() -> None:
-    result = run("serve", "--host", "127.0.0.1", "--port", "0", "--sglang-generate-path", "/metrics")
-    assert result.returncode == 2
-    assert "'/metrics'" in result.stderr
+    assert "--generate-format" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -23,7 +23,7 @@ from gateway.control.openapi import merge
 from gateway.control.replies import failure
 from gateway.control.views import Views
 from gateway.formats.base import AnyFormat
-from gateway.settings import Settings, SettingsError, variable_of
+from gateway.settings import Settings, SettingsError
 
 TITLE = "tito-gateway"
 DOCS_PATH = "/docs"
@@ -40,13 +40,8 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
     paths = (*system.reserved(settings), *models.reserved(settings.models_path), *aborting, *fixed)
     for path, count in Counter(paths).items():
         if count > 1:
-            raise SettingsError(f"{_variables_with(settings, path)}: {path!r} is the path of two routes")
+            raise SettingsError(f"{settings.sources_with([path])}: {path!r} is the path of two routes")
     return paths
-
-
-def _variables_with(settings: Settings, value: str) -> str:
-    fields = Settings.model_fields.items()
-    return ", ".join(variable_of(field) for name, field in fields if getattr(settings, name) == value)
 
 
 def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> FastAPI:
