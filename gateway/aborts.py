@@ -28,8 +28,8 @@ ABORT_TIMEOUT = 5.0
 #: An engine may go on for this long under an id it was told to stop (it polls for a client's leaving every
 #: 4 s), so the id is not given to another exchange before.
 LINGER = 10.0
-#: Abort requests that are under way at one worker at once, for all its exchanges and for a single one (a batch
-#: has as many ids as prompts): thousands that leave together must not open thousands of connections.
+#: Abort requests under way at one worker at once: for all its exchanges, and for a single one (a batch has as
+#: many ids as prompts). Thousands that leave together must not open thousands of connections.
 SLOTS, LANES = 32, 4
 
 

@@ -17,6 +17,7 @@ EVERY = [
     errors.RequestTooLarge("bad"),
     errors.UnknownModel("bad"),
     errors.NoWorker("bad"),
+    errors.OutOfSockets("bad"),
     errors.Draining("bad"),
     errors.ConnectFailed("bad"),
     errors.UpstreamIncomplete("bad"),

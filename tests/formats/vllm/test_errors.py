@@ -20,6 +20,7 @@ KINDS: list[tuple[GatewayError, int, str]] = [
     (errors.Poisoned("m"), 422, "UnprocessableEntityError"),
     (errors.UnknownModel("m"), 404, "NotFoundError"),
     (errors.NoWorker("m"), 503, "ServiceUnavailableError"),
+    (errors.OutOfSockets("m"), 503, "ServiceUnavailableError"),
     (errors.Draining("m"), 503, "ServiceUnavailableError"),
     (errors.ConnectFailed("m"), 502, "InternalServerError"),
     (errors.UpstreamIncomplete("m"), 502, "InternalServerError"),
