@@ -85,8 +85,6 @@ class ClientConnection(asyncio.Protocol):
         self._closing = False
         self._room = Signal()
         self._full = False
-        #: Body bytes still to come of a request that offered another protocol.
-        self._plain_left = 0
         #: What comes is not HTTP any more; it is not looked at.
         self._deaf = False
         self._idle_since = 0.0
@@ -108,15 +106,10 @@ class ClientConnection(asyncio.Protocol):
         if self._closing or self._deaf:
             return
         self._barren += len(data)
-        if self._plain_left:
-            data = self._take_plain(data)
+        rest: bytes | memoryview = data
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            # No other protocol is spoken here: the request is served as if it had not asked. The parser takes
-            # its body for the other protocol, so that is cut off by hand.
-            self._parser = httptools.HttpRequestParser(self)
-            return self.data_received(data[offer.args[0] :])
+            while rest:
+                rest = self._parse(rest)
         except httptools.HttpParserError:
             return self._unreadable()
         if self._barren > HEAD_LIMIT:
@@ -167,6 +160,8 @@ class ClientConnection(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        if self._reading is not None:
+            return  # the head that stands in for that of a request with an offer
         parser = self._parser
         http11 = parser.get_http_version() == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
@@ -196,10 +191,8 @@ class ClientConnection(asyncio.Protocol):
         call = self._reading
         if call is None:
             return
-        if self._parser.should_upgrade():
-            self._plain_left = call.announced
-            if self._plain_left:
-                return
+        if self._parser.should_upgrade() and _framing(call.headers):
+            return  # its body is still to come
         call.whole()
         self._reading = None
 
@@ -236,16 +229,19 @@ class ClientConnection(asyncio.Protocol):
 
     # -- internals
 
-    def _take_plain(self, data: bytes) -> bytes:
-        """Take ``data`` as the body of the request that offered another protocol; what is left of it."""
-        assert self._reading is not None
-        part = data[: self._plain_left]
-        self._plain_left -= len(part)
-        self.on_body(part)
-        if not self._plain_left:
-            self._reading.whole()
-            self._reading = None
-        return data[len(part) :]
+    def _parse(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Parse ``data``, at most up to the head of a request that offers another protocol; what is left."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            # No other protocol is spoken here: the request is served as if it had not asked. The parser takes
+            # its body for the other protocol, so a new one reads on behind a head that makes no offer.
+            self._parser = httptools.HttpRequestParser(self)
+            if self._reading is not None:
+                lines = wire.lines(_framing(self._reading.headers))
+                self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
+            return memoryview(data)[offer.args[0] :]
+        return b""
 
     def _unreadable(self) -> None:
         """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
@@ -354,6 +350,11 @@ def _failure(status: int, message: str) -> tuple[Headers, bytes]:
     """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
     body = json.dumps({"message": message, "type": HTTPStatus(status).phrase, "code": status}).encode()
     return [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))], body
+
+
+def _framing(headers: Headers) -> Headers:
+    """The lines that say where the body ends; none: there is no body."""
+    return [line for line in headers if line[0] in (b"content-length", b"transfer-encoding")]
 
 
 def _origin_form(target: bytes) -> bytes:
