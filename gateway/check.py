@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.fleet.probe import Unreachable, interview, probe_client
+from gateway.fleet.probe import NotAsked, Unreachable, interview, probe_client
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
 from gateway.formats.registry import load_formats
@@ -46,7 +46,7 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
             worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
             try:
                 found = await interview(client, worker, formats)
-            except Unreachable as error:
+            except (NotAsked, Unreachable) as error:
                 return [_lost(url, f"nobody listens there: {error}")]
             if found is None:
                 return [_lost(url, "it gave no answer to any probe")]

@@ -1,16 +1,32 @@
-"""Options of TCP sockets, for both sides.
+"""TCP sockets, for both sides.
 
-Owns: how a peer that vanished without a word is found out. Must never enter: a protocol.
+Owns: how a peer that vanished without a word is found out, and whose fault it is that there is no socket.
+Must never enter: a protocol.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
 from asyncio import BaseTransport
 
 #: Seconds of silence before a peer's kernel is asked whether it is still there, between two questions, and
 #: how many may go unanswered: a vanished peer is found out within a minute. An idle one answers by itself.
 IDLE, INTERVAL, COUNT = 30, 10, 3
+
+#: What a connect fails with when this machine, not the peer, is short of something.
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether ``error``, or what led to it, says that this machine has no socket left."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _OURS:
+            return True
+        if isinstance(error, BaseExceptionGroup):
+            return any(is_shortage(each) for each in error.exceptions)
+        error = error.__cause__ or error.__context__  # a library in between may have hidden the cause
+    return False
 
 
 def keep_alive(transport: BaseTransport) -> None:

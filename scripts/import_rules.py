@@ -55,7 +55,7 @@ ROOMS: Mapping[str, str] = {
     "formats": "errors",
     "routing": "errors formats.base",
     "transport": "drive errors formats.base sockets",
-    "fleet": "errors formats routing tasks transport upstream",
+    "fleet": "errors formats routing sockets tasks transport upstream",
     "upstream": "errors formats.base fleet.worker",
     "downstream": "errors exchange formats.base",
     "telemetry": "errors exchange formats.base fleet.worker",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from gateway.fleet.probe import Unreachable, ask, interview
+from gateway.fleet.probe import NotAsked, Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker, WorkerState
 from gateway.formats.base import AnyFormat
@@ -106,7 +106,9 @@ class Health:
     async def _probe(self, worker: Worker, *, whole: bool) -> None:
         probe = self._describe(worker) if whole else self._check(worker)
         [fault] = await asyncio.gather(probe, return_exceptions=True)
-        if isinstance(fault, Unreachable):
+        if isinstance(fault, NotAsked):
+            log.warning("worker %s was not probed: %s", worker.url, fault)
+        elif isinstance(fault, Unreachable):
             self._unreachable(worker, f"nobody listens: {fault}")
         elif fault is not None:
             # A format that cannot read an answer must not end the watch.

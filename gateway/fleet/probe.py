@@ -15,11 +15,16 @@ import httpx
 
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, WorkerInfo
+from gateway.sockets import is_shortage
 
 #: A question that takes longer has failed, in seconds, however much of its answer came.
 PROBE_TIMEOUT = 5.0
 #: An answer over this is none, in bytes.
 ANSWER_LIMIT = 4 * 1024 * 1024
+
+
+class NotAsked(Exception):
+    """The gateway has no socket to ask with, which says nothing about the worker."""
 
 
 class Unreachable(Exception):
@@ -68,7 +73,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 async def ask(client: httpx.AsyncClient, worker: Worker, question: ProbeRequest) -> ProbeReply | None:
-    """One question; None when there was no whole answer in time. Raises Unreachable."""
+    """One question; None when there was no whole answer in time. Raises Unreachable and NotAsked."""
     headers = [(b"connection", b"close")]
     if worker.authorization is not None:
         headers.append((b"authorization", worker.authorization))
@@ -81,6 +86,8 @@ async def ask(client: httpx.AsyncClient, worker: Worker, question: ProbeRequest)
         async with asyncio.timeout(client.timeout.read):
             return await _whole(client, request)
     except (httpx.ConnectError, httpx.InvalidURL, UnicodeError) as error:
+        if is_shortage(error):
+            raise NotAsked("the gateway has no socket left at the moment") from error
         raise Unreachable(str(error) or "connection refused") from error
     except (httpx.HTTPError, TimeoutError):
         return None
@@ -112,7 +119,7 @@ async def interview(
 ) -> Description | None:
     """Ask all that each format (or only the one the worker was declared to speak) wants to know.
 
-    None: it answered no question at all. Raises Unreachable.
+    None: it answered no question at all. Raises Unreachable and NotAsked.
     """
     asked = [format for format in formats if worker.only in (None, format.name)]
     questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())

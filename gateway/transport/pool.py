@@ -7,18 +7,15 @@ of exchanges bounds them).
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
 import time
 
 from gateway.errors import ConnectFailed, OutOfSockets
+from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
 MAX_IDLE_SECONDS = 3.5
-
-#: What a connect fails with when this machine, not the worker, is short of something.
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Pool:
@@ -64,7 +61,7 @@ class Pool:
                     server_hostname=self._host if self._tls else None,
                 )
         except (OSError, TimeoutError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in _OURS:
+            if is_shortage(error):
                 raise OutOfSockets("the gateway has no socket left at the moment", cause=error) from error
             raise ConnectFailed("the worker could not be reached", cause=error) from error
         return connection
