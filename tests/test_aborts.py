@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.aborts import ABORT_TIMEOUT, LINGER, Aborter, Running, WorkerResult
+from gateway.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running, WorkerResult
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import AbortTarget, Ids, UpstreamRequest
@@ -47,9 +47,9 @@ SILENT: Any = StubFormat(silent=True)
 class Rig:
     """Exchanges in flight on workers that a test plays."""
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
+    def __init__(self, listeners: Sequence[Listener], timeout: float) -> None:
         self.in_flight: InFlight[Running] = InFlight()
-        self.aborter = Aborter(self.in_flight, timeout=0.2, linger=0.02)
+        self.aborter = Aborter(self.in_flight, timeout=timeout, linger=0.02)
         self.fleet = Fleet(LeastInFlight(Random(0)), 5.0)
         self.listeners = listeners
         self.workers = [
@@ -89,9 +89,9 @@ async def answered(peer: Peer, reply: bytes = ACCEPTED) -> str:
 
 
 @asynccontextmanager
-async def rig_of(count: int) -> AsyncIterator[Rig]:
+async def rig_of(count: int, within: float = 0.2) -> AsyncIterator[Rig]:
     async with AsyncExitStack() as stack:
-        rig = Rig([await stack.enter_async_context(listening()) for _ in range(count)])
+        rig = Rig([await stack.enter_async_context(listening()) for _ in range(count)], within)
         try:
             yield rig
         finally:
@@ -370,3 +370,74 @@ async def test_close_lets_aborts_be_heard() -> None:
             silent = await rig.listeners[1].accept()
             await silent.left()
         assert closing.done()
+
+
+# -- floods
+
+
+async def heard(rig: Rig, count: int) -> tuple[list[str], int]:
+    """The ids that the first worker is told, ``count`` in all, and over how many connections.
+
+    None is answered before as many connections are open as are opened at once.
+    """
+    listener, ids = rig.listeners[0], []
+    peers = [await listener.accept()]
+    while True:
+        try:
+            async with asyncio.timeout(0.05):
+                peers.append(await listener.accept())
+        except TimeoutError:
+            break
+
+    async def serve(peer: Peer) -> None:
+        while True:
+            ids.append(await answered(peer))
+
+    tasks = [asyncio.get_running_loop().create_task(serve(peer)) for peer in peers]
+    try:
+        await until(lambda: len(ids) >= count)
+        assert unasked(listener)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return ids, len(peers)
+
+
+async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
+    """Each of its prompts is named to the engine, a few at a time, over connections that are used again."""
+    async with rig_of(1, within=10.0) as rig:
+        names = [f"b-{index:03}" for index in range(100)]
+        running = rig.run(*names, on=0)
+        rig.finish(running)
+        rig.aborter.left(running, rig.workers[0])
+        ids, connections = await heard(rig, len(names))
+        assert sorted(ids) == sorted(names)
+        assert connections == LANES
+
+
+async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_connections() -> None:
+    """The bound is the worker's, whoever has left; all are named to it."""
+    async with rig_of(1, within=10.0) as rig:
+        names = [f"job-{index:03}" for index in range(5 * SLOTS)]
+        for name in names:
+            running = rig.run(name, on=0)
+            rig.finish(running)
+            rig.aborter.left(running, rig.workers[0])
+        ids, connections = await heard(rig, len(names))
+        assert sorted(ids) == sorted(names)
+        assert connections == SLOTS
+
+
+async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> None:
+    """The same bound holds for a call that names thousands, which says of each what became of it."""
+    async with rig_of(1, within=10.0) as rig:
+        names = [f"job-{index:03}" for index in range(3 * SLOTS)]
+        for name in names:
+            rig.run(name, on=0)
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            ids, connections = await heard(rig, len(names))
+        assert sorted(ids) == sorted(names)
+        assert connections == SLOTS
+        assert call.result() == [WorkerResult(rig.workers[0].url, len(names))]
