@@ -52,7 +52,7 @@ async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
     gateway = Served(process, port)
 
     async def ready() -> bool:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
             try:
                 return (await client.get(gateway.url + "/ready")).status_code == 200
             except httpx.TransportError:

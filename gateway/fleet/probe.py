@@ -36,7 +36,7 @@ def probe_client(tls: ssl.SSLContext | None = None, *, timeout: float = PROBE_TI
 
     ``tls`` is for https workers, None: the system's trust, as on the data plane; ``timeout`` is in seconds.
     """
-    transport = _ConnectionEach(tls or ssl.create_default_context())
+    transport = _ConnectionEach(tls)
     return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False, follow_redirects=False)
 
 
@@ -46,11 +46,13 @@ class _ConnectionEach(httpx.AsyncBaseTransport):
     A pool shared by all would lose a connection, open, when a probe is cancelled in an unlucky moment.
     """
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        transport = httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False)
+        if self._tls is None and request.url.scheme == "https":
+            self._tls = ssl.create_default_context()  # not sooner: it reads all certificates of the system
+        transport = httpx.AsyncHTTPTransport(verify=self._tls or False, trust_env=False)
         try:
             reply = await transport.handle_async_request(request)
         except BaseException:

@@ -42,7 +42,7 @@ async def rig(*workers: str, **settings: Any) -> AsyncIterator[Rig]:
     chosen = Settings(worker=workers, **given)
     app = create_app(chosen)
     async with serving(app, chosen) as url:
-        async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, verify=False) as client:
             await until(lambda: all(w.state is not WorkerState.JOINING for w in app.fleet.workers))
             yield Rig(app, url, client)
 

@@ -105,4 +105,4 @@ def endpoint(path: str = "/generate", **format: str) -> Endpoint:
 def client(world: World, *endpoints: Endpoint, **settings: Any) -> httpx.AsyncClient:
     views = Views(world, world, world, lambda: (b"a_metric 1\n", "text/plain; version=0.0.4; charset=utf-8"))
     app = control_app(Settings(**settings), endpoints or (endpoint(),), views)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", verify=False)

@@ -192,7 +192,7 @@ async def test_delays_are_kept(kind: str) -> None:
         await client.answer_rest()
         whole = loop.time() - start
         client.leave()
-    assert 0.05 <= head and head + 0.04 <= first and first + 0.035 <= whole
+    assert 0.049 <= head and head + 0.04 <= first and first + 0.035 <= whole  # timers fire by whole ms
 
 
 @KINDS
