@@ -91,11 +91,11 @@ class Aborter:
         """
         found = self._running.all() if target.everything else self._named(target.ids)
         by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
-        waiting = 0
+        waiting, names = 0, frozenset(target.ids)
         for running in dict.fromkeys(found):
             if running.format is not format:
                 continue
-            ids = running.ids if target.everything else _named_of(running.ids, target.ids)
+            ids = running.ids if target.everything else _named_of(running.ids, names)
             if running.worker is None:
                 waiting += 1
                 _abort_unsent(running, ids)
