@@ -17,6 +17,7 @@ import pytest
 
 from gateway.server import PortTaken, listen
 from gateway.sim import Pace, SimConfig, SimServer
+from tests.processes import free_port
 from tests.support import RawClient, arrived, eventually, generates, sse
 from tests.test_handler_bytes import KINDS, body_of
 
@@ -31,12 +32,6 @@ class Served:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

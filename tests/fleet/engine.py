@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -122,10 +121,3 @@ async def engine(set_up: Callable[[Engine], None] = lambda _: None) -> AsyncIter
     finally:
         made.stop()
         await asyncio.sleep(0.001)
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

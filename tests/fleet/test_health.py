@@ -16,7 +16,8 @@ from gateway.fleet.probe import probe_client
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.routing.policy import LeastInFlight
-from tests.fleet.engine import EchoFormat, Engine, engine, free_port
+from tests.fleet.engine import EchoFormat, Engine, engine
+from tests.processes import free_port
 from tests.support import until
 
 ECHO: Any = EchoFormat()
