@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from urllib.parse import urlsplit
 
+from gateway.fleet.address import Address, BadWorkerUrl
 from gateway.formats.base import WorkerInfo
 from gateway.transport.pool import Pool
+
+__all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
 
 
 class WorkerState(StrEnum):
@@ -20,45 +22,6 @@ class WorkerState(StrEnum):
     READY = "ready"
     UNUSABLE = "unusable"  # answers, but cannot serve; ``Worker.reason`` says why
     DEAD = "dead"  # was ready, then refused connections or failed its probes
-
-
-class BadWorkerUrl(ValueError):
-    """A worker's URL cannot be used; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a worker listens. ``host`` has no brackets; ``authority`` is the Host header's value."""
-
-    url: str
-    host: str
-    port: int
-    tls: bool
-    prefix: bytes
-    authority: bytes
-
-    @classmethod
-    def parse(cls, url: str) -> Address:
-        """Read an ``http`` or ``https`` URL, IPv6 in brackets, path prefix allowed. Raises BadWorkerUrl."""
-        if "@" in url:  # asked first, as the other messages quote the URL
-            raise BadWorkerUrl("a worker's URL must not hold credentials; use a worker API key")
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-            authority = parts.netloc.encode("ascii")
-            prefix = parts.path.rstrip("/").encode("ascii")
-        except ValueError as error:
-            raise BadWorkerUrl(f"{url!r} is not a URL: {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadWorkerUrl(f"{url!r} is not of the form http://host:port")
-        if port == 0:
-            raise BadWorkerUrl(f"{url!r} has no usable port")
-        if "?" in url or "#" in url:
-            raise BadWorkerUrl(f"{url!r} must not have a query or a fragment")
-        if any(character.isspace() or not character.isprintable() for character in url):
-            raise BadWorkerUrl(f"{url!r} must not hold spaces or control characters")
-        tls = parts.scheme == "https"
-        return cls(url, parts.hostname, port or (443 if tls else 80), tls, prefix, authority)
 
 
 @dataclass(frozen=True, slots=True)

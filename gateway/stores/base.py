@@ -1,0 +1,91 @@
+"""What a store is: where the records of workers live, and how a gateway hears of them.
+
+Owns: the protocol, what can change, and its failures. Must never enter: a store, the fleet.
+
+A store outlives what reads it: an outage never ends ``watch``, empties the fleet or raises out of it. It goes
+on from what it knows, tries again with growing pauses, and says so in ``healthy`` and ``reason``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.fleet.record import WorkerRecord
+
+
+class StoreUnavailable(Exception):
+    """It cannot be reached now, so nothing was written; the message says why, without a secret."""
+
+
+class ReadOnlyStore(Exception):
+    """Its records are written by others; the message says by whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """All records there are, by URL. Whatever is not among them is gone."""
+
+    records: Mapping[str, WorkerRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A record is new, or another than before."""
+
+    record: WorkerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """There is no record of this URL any more."""
+
+    url: str
+
+
+Change = Reset | Put | Gone
+
+
+class Store(Protocol):
+    """Records of workers, by URL. Used by one event loop."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether what was told is known to be what there is."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is not healthy, for a person; "" when it is."""
+        ...
+
+    @property
+    def writable(self) -> bool:
+        """False: ``put`` and ``delete`` raise ReadOnlyStore."""
+        ...
+
+    def watch(self) -> AsyncIterator[Change]:
+        """First a Reset, then each change in order; a Reset again when the place in them was lost.
+
+        Ends when the store is closed, and raises nothing. Records that cannot be read are left out, and
+        logged.
+        """
+        ...
+
+    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+        """Write ``record`` in place of the one of its URL.
+
+        With ``lease`` the record goes by itself so many seconds after this store was closed or its process
+        died; until then the store keeps it. Without, it stays. Raises StoreUnavailable within a second, and
+        ReadOnlyStore.
+        """
+        ...
+
+    async def delete(self, url: str) -> bool:
+        """Take a record away; False if there was none. Raises as ``put`` does."""
+        ...
+
+    async def close(self) -> None:
+        """End every ``watch``, and the renewal of leases."""
+        ...
