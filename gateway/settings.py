@@ -144,7 +144,27 @@ class Settings(BaseSettings):
         "DYN_CONNECT_TIMEOUT_SECS", 5.0, "How long connecting to a worker may take, in seconds", gt=0
     )
     probe_interval_secs: float = _setting(
-        "DYN_PROBE_INTERVAL_SECS", 5.0, "Time between two probes of a worker, in seconds", gt=0
+        "DYN_PROBE_INTERVAL_SECS",
+        5.0,
+        "Time between two probes of a worker that serves, in seconds; 0: such a worker is not probed",
+        ge=0,
+    )
+    min_weight_version: str | None = _setting(
+        "DYN_MIN_WEIGHT_VERSION",
+        None,
+        "A worker is held until its weight version is at least this (integers) or equal to it (any other)",
+        min_length=1,
+    )
+    allow_worker_url: tuple[str, ...] = _setting(
+        "DYN_ALLOW_WORKER_URL",
+        (),
+        "URLs that may be registered over the API, as [SCHEME://]HOST[:PORT], HOST with * or a network such "
+        "as 10.0.0.0/8; repeat the flag or separate by commas; unset: any",
+    )
+    discovery_backend: Literal["memory", "file", "etcd", "kubernetes"] = _setting(
+        "DYN_DISCOVERY_BACKEND",
+        "memory",
+        "Where the list of workers lives: memory (this process), file, etcd, kubernetes",
     )
     graceful_shutdown_timeout_secs: float = _setting(
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS",
@@ -206,7 +226,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, _Variables(settings_cls)
 
-    @field_validator("worker", mode="before")
+    @field_validator("worker", "allow_worker_url", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         entries = (value,) if isinstance(value, str) else value
@@ -235,7 +255,14 @@ class Settings(BaseSettings):
             raise ValueError("must be printable ASCII without spaces")
         return key
 
-    @field_validator("router_mode", "sglang_stream_mode", "log_level", "access_log_format", mode="before")
+    @field_validator(
+        "router_mode",
+        "sglang_stream_mode",
+        "log_level",
+        "access_log_format",
+        "discovery_backend",
+        mode="before",
+    )
     @classmethod
     def _spelling(cls, value: object) -> object:
         return value.strip().lower().replace("-", "_") if isinstance(value, str) else value

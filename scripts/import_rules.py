@@ -58,7 +58,7 @@ ROOMS: Mapping[str, str] = {
     "routing": "errors formats.base",
     "transport": "drive errors formats.base sockets",
     "fleet": "errors formats routing sockets stores tasks transport upstream",
-    "stores": "fleet.address fleet.record tasks",
+    "stores": "fleet.address fleet.record settings tasks",
     "upstream": "errors formats.base fleet.worker",
     "downstream": "errors exchange formats.base",
     "telemetry": "errors exchange formats.base fleet.worker",
