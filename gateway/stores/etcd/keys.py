@@ -1,0 +1,50 @@
+"""Where a worker's record lies in etcd, and how it is spelt in the JSON of its API.
+
+Owns: keys, ranges, base64. Must never enter: a call.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.fleet.record import WorkerRecord
+
+
+class Keys:
+    """Keys of the workers of one deployment, which has ``prefix`` to itself: PREFIX/workers/URL."""
+
+    def __init__(self, prefix: str) -> None:
+        self._start = f"{prefix.rstrip('/')}/workers/".encode()
+        #: The range that holds them all, as members of a request.
+        self.all = {"key": _text(self._start), "range_end": _text(self._start[:-1] + b"0")}
+
+    def of(self, url: str) -> str:
+        """The key of ``url``."""
+        return _text(self._start + url.encode())
+
+    def url(self, key: bytes) -> str:
+        """The URL in ``key``."""
+        return key.removeprefix(self._start).decode(errors="replace")
+
+    def record(self, key: bytes, value: bytes) -> WorkerRecord:
+        """The record that ``key`` holds. Raises ValueError."""
+        record = WorkerRecord.from_json(value)
+        if record.url != self.url(key):
+            raise ValueError("it is the record of another URL")
+        return record
+
+    @staticmethod
+    def value(record: WorkerRecord) -> str:
+        """``record`` as a value."""
+        return _text(record.to_json().encode())
+
+    @staticmethod
+    def decode(entry: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """Key and value of an entry of a reply."""
+        return b64decode(entry["key"]), b64decode(entry.get("value", ""))
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()

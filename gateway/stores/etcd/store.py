@@ -1,0 +1,165 @@
+"""Records in etcd: any number of gateways share one fleet, on any number of machines.
+
+Owns: writing, leases and their renewal, and trying again after an outage. Must never enter: HTTP, what a
+watch is told.
+
+While no member can be reached the fleet stays as it is known. Afterwards the watch goes on where it broke
+off. A lease that ran out in an outage was lost with its record: whoever keeps it registers again. A record
+that somebody else took away stays away as long as its lease lasts: its keeper does not bring it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import Change, StoreUnavailable
+from gateway.stores.etcd.client import Access, EtcdClient, EtcdError, within
+from gateway.stores.etcd.keys import Keys
+from gateway.stores.etcd.watch import PlaceLost, Reader
+from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.renewals import Renewals
+from gateway.stores.status import Status
+
+log = logging.getLogger(__name__)
+
+#: Seconds for a write, however many calls and endpoints it takes: whoever waits for it may wait for one.
+PATIENCE = 0.9
+#: Pauses between two tries to watch, in seconds: each twice the one before, between these.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+
+_Reply = TypeVar("_Reply")
+
+_LEASE_NOT_FOUND = 5
+_LEASE_EXISTS = 9
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A record under a lease of ``seconds``; ``id`` is the lease's."""
+
+    record: WorkerRecord
+    seconds: int
+    id: str = ""
+
+
+class EtcdStore:
+    """See Store. ``prefix`` is of all keys of this deployment; ``patience`` in seconds, for one write."""
+
+    writable = True
+
+    def __init__(self, access: Access, prefix: str, *, patience: float = PATIENCE) -> None:
+        self._client = EtcdClient(access)
+        self._keys = Keys(prefix)
+        self._patience = patience
+        self._status = Status(f"etcd at {', '.join(access.endpoints)}")
+        self._feeds = Feeds()
+        self._renewals = Renewals()
+        self._kept: dict[str, _Kept] = {}
+
+    @property
+    def healthy(self) -> bool:
+        """See Store."""
+        return self._status.healthy
+
+    @property
+    def reason(self) -> str:
+        """See Store."""
+        return self._status.reason
+
+    def watch(self) -> AsyncIterator[Change]:
+        """See Store."""
+        return self._feeds.watch(self._feed, "watch of etcd")
+
+    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+        """See Store. A lease is of whole seconds, rounded up; etcd makes very short ones longer."""
+        if lease is None:
+            await self._written(self._replace(record))
+            if kept := self._kept.get(record.url):
+                kept.record = record
+            return
+        kept = _Kept(record, max(1, math.ceil(lease)))
+        await self._written(self._register(kept, within(self._patience)))
+        self._kept[record.url] = kept
+        await self._renewals.start(record.url, kept.seconds, lambda: self._written(self._renew(kept)))
+
+    async def delete(self, url: str) -> bool:
+        """See Store."""
+        kept = self._kept.pop(url, None)
+        await self._renewals.stop(url)
+        until = within(self._patience)
+        key = {"key": self._keys.of(url)}
+        reply = await self._written(self._client.call("/v3/kv/deleterange", key, until=until))
+        if kept is not None:
+            # Should a renewal that was given up reach etcd late: without its lease it can write nothing.
+            await self._revoke(kept, until)
+        return int(reply.get("deleted", 0)) > 0
+
+    async def close(self) -> None:
+        """See Store."""
+        await self._feeds.close()
+        await self._renewals.close()
+
+    async def _feed(self, tell: Tell) -> None:
+        reader = Reader(self._client, self._keys, self._status.up)
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await reader.read(tell)
+            except PlaceLost as lost:
+                log.info("all records are read from etcd again: %s", lost)
+                pause = FIRST_PAUSE
+            except EtcdError as error:
+                pause = FIRST_PAUSE if self._status.healthy else min(2 * pause, LONGEST_PAUSE)
+                self._status.down(str(error))
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+
+    async def _replace(self, record: WorkerRecord) -> dict[str, Any]:
+        """Write ``record``, under the lease that the one before has, if any."""
+        key, value = self._keys.of(record.url), self._keys.value(record)
+        there = {"key": key, "target": "CREATE", "result": "GREATER", "create_revision": "0"}
+        change = {
+            "compare": [there],
+            "success": [{"request_put": {"key": key, "value": value, "ignore_lease": True}}],
+            "failure": [{"request_put": {"key": key, "value": value}}],
+        }
+        return await self._client.call("/v3/kv/txn", change, until=within(self._patience))
+
+    async def _register(self, kept: _Kept, until: float) -> None:
+        """Write a record under a lease of its own. The id is ours, so that it is known before the lease."""
+        kept.id = str(random.getrandbits(62) + 1)
+        try:
+            await self._client.call("/v3/lease/grant", {"ID": kept.id, "TTL": str(kept.seconds)}, until=until)
+        except EtcdError as error:
+            if error.code != _LEASE_EXISTS:  # granted by a member whose answer came too late
+                raise
+        entry = {"key": self._keys.of(kept.record.url), "value": self._keys.value(kept.record)}
+        await self._client.call("/v3/kv/put", {**entry, "lease": kept.id}, until=until)
+
+    async def _renew(self, kept: _Kept) -> bool:
+        until = within(max(self._patience, kept.seconds / 3))
+        reply = await self._client.call("/v3/lease/keepalive", {"ID": kept.id}, until=until)
+        if int(reply.get("result", {}).get("TTL", 0)) <= 0:
+            log.warning("the lease of %s was lost; registering again", kept.record.url)
+            await self._register(kept, until)
+        return True
+
+    @staticmethod
+    async def _written(write: Coroutine[Any, Any, _Reply]) -> _Reply:
+        try:
+            return await write
+        except EtcdError as error:
+            raise StoreUnavailable(f"etcd: {error}") from error
+
+    async def _revoke(self, kept: _Kept, until: float) -> None:
+        try:
+            await self._client.call("/v3/lease/revoke", {"ID": kept.id}, until=until)
+        except EtcdError as error:
+            if error.code != _LEASE_NOT_FOUND:
+                log.info("the lease of %s runs out by itself: %s", kept.record.url, error)

@@ -1,0 +1,54 @@
+"""The watches of one store, each fed by a task of its own.
+
+Owns: those tasks, what waits between a task and its reader, and their end. Must never enter: where records
+live. A reader that is slow, or away, holds up its own task only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+from gateway.stores.base import Change
+from gateway.tasks import Tasks
+
+#: Changes that wait for one reader; past that its task waits.
+BACKLOG = 1024
+
+Tell = Callable[[Change], Awaitable[None]]
+Feed = Callable[[Tell], Coroutine[None, None, None]]
+
+
+class Feeds:
+    """``close`` ends them all."""
+
+    def __init__(self) -> None:
+        self._tasks = Tasks()
+        self._closed = False
+
+    async def watch(self, feed: Feed, name: str) -> AsyncIterator[Change]:
+        """What ``feed`` tells, until it ends or all are closed; it is cancelled when the reader stops."""
+        if self._closed:
+            return
+        changes: asyncio.Queue[Change | None] = asyncio.Queue(BACKLOG)
+        task = self._tasks.spawn(_fed(feed, changes), name)
+        try:
+            while (change := await changes.get()) is not None:
+                yield change
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def close(self) -> None:
+        """End every watch; none begins any more."""
+        self._closed = True
+        await self._tasks.stop()
+
+
+async def _fed(feed: Feed, changes: asyncio.Queue[Change | None]) -> None:
+    try:
+        await feed(changes.put)
+    finally:
+        while changes.full():
+            changes.get_nowait()
+        changes.put_nowait(None)

@@ -1,0 +1,72 @@
+"""What a reader of a file of workers has seen, and what is new since.
+
+Owns: when the file is read again, what counts as a change, patience with what is broken. Must never enter:
+writing. Its calls may block: they run in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.file.disk import Disk, Stamp
+from gateway.stores.file.document import Document, Unreadable
+
+#: While a file cannot be read, nobody can renew a lease in it. Once it can again, none counts as run out for
+#: so many seconds, in which each keeper has tried again.
+LENIENCE = 3.0
+
+
+class Look:
+    """One reader's."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._stamp: Stamp | None = None
+        self._settled = False
+        self._document = Document()
+        self._told: Mapping[str, WorkerRecord] | None = None
+        self._lenient_until = 0.0
+        #: Looks in a row that failed.
+        self.failures = 0
+
+    def changes(self) -> list[Change]:
+        """What is new since the last time; a Reset the first time. Raises OSError and Unreadable."""
+        try:
+            self._refresh()
+        except (OSError, Unreadable):
+            self.failures += 1
+            raise
+        if self.failures:
+            self._lenient_until = time.monotonic() + LENIENCE
+        self.failures = 0
+        before, self._told = self._told, self._records()
+        return [Reset(dict(self._told))] if before is None else list(_between(before, self._told))
+
+    def _refresh(self) -> None:
+        stamp = self._disk.stamp()
+        if stamp == self._stamp and self._settled:
+            return
+        text = self._disk.read()
+        if self._told and (text is None or not text.strip()):
+            raise Unreadable("it is missing" if text is None else "it is empty")
+        self._document = Document(text)
+        # Two changes within one tick of the file system's clock look like one: so it is read once more.
+        self._settled = stamp == self._stamp
+        self._stamp = stamp
+
+    def _records(self) -> Mapping[str, WorkerRecord]:
+        records = self._document.records(datetime.now(UTC))
+        if self._told and time.monotonic() < self._lenient_until:
+            for url in self._told:
+                if entry := self._document.entry(url):
+                    records[url] = entry.record
+        return records
+
+
+def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecord]) -> Iterator[Change]:
+    yield from (Gone(url) for url in before if url not in after)
+    yield from (Put(record) for url, record in after.items() if before.get(url) != record)

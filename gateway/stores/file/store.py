@@ -1,0 +1,161 @@
+"""Records in a file: processes of one host share a fleet, and a person can edit it.
+
+Owns: looking at the file, writes within their time, leases. Must never enter: JSON, locks, how a file is
+written.
+
+A change is noticed by looking five times a second; no file system fails to tell of it that way. A file that
+cannot be read, or is missing after it was there, leaves the fleet as it is known until it is mended. One that
+cannot be read is not written to either, as that would undo somebody's work. Leases are stamps of the host's
+clock: setting it forward ends them early, setting it back late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import Change, StoreUnavailable
+from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.file.disk import Disk
+from gateway.stores.file.document import Document, Unreadable
+from gateway.stores.file.look import Look
+from gateway.stores.renewals import Renewals
+from gateway.stores.status import Status
+
+#: Seconds between two looks at the file.
+LOOK_EVERY = 0.2
+#: Seconds for a write, with the wait for other writers; and how much later it is given up if the disk hangs.
+PATIENCE, HUNG = 0.85, 0.1
+#: What has run out is taken out of the file so much later. Until then its keeper can tell that nobody took it
+#: away, and goes on with it.
+PRUNE_AFTER = timedelta(seconds=60)
+
+_Result = TypeVar("_Result")
+
+
+class FileStore:
+    """See Store. ``patience`` is in seconds, for one write."""
+
+    writable = True
+
+    def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
+        self._path = path
+        self._disk = Disk(path)
+        self._patience = patience
+        self._status = Status(f"the file of workers {path}")
+        self._feeds = Feeds()
+        self._renewals = Renewals()
+        self._kept: dict[str, _Kept] = {}
+        # Threads of its own, as a slow disk must not keep the loop's own from looking up host names. One
+        # writes, so that no write overtakes another of this process.
+        self._readers = ThreadPoolExecutor(1, "file-reader")
+        self._writers = ThreadPoolExecutor(1, "file-writer")
+
+    @property
+    def healthy(self) -> bool:
+        """See Store."""
+        return self._status.healthy
+
+    @property
+    def reason(self) -> str:
+        """See Store."""
+        return self._status.reason
+
+    def watch(self) -> AsyncIterator[Change]:
+        """See Store."""
+        return self._feeds.watch(self._feed, f"watch of {self._path}")
+
+    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+        """See Store."""
+        if lease is None:
+            await self._write(lambda document: document.put(record, None))
+            if kept := self._kept.get(record.url):
+                kept.record = record
+            return
+        kept = _Kept(record, timedelta(seconds=lease))
+        await self._write(kept.register)
+        self._kept[record.url] = kept
+        await self._renewals.start(record.url, lease, lambda: self._write(kept.renew))
+
+    async def delete(self, url: str) -> bool:
+        """See Store."""
+        self._kept.pop(url, None)
+        await self._renewals.stop(url)
+        return await self._write(lambda document: document.delete(url))
+
+    async def close(self) -> None:
+        """See Store."""
+        await self._feeds.close()
+        await self._renewals.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._writers.shutdown(wait=False, cancel_futures=True)
+
+    async def _feed(self, tell: Tell) -> None:
+        look, loop = Look(self._disk), asyncio.get_running_loop()
+        while True:
+            try:
+                changes = await loop.run_in_executor(self._readers, look.changes)
+            except (OSError, Unreadable) as error:
+                # An editor may be in the middle of writing it: only what is bad twice is bad.
+                if look.failures > 1:
+                    self._status.down(str(error))
+            else:
+                self._status.up()
+                for change in changes:
+                    await tell(change)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _write(self, edit: Callable[[Document], _Result]) -> _Result:
+        loop, until = asyncio.get_running_loop(), time.monotonic() + self._patience
+        try:
+            # A disk that hangs keeps its thread, but not whoever waits for the write.
+            async with asyncio.timeout(self._patience + HUNG):
+                return await loop.run_in_executor(self._writers, self._change, edit, until)
+        except TimeoutError:
+            raise StoreUnavailable(f"{self._path} could not be written in time") from None
+        except (OSError, Unreadable) as error:
+            raise StoreUnavailable(f"{self._path} was not changed: {error}") from error
+
+    def _change(self, edit: Callable[[Document], _Result], until: float) -> _Result:
+        with self._disk.locked(until):
+            document = Document(self._disk.read())
+            before = document.text
+            document.prune(_now() - PRUNE_AFTER)
+            result = edit(document)
+            if document.text != before:
+                self._disk.replace(document.text)
+            return result
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A record under a lease of ``length``, which lasts until ``expires``."""
+
+    record: WorkerRecord
+    length: timedelta
+    expires: datetime = datetime.min.replace(tzinfo=UTC)
+
+    def register(self, document: Document) -> bool:
+        self.expires = _now() + self.length
+        document.put(self.record, self.expires)
+        return True
+
+    def renew(self, document: Document) -> bool:
+        """False: somebody took the record away."""
+        if document.entry(self.record.url) is None:
+            ran_out = self.expires + PRUNE_AFTER <= _now()
+            return ran_out and self.register(document)
+        self.expires = _now() + self.length
+        document.extend(self.record.url, self.expires)
+        return True
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
