@@ -28,9 +28,11 @@ from gateway.downstream import (
 )
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.health import Health
-from gateway.fleet.probe import probe_client
+from gateway.fleet.members import Members
+from gateway.fleet.record import WorkerRecord
+from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.sync import follow
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.handler import GenerateHandler
@@ -41,6 +43,8 @@ from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
 from gateway.settings import Settings
+from gateway.stores.base import Store
+from gateway.stores.registry import STORES
 from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
@@ -50,23 +54,26 @@ ABORT_GRACE = 1.0
 
 
 class Background:
-    """What runs beside the exchanges: probes, the loop's lag, aborts under way, the access log."""
+    """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, store: Store, members: Members) -> None:
         self._services = services
+        self._store = store
+        self._members = members
         self._tasks = Tasks()
 
     async def start(self) -> None:
         """Begin to watch every worker; returns at once, whatever the workers do."""
         services = self._services
-        for worker in services.fleet.workers:
-            services.health.watch(worker)
+        self._members.watch_all()
+        self._tasks.spawn(follow(self._store, self._members), "following the store")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
 
     async def stop(self) -> None:
         """End all of it; aborts under way get a moment to be heard."""
         services = self._services
         await services.aborter.close(ABORT_GRACE)
+        await self._store.close()
         await services.health.stop()
         await self._tasks.stop()
         services.fleet.close()
@@ -139,13 +146,16 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
     else:
         catalogs.validate_catalog(catalog, reserved)
     services = _services(settings, [endpoint.format for endpoint in catalog])
-    views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render)
+    store = STORES[settings.discovery_backend](settings)
+    members = _members(settings, services)
+    registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
+    views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render, registrar)
     control = control_app(settings, catalog, views)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
         for endpoint in catalog
     }
-    return Gateway(handlers, control, services, Background(services))
+    return Gateway(handlers, control, services, Background(services, store, members))
 
 
 def _default_catalog(
@@ -166,22 +176,27 @@ def _default_catalog(
         raise CatalogError(f"{', '.join(named)}: {error}" if named else str(error)) from error
 
 
+def _members(settings: Settings, services: Services) -> Members:
+    members = Members(services.fleet, services.health, settings.worker_authorization)
+    for entry in settings.workers:
+        members.pin(WorkerRecord(entry.url, format=entry.format))
+    return members
+
+
 def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
         died=lambda life: shield.died(life, time.monotonic()),
+        min_weight_version=settings.min_weight_version,
     )
-    for entry in settings.workers:
-        address, authorization = Address.parse(entry.url), settings.worker_authorization
-        fleet.add(Worker(address, only=entry.format, authorization=authorization))
     in_flight: InFlight[Running] = InFlight()
     access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
     interval = settings.sse_keep_alive_interval_ms
     return Services(
         fleet=fleet,
-        health=Health(fleet, formats, probe_client(), settings.probe_interval_secs),
+        health=Health(fleet, formats, settings.probe_interval_secs),
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),
@@ -190,6 +205,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
             settings.metrics_prefix,
             settings.buckets,
             workers=lambda: fleet.workers,
+            transitions=lambda: fleet.transitions,
             dropped_lines=lambda: access_log.dropped,
         ),
         access_log=access_log,

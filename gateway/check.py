@@ -7,12 +7,16 @@ serving.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 
-from gateway.fleet.probe import NotAsked, Unreachable, interview, probe_client
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.address import Address
+from gateway.fleet.probe import PROBE_TIMEOUT, NotAsked, Unreachable, interview
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
 from gateway.formats.registry import load_formats
+from gateway.routing.policy import LeastInFlight
 from gateway.settings import Settings
 
 Row = tuple[str, ...]
@@ -40,20 +44,21 @@ def check(settings: Settings) -> tuple[str, bool]:
 
 async def _probe_all(settings: Settings) -> Sequence[Row]:
     formats = list(load_formats().values())
-    async with probe_client() as client:
+    fleet = Fleet(LeastInFlight(random.Random()), PROBE_TIMEOUT)
 
-        async def probe(url: str, only: str | None) -> Sequence[Row]:
-            worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
-            try:
-                found = await interview(client, worker, formats)
-            except (NotAsked, Unreachable) as error:
-                return [_lost(url, f"nobody listens there: {error}")]
-            if found is None:
-                return [_lost(url, "it gave no answer to any probe")]
-            rows = [_row(url, name, info) for name, info in found.infos.items()]
-            return rows or [_lost(url, f"it speaks none of: {_spoken(only, formats)}")]
+    async def probe(url: str, only: str | None) -> Sequence[Row]:
+        worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
+        fleet.add(worker)
+        try:
+            found = await interview(worker, formats)
+        except (NotAsked, Unreachable) as error:
+            return [_lost(url, f"nobody listens there: {error}")]
+        if found is None:
+            return [_lost(url, "it gave no answer to any probe")]
+        rows = [_row(url, name, info) for name, info in found.infos.items()]
+        return rows or [_lost(url, f"it speaks none of: {_spoken(only, formats)}")]
 
-        found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
+    found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
     return [row for rows in found for row in rows]
 
 

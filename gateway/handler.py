@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 HeaderLines = list[tuple[bytes, bytes]]
 
+#: Statuses by which an engine says that it takes no more at the moment.
+_BUSY = frozenset({429, 503})
+
 
 class GenerateHandler:
     """One generate endpoint. ``begin`` serves our own listener; it is an ASGI application, too."""
@@ -119,6 +122,8 @@ class GenerateHandler:
         if running.early:
             self._services.aborter.sent(running, worker)
         head = await connection.head()
+        if head.status in _BUSY:
+            self._services.health.refused(worker, head.status, header(head.headers, b"retry-after"))
         run.reader = self._format.reader(running.request, view, running.ids, head)
         return connection, head
 

@@ -160,7 +160,10 @@ class Run:
 
     def saw(self, tokens: int) -> None:
         """``tokens`` are known to have been generated so far."""
-        self.exchange.saw_tokens(tokens, time.monotonic())
+        now = time.monotonic()
+        self.exchange.saw_tokens(tokens, now)
+        if self.worker is not None:
+            self.worker.last_reply_at = now
 
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
@@ -184,7 +187,7 @@ class Run:
         if self.connection is not None:
             if error is None and not self._refused_in_stream():
                 worker.pool.give_back(self.connection)
-                worker.last_reply_at = asyncio.get_running_loop().time()
+                worker.last_reply_at = time.monotonic()
             else:
                 self.connection.close()
         self._services.fleet.release(worker)
@@ -219,6 +222,8 @@ class Run:
             exchange.routing_data = facts.routing_data
             if facts.error_status is not None:
                 exchange.reply_error = error_type_of(facts.error_status)
+                if facts.error_status in (429, 503) and self.worker is not None:
+                    self._services.health.refused(self.worker, facts.error_status, None)
         exchange.end(_event_of(error), time.monotonic(), error)
         self._services.metrics.ended(exchange)
         self._services.access_log.record(exchange)

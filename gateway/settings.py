@@ -18,12 +18,14 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway import variables
-from gateway.fleet.worker import Address, BadWorkerUrl
+from gateway.fleet.address import Address, BadWorkerUrl
+from gateway.fleet.allow import UrlPattern
 from gateway.telemetry.buckets import MOST_BUCKETS, Buckets, log_spaced
 
 MEGABYTE = 1024 * 1024
 
 _PATH = re.compile(r"(/[^\s:*?#/][^\s?#/]*)+")
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _NAMED_WORKER = re.compile(r"(?P<format>[a-z][a-z0-9_-]*)=(?P<url>.*)")
 _HISTOGRAMS = ("request_duration", "input_sequence", "output_sequence", "ttft", "itl")
@@ -166,6 +168,46 @@ class Settings(BaseSettings):
         "memory",
         "Where the list of workers lives: memory (this process), file, etcd, kubernetes",
     )
+    kubernetes_resource: Literal["pods", "endpointslices"] = _setting(
+        "DYN_KUBERNETES_RESOURCE",
+        "pods",
+        "Which of Kubernetes' objects are the workers: pods, endpointslices",
+    )
+    kubernetes_selector: str | None = _setting(
+        "DYN_KUBERNETES_SELECTOR",
+        None,
+        "Labels by which those objects are chosen, as kubectl takes them; for a Service's slices: "
+        "kubernetes.io/service-name=NAME",
+        min_length=1,
+    )
+    kubernetes_namespace: str | None = _setting(
+        "DYN_KUBERNETES_NAMESPACE", None, "Their namespace, or * for all; unset: the gateway's own"
+    )
+    kubernetes_port: str | None = _setting(
+        "DYN_KUBERNETES_PORT",
+        None,
+        "Number or name of their port; unset: the only one there is, or of several the one named http",
+    )
+    kubernetes_scheme: Literal["http", "https"] = _setting(
+        "DYN_KUBERNETES_SCHEME", "http", "How they are spoken to where they do not say it: http, https"
+    )
+    kubernetes_api_url: str | None = _setting(
+        "DYN_KUBERNETES_API_URL", None, "URL of the API server; unset: of the cluster the gateway runs in"
+    )
+    kubernetes_token_file: str | None = _setting(
+        "DYN_KUBERNETES_TOKEN_FILE",
+        None,
+        "File with the token for the API server, read again and again; unset: that of the gateway's pod, and "
+        "none with an API URL",
+        min_length=1,
+    )
+    kubernetes_ca_file: str | None = _setting(
+        "DYN_KUBERNETES_CA_FILE",
+        None,
+        "File with the certificates that the API server is trusted by; unset: that of the gateway's pod, and "
+        "the system's with an API URL",
+        min_length=1,
+    )
     graceful_shutdown_timeout_secs: float = _setting(
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS",
         180.0,
@@ -248,6 +290,13 @@ class Settings(BaseSettings):
             seen.add(url)
         return entries
 
+    @field_validator("allow_worker_url")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            UrlPattern.parse(pattern)
+        return patterns
+
     @field_validator("worker_api_key")
     @classmethod
     def _fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
@@ -261,6 +310,8 @@ class Settings(BaseSettings):
         "log_level",
         "access_log_format",
         "discovery_backend",
+        "kubernetes_resource",
+        "kubernetes_scheme",
         mode="before",
     )
     @classmethod
@@ -295,6 +346,45 @@ class Settings(BaseSettings):
         if _METRIC_NAME.fullmatch(prefix) is None:
             raise ValueError("must be letters, digits, '_' and ':', and not start with a digit")
         return prefix.rstrip("_")
+
+    @field_validator("kubernetes_namespace")
+    @classmethod
+    def _is_namespace(cls, name: str | None) -> str | None:
+        if name not in (None, "*") and re.fullmatch(_DNS_LABEL, name) is None:
+            raise ValueError(f"{name!r} is no name of a namespace, nor *")
+        return name
+
+    @field_validator("kubernetes_port")
+    @classmethod
+    def _is_port(cls, port: str | None) -> str | None:
+        if port is not None:
+            number = int(port) if re.fullmatch("[0-9]{1,5}", port) else None
+            if not (0 < number < 65536 if number is not None else re.fullmatch(_DNS_LABEL, port)):
+                raise ValueError(f"{port!r} is neither a port's number nor its name")
+        return port
+
+    @field_validator("kubernetes_api_url")
+    @classmethod
+    def _is_server(cls, url: str | None) -> str | None:
+        if url is not None:
+            try:
+                Address.parse(url)
+            except BadWorkerUrl as error:
+                raise ValueError(str(error).replace("a worker's URL", "it").split(";")[0]) from error
+        return url
+
+    @model_validator(mode="after")
+    def _cluster_is_known(self) -> Self:
+        if self.discovery_backend != "kubernetes":
+            return self
+        if self.kubernetes_selector is None:
+            raise ValueError("DYN_KUBERNETES_SELECTOR: must say which objects are workers")
+        server = self.kubernetes_server
+        if server is None:
+            raise ValueError("DYN_KUBERNETES_API_URL: must be given, as the gateway runs in no cluster")
+        if self.kubernetes_token_file is not None and not server.startswith("https:"):
+            raise ValueError("DYN_KUBERNETES_TOKEN_FILE: a token is sent to an https URL only")
+        return self
 
     @model_validator(mode="after")
     def _bounds_exist(self) -> Self:
@@ -331,10 +421,24 @@ class Settings(BaseSettings):
         return tuple(WorkerEntry.parse(entry) for entry in self.worker)
 
     @property
+    def worker_patterns(self) -> tuple[UrlPattern, ...]:
+        """``allow_worker_url``, taken apart."""
+        return tuple(UrlPattern.parse(pattern) for pattern in self.allow_worker_url)
+
+    @property
     def worker_authorization(self) -> bytes | None:
         """Value of the ``Authorization`` header for every worker; None: the client's own is passed on."""
         key = self.worker_api_key
         return None if key is None else b"Bearer " + key.get_secret_value().encode()
+
+    @property
+    def kubernetes_server(self) -> str | None:
+        """URL of the API server: the one given, or that of the cluster the process runs in, if any."""
+        host = variables.environment().get("KUBERNETES_SERVICE_HOST")
+        if self.kubernetes_api_url is not None or not host:
+            return self.kubernetes_api_url
+        port = variables.environment().get("KUBERNETES_SERVICE_PORT") or "443"
+        return f"https://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def format_options(self) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ Owns: the request line, Host and Content-Length. Must never enter: a dialect, so
 
 from __future__ import annotations
 
-from gateway.fleet.worker import Address
+from gateway.fleet.address import Address
 from gateway.formats.base import UpstreamRequest
 
 

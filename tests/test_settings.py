@@ -50,6 +50,7 @@ def test_every_setting_is_used_by_something(name: str) -> None:
         "worker": "workers",
         "body_limit_mb": "body_limit",
         "worker_api_key": "worker_authorization",
+        "allow_worker_url": "worker_patterns",
         "sglang_stream_mode": "format_options",
         "passthrough_engine_errors": "format_options",
         "vocab_size": "format_options",

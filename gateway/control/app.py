@@ -36,7 +36,7 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
     Raises SettingsError when the settings give one path to two routes.
     """
     aborting = tuple(path for of in ABORT_PATHS.values() for path in of)
-    fixed = (DOCS_PATH, OPENAPI_PATH, workers.PATH, events.PATH)
+    fixed = (DOCS_PATH, OPENAPI_PATH, *workers.PATHS, events.PATH)
     paths = (*system.reserved(settings), *models.reserved(settings.models_path), *aborting, *fixed)
     for path, count in Counter(paths).items():
         if count > 1:
@@ -51,8 +51,8 @@ def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views)
     formats = _formats(endpoints)
     app.include_router(system.system_router(settings, endpoints, views, own_version))
     app.include_router(models.models_router(settings.models_path, views.fleet))
-    app.include_router(workers.workers_router(views.fleet))
-    app.include_router(events.events_router(views.fleet, views.lifecycle))
+    app.include_router(events.events_router(views.fleet, views.lifecycle))  # before /workers/{any}
+    app.include_router(workers.workers_router(views.fleet, views.registrar))
     app.include_router(aborts.aborts_router(ABORT_PATHS, formats, views.aborter))
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _no_route)

@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.control.replies import Failure, failure, get
 from gateway.control.views import FleetView, LifecycleView
-from gateway.control.workers import entry
+from gateway.control.workers_rows import dumps, entry
 from gateway.fleet.changes import Change, ChangeKind, forget
 
 PATH = "/workers/events"
@@ -109,7 +109,7 @@ async def _events(fleet: FleetView) -> AsyncIterator[ServerSentEvent]:
             if change is None:
                 forget(changes)
                 now = _now(fleet)
-                yield _event("lost", Lost(workers=len(now)))
+                yield _event("lost", Lost(workers=len(now)).model_dump())
             else:
                 now = [change]
 
@@ -118,5 +118,5 @@ def _now(fleet: FleetView) -> list[Change]:
     return [Change.now(ChangeKind.STATE, worker) for worker in fleet.workers]
 
 
-def _event(name: str, data: BaseModel) -> ServerSentEvent:
-    return ServerSentEvent(data.model_dump_json(), event=name, sep=SEPARATOR)
+def _event(name: str, data: dict[str, Any]) -> ServerSentEvent:
+    return ServerSentEvent(dumps(data), event=name, sep=SEPARATOR)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.fleet.changes import Changes
+from gateway.fleet.record import WorkerRecord
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, WorkerInfo
 
@@ -32,6 +33,26 @@ class FleetView(Protocol):
     def follow(self) -> AbstractContextManager[Changes]:
         """All changes from now on, until the context ends."""
         ...
+
+
+class RegistrarView(Protocol):
+    """Registering workers. All but ``find`` raise StoreUnavailable, none waits for a worker."""
+
+    def find(self, key: str) -> Worker | None:
+        """The member with this id or URL."""
+        ...
+
+    async def add(self, record: WorkerRecord) -> Worker:
+        """Raises UrlNotAllowed and ReadOnlyStore."""
+        ...
+
+    async def remove(self, worker: Worker) -> None:
+        """Drain it. Raises ReadOnlyStore."""
+        ...
+
+    async def hold(self, worker: Worker) -> None: ...
+
+    async def open(self, worker: Worker) -> None: ...
 
 
 class LifecycleView(Protocol):
@@ -69,3 +90,4 @@ class Views:
     lifecycle: LifecycleView
     aborter: AbortView
     metrics: Callable[[], tuple[bytes, str]]
+    registrar: RegistrarView

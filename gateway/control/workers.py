@@ -1,101 +1,207 @@
-"""The fleet, as a router's clients ask for it.
+"""The fleet, as a router's clients ask for it and change it.
 
-Owns: the list of workers in the shape the routers of this field agree on, and more. Must never enter:
-membership, asking a worker, a key.
+Owns: the routes, in every dialect that is in use, and their answers. Must never enter: membership, states,
+asking a worker. None of these calls waits for a worker, so that each is answered within a second.
 """
 
 from __future__ import annotations
 
-from uuid import NAMESPACE_URL, uuid5
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.replies import get
-from gateway.control.views import FleetView
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.control.views import FleetView, RegistrarView
+from gateway.control.workers_calls import BadCall, Refused, keys_of, members_of, record_of
+from gateway.control.workers_rows import WorkerEntry, WorkerList, dumps, entry, listing
+from gateway.fleet.registrar import UrlNotAllowed
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
+from gateway.stores.base import ReadOnlyStore, StoreUnavailable
 
 PATH = "/workers"
+ONE = "/workers/{key:path}"
+ADD, LIST, REMOVE = "/add_worker", "/list_workers", "/remove_worker"
+PATHS = (PATH, ONE, ADD, LIST, REMOVE)
+
+_BODY: dict[str, Any] = {
+    "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["url"]}}}}
+}
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refused, "description": text}
+    for status, text in {
+        400: "The call cannot be understood",
+        403: "The URL may not be registered",
+        404: "There is no such worker",
+        405: "The list of workers is written elsewhere",
+        413: "The body is too large",
+        503: "The store cannot be reached",
+    }.items()
+}
 
 
-class Offer(BaseModel):
-    """What a worker told when it was probed in one format."""
+class Accepted(BaseModel):
+    """A change of the fleet was taken on; ``worker_id`` stays for a URL."""
 
-    format: str
-    usable: bool
-    reason: str
-    engine: str
-    version: str | None
-    models: list[str]
-    context_length: int | None
-    stream_mode: str | None
-    weight_version: str | None
-
-
-class WorkerEntry(BaseModel):
-    """``load`` is the number of requests this gateway has at the worker now. ``id`` stays for a URL."""
-
-    id: str
+    status: str
+    worker_id: str
     url: str
-    model_id: str | None
-    is_healthy: bool
-    load: int
-    worker_type: str
-    state: str
-    reason: str
-    engine: str | None
-    version: str | None
-    offers: list[Offer]
+    location: str
+    message: str
 
 
-class WorkerList(BaseModel):
-    workers: list[WorkerEntry]
-    total: int
+class Urls(BaseModel):
+    """The URLs of all workers but those that are dead or leave, exactly as they were registered."""
+
+    urls: list[str]
 
 
-def workers_router(fleet: FleetView) -> APIRouter:
-    """The list of workers, read-only."""
+def workers_router(fleet: FleetView, registrar: RegistrarView) -> APIRouter:
+    """All dialects at once; the stream of events has to be routed before it."""
     router = APIRouter(tags=["workers"])
-
-    # ``async`` without an await because FastAPI runs all others in threads.
-    async def workers() -> WorkerList:
-        entries = [entry(worker, worker.state, worker.reason) for worker in fleet.workers]
-        return WorkerList(workers=entries, total=len(entries))
-
-    get(router, PATH, workers, summary="All workers, their state and load")
+    listed, changes = _Listing(fleet, registrar), _Changes(registrar)
+    get(router, PATH, listed.all, summary="All workers, their state and load", response_model=WorkerList)
+    get(router, LIST, listed.urls, summary="URLs of the workers that are there", response_model=Urls)
+    get(router, ONE, listed.one, summary="One worker", response_model=WorkerEntry, responses=_REFUSALS)
+    routes: tuple[tuple[str, str, int, Callable[..., Any], str], ...] = (
+        ("POST", PATH, 202, changes.add, "Register a worker, or change what is known of it"),
+        ("POST", ADD, 200, changes.add, "The same; the URL may be in the query"),
+        (
+            "POST",
+            REMOVE,
+            200,
+            changes.remove,
+            "Let a worker finish and forget it; an unknown one is no error",
+        ),
+        ("POST", f"{ONE}/open", 200, changes.open, "Lift every hold on a worker"),
+        ("POST", f"{ONE}/hold", 200, changes.hold, "Give a worker no request until it is opened"),
+        ("POST", f"{ONE}/drain", 202, changes.dismiss, "Let a worker finish and forget it"),
+        ("DELETE", ONE, 202, changes.dismiss, "The same; the worker by its id or its URL"),
+    )
+    for method, path, status, handler, summary in routes:
+        router.add_api_route(
+            path,
+            handler,
+            methods=[method],
+            summary=summary,
+            status_code=status,
+            response_model=Accepted,
+            responses=_REFUSALS,
+            openapi_extra=_BODY if path in (PATH, ADD) else None,
+        )
     return router
 
 
-def entry(worker: Worker, state: WorkerState, reason: str) -> WorkerEntry:
-    """``worker`` when it was in ``state`` because of ``reason``; all else as it is now."""
-    offers = [_offer(name, worker) for name in worker.infos]
-    # The one it serves with; else any, so that a reader sees what stands there.
-    best = max(offers, key=lambda offer: offer.usable, default=None)
-    return WorkerEntry(
-        id=str(uuid5(NAMESPACE_URL, worker.url)),
+class _Listing:
+    """Handlers that tell. ``async`` without an await where FastAPI would run them in threads."""
+
+    def __init__(self, fleet: FleetView, registrar: RegistrarView) -> None:
+        self._fleet = fleet
+        self._registrar = registrar
+
+    async def all(self) -> Response:
+        return _json(await listing(self._fleet.workers))
+
+    async def urls(self) -> Response:
+        # Their clients call every one of them, and some for a minute if it does not answer.
+        away = (WorkerState.DEAD, WorkerState.DRAINING)
+        return _json(dumps({"urls": [one.url for one in self._fleet.workers if one.state not in away]}))
+
+    async def one(self, request: Request, key: str) -> Response:
+        try:
+            return _json(dumps(entry(_found(self._registrar, request, key))))
+        except BadCall as error:
+            return error.reply()
+
+
+class _Changes:
+    """Handlers that change the fleet."""
+
+    def __init__(self, registrar: RegistrarView) -> None:
+        self._registrar = registrar
+
+    async def add(self, request: Request) -> Response:
+        async def work() -> Response:
+            members = await members_of(request)
+            worker = await self._registrar.add(record_of(members))
+            note = "; api_key was not taken, see --worker-api-key" if members.get("api_key") else ""
+            status = 200 if request.url.path.endswith(ADD) else 202
+            return _accepted(worker, f"worker registered{note}", status)
+
+        return await _answered(work)
+
+    async def remove(self, request: Request) -> Response:
+        async def work() -> Response:
+            record = record_of(await members_of(request))
+            worker = self._registrar.find(record.url)
+            if worker is None:
+                # Those who call this take an error for a fault of theirs, and it is gone as they want it.
+                body = {"status": "accepted", "url": record.url, "message": "there is no such worker"}
+                return JSONResponse(body)
+            await self._registrar.remove(worker)
+            return _accepted(worker, "worker removed", 200)
+
+        return await _answered(work)
+
+    async def dismiss(self, request: Request, key: str) -> Response:
+        return await self._with(request, key, self._registrar.remove, "worker removed", 202)
+
+    async def hold(self, request: Request, key: str) -> Response:
+        return await self._with(request, key, self._registrar.hold, "worker held", 200)
+
+    async def open(self, request: Request, key: str) -> Response:
+        return await self._with(request, key, self._registrar.open, "worker opened", 200)
+
+    async def _with(
+        self,
+        request: Request,
+        key: str,
+        change: Callable[[Worker], Awaitable[None]],
+        message: str,
+        status: int,
+    ) -> Response:
+        async def work() -> Response:
+            worker = _found(self._registrar, request, key)
+            await change(worker)
+            return _accepted(worker, message, status)
+
+        return await _answered(work)
+
+
+def _found(registrar: RegistrarView, request: Request, key: str) -> Worker:
+    for each in keys_of(request, key):
+        if (worker := registrar.find(each)) is not None:
+            return worker
+    raise BadCall(404, "worker_not_found", f"there is no worker {key[:300]!r}")
+
+
+async def _answered(work: Callable[[], Awaitable[Response]]) -> Response:
+    """The answer of ``work``, or what stood in its way."""
+    try:
+        return await work()
+    except BadCall as error:
+        return error.reply()
+    except UrlNotAllowed as error:
+        return BadCall(403, "url_not_allowed", str(error)).reply()
+    except ReadOnlyStore as error:
+        return BadCall(405, "read_only_store", str(error), {"allow": "GET, HEAD"}).reply()
+    except StoreUnavailable as error:
+        return BadCall(503, "store_unavailable", str(error), {"retry-after": "1"}).reply()
+
+
+def _accepted(worker: Worker, message: str, status: int) -> Response:
+    body = Accepted(
+        status="accepted",
+        worker_id=worker.id,
         url=worker.url,
-        model_id=best.models[0] if best and best.models else None,
-        is_healthy=state is WorkerState.READY,
-        load=worker.in_flight,
-        worker_type="regular",
-        state=state.value,
-        reason=reason,
-        engine=best.engine if best else None,
-        version=best.version if best else None,
-        offers=offers,
+        location=f"{PATH}/{worker.id}",
+        message=message,
     )
+    return JSONResponse(body.model_dump(), status)
 
 
-def _offer(name: str, worker: Worker) -> Offer:
-    info = worker.infos[name]
-    return Offer(
-        format=name,
-        usable=info.usable,
-        reason=info.reason,
-        engine=info.engine,
-        version=info.version,
-        models=list(info.models),
-        context_length=info.context_length,
-        stream_mode=info.stream_mode,
-        weight_version=info.weight_version,
-    )
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")

@@ -1,20 +1,23 @@
 """All workers, and which of them can serve a request now.
 
-Owns: membership, each worker's state, its connections, and leases. Must never enter: a dialect, probing
-(``health`` reports what it finds), the choice among equals (a policy's).
+Owns: membership, each worker's state and holds, its connections, and leases. Must never enter: a dialect,
+probing (``health`` reports what it finds), the choice among equals (a policy's), a store.
 """
 
 from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 
-from gateway.errors import InvalidRequest, NoWorker, UnknownModel
+from gateway.errors import NoWorker
 from gateway.fleet.changes import ChangeKind, Changes, Followers
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.roster import Roster, candidates, models_of, roster_of
+from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
+from gateway.fleet.weights import reaches
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import Policy
 from gateway.transport.pool import Pool
@@ -22,22 +25,11 @@ from gateway.transport.pool import Pool
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Roster:
-    """The usable workers of one capability, and by model which of them serve it."""
-
-    workers: tuple[Worker, ...] = ()
-    by_model: Mapping[str, tuple[Worker, ...]] = field(default_factory=dict)
-    #: Models of members that are away for now: who asks for one gets no other.
-    away: frozenset[str] = frozenset()
-    #: True: the members do not all have the same base model, so a request has to name one.
-    mixed: bool = False
-
-
 class Fleet:
     """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    ``died`` is told the life (Worker.life) of each worker that is found dead.
+    ``died`` is told the life (Worker.life) of each worker that is found dead. A worker whose weight version
+    does not reach ``min_weight_version`` is held.
     """
 
     def __init__(
@@ -46,79 +38,172 @@ class Fleet:
         connect_timeout: float,
         tls: ssl.SSLContext | None = None,
         died: Callable[[object], None] = lambda life: None,
+        min_weight_version: str | None = None,
     ) -> None:
         self._policy = policy
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._died = died
+        self._min_weight_version = min_weight_version
         self._workers: dict[str, Worker] = {}
+        self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._followers = Followers()
+        #: How often a worker went from one state to another.
+        self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
         return f"<Fleet {ready} of {len(self._workers)} ready>"
 
+    # -- membership
+
     @property
     def workers(self) -> Sequence[Worker]:
-        """All members, in the order they joined."""
+        """All members, in the order they joined, those that drain included."""
         return tuple(self._workers.values())
 
+    def find(self, key: str) -> Worker | None:
+        """The member with this URL or id."""
+        return self._workers.get(key) or self._ids.get(key)
+
     def add(self, worker: Worker) -> None:
-        """Take ``worker`` in; one with the same URL is replaced."""
-        self.remove(worker.url)
-        address = worker.address
-        if address.tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-        tls = self._tls if address.tls else None
-        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
-        self._workers[worker.url] = worker
+        """Take ``worker`` in; another with the same URL is let go at once, its exchanges go on."""
+        old = self._workers.get(worker.url)
+        if old is not None:
+            self.on(old, WorkerEvent.DRAIN, "replaced")
+            self._leave(old)
+        self._connect(worker)
+        self._workers[worker.url] = self._ids[worker.id] = worker
         self._rosters.clear()
         self._followers.tell(ChangeKind.JOINED, worker)
 
-    def remove(self, url: str) -> None:
-        """Let a member go; exchanges that run on it go on. Unknown URLs are ignored."""
-        worker = self._workers.pop(url, None)
+    def rejoin(self, worker: Worker) -> None:
+        """A member was registered again: that takes back a removal and clears a dead mark."""
+        drained = worker.state is WorkerState.DRAINING
+        self.on(worker, WorkerEvent.JOIN, "registered again, not probed yet")
+        if drained:
+            self._connect(worker)
+
+    def drain(self, worker: Worker) -> None:
+        """No new lease from now on; gone once nothing runs on it."""
+        self.on(worker, WorkerEvent.DRAIN, "removed")
+        worker.pool.close()
+        if not worker.in_flight:
+            self._leave(worker)
+
+    def remove(self, url: str) -> bool:
+        """Drain the member with this URL; False if there is none."""
+        worker = self._workers.get(url)
         if worker is not None:
-            worker.pool.close()
-            self._rosters.clear()
-            self._followers.tell(ChangeKind.LEFT, worker)
+            self.drain(worker)
+        return worker is not None
 
     def close(self) -> None:
         """Close all idle connections."""
         for worker in self._workers.values():
             worker.pool.close()
 
-    def set_state(self, worker: Worker, state: WorkerState, reason: str = "") -> None:
-        """Record a transition; it takes effect for the next request."""
-        changed = state is not worker.state
-        if changed:
-            log.info("worker %s: %s -> %s %s", worker.url, worker.state, state, reason)
-            if state is WorkerState.DEAD:
-                life, worker.life = worker.life, object()
-                self._died(life)
-        worker.state = state
-        worker.reason = reason
+    def _connect(self, worker: Worker) -> None:
+        address = worker.address
+        if address.tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+        tls = self._tls if address.tls else None
+        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
+
+    def _leave(self, worker: Worker) -> None:
+        if self._workers.get(worker.url) is worker:
+            del self._workers[worker.url], self._ids[worker.id]
+            self.on(worker, WorkerEvent.LEAVE)
+            worker.pool.close()
+            self._followers.tell(ChangeKind.LEFT, worker)
+
+    # -- states
+
+    def on(self, worker: Worker, event: WorkerEvent, reason: str = "") -> None:
+        """Something happened to ``worker``; what follows takes effect for the next request."""
+        if event in (WorkerEvent.SERVES, WorkerEvent.FULL) and worker.holds:
+            event, reason = WorkerEvent.HOLD, "; ".join(worker.holds.values())
+        before = worker.state
+        after = TRANSITIONS[before].get(event, before)
+        if after is not before:
+            worker.reason = reason
+            self._change(worker, after)
+        elif event in NEWS.get(before, ()):
+            worker.reason = reason
+
+    def _change(self, worker: Worker, after: WorkerState) -> None:
+        before, worker.state = worker.state, after
+        self.transitions[before, after] += 1
+        level = logging.WARNING if after is WorkerState.DEAD else logging.INFO
+        log.log(level, "worker %s: %s -> %s %s", worker.url, before, after, worker.reason)
+        if after is WorkerState.DEAD:
+            self._bury(worker)
         self._rosters.clear()
-        # One that left may still be found dead by an exchange that runs on it; that concerns nobody.
-        if changed and self._workers.get(worker.url) is worker:
+        if self._workers.get(worker.url) is worker:
             self._followers.tell(ChangeKind.STATE, worker)
+
+    def _bury(self, worker: Worker) -> None:
+        """Nothing that was known of the process is true of the one after it."""
+        life, worker.life = worker.life, object()
+        worker.waived, worker.reported, worker.others, worker.load_question = Worker, None, 0, 0
+        self._died(life)
+
+    def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
+        """Its probes told this of it."""
+        first = not worker.infos
+        if infos != worker.infos:
+            worker.infos = infos
+            self._rosters.clear()
+        self._weigh(worker, first=first)
+
+    def _weigh(self, worker: Worker, *, first: bool) -> None:
+        least, version = self._min_weight_version, worker.weight_version
+        if least is None or version == worker.waived:
+            return
+        if not reaches(version, least):
+            told = "is not told" if version is None else f"is {version}"
+            return self.hold(worker, Hold.WEIGHTS, f"its weight version {told}, and {least} is wanted")
+        arrived = first or Hold.WEIGHTS in worker.holds
+        self.open(worker, Hold.WEIGHTS)
+        if arrived:
+            self.open(worker, Hold.OWNER)
+
+    def hold(self, worker: Worker, hold: Hold, why: str) -> None:
+        """Give ``worker`` no request until ``hold`` is opened, whatever its probes say meanwhile."""
+        worker.holds[hold] = why
+        if worker.usable or worker.state is WorkerState.HELD:
+            self.on(worker, WorkerEvent.HOLD, "; ".join(worker.holds.values()))
+
+    def open(self, worker: Worker, hold: Hold | None = None) -> None:
+        """Lift ``hold``; None: all of them, and also the one for weights that are too old."""
+        if hold is None:
+            worker.waived = worker.weight_version
+            worker.holds.clear()
+        elif worker.holds.pop(hold, None) is None:
+            return
+        if not worker.holds:
+            self.on(worker, WorkerEvent.OPEN)
+        elif worker.state is WorkerState.HELD:
+            worker.reason = "; ".join(worker.holds.values())
 
     def follow(self) -> AbstractContextManager[Changes]:
         """Joins, leaves and transitions from now on, until the context ends; no follower is waited for."""
         return self._followers.follow()
+
+    # -- leases
 
     def usable(self, capability: str) -> Sequence[Worker]:
         """The workers that can serve ``capability`` now."""
         return self._roster(capability).workers
 
     def models(self) -> Mapping[str, WorkerInfo]:
-        """Each model that some ready worker serves, with the info of one that does."""
+        """Each model that some usable worker serves, with the info of one that does."""
         found: dict[str, WorkerInfo] = {}
         for worker in self._workers.values():
-            if worker.state is WorkerState.READY:
+            if worker.usable:
                 for info in worker.infos.values():
-                    for model in info.models if info.usable else ():
+                    for model in models_of(worker, info) if info.usable else ():
                         found.setdefault(model, info)
         return found
 
@@ -128,53 +213,21 @@ class Fleet:
         Raises NoWorker, UnknownModel (the fleet serves several models, but not this one) and InvalidRequest
         (it serves several and none was named).
         """
-        roster = self._roster(capability)
-        candidates = self._of_model(roster, model)
-        if excluding:
-            candidates = [worker for worker in candidates if worker not in excluding]
-        if not candidates:
+        fit = candidates(self._roster(capability).of_model(model), excluding)
+        if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
-        worker = self._policy.pick(candidates) if len(candidates) > 1 else candidates[0]
+        worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
         worker.in_flight += 1
         return worker
 
     def release(self, worker: Worker) -> None:
+        """Let go of it; the last one lets a worker go that drains."""
         worker.in_flight -= 1
-
-    @staticmethod
-    def _of_model(roster: Roster, model: str | None) -> Sequence[Worker]:
-        if model is not None and model in roster.by_model:
-            return roster.by_model[model]
-        if model in roster.away:
-            return ()
-        if not roster.mixed:
-            # One base model: an unknown name may be an adapter loaded a moment ago; the engine knows.
-            return roster.workers
-        if model is None:
-            raise InvalidRequest("several models are served here; name one in `model`", param="model")
-        raise UnknownModel(f"no worker serves the model {model[:256]!r}")
+        if worker.state is WorkerState.DRAINING and not worker.in_flight:
+            self._leave(worker)
 
     def _roster(self, capability: str) -> Roster:
         roster = self._rosters.get(capability)
         if roster is None:
-            roster = self._rosters[capability] = _build(capability, self._workers.values())
+            roster = self._rosters[capability] = roster_of(capability, self._workers.values())
         return roster
-
-
-def _build(capability: str, workers: Iterable[Worker]) -> Roster:
-    usable: list[Worker] = []
-    by_model: dict[str, list[Worker]] = {}
-    known: set[str] = set()
-    bases: set[str] = set()
-    for worker in workers:
-        info = worker.offers(capability)
-        if info is None:
-            continue
-        known.update(info.models)
-        bases.update(info.models[:1])  # the base model; adapters come and go
-        if worker.state is WorkerState.READY:
-            usable.append(worker)
-            for model in info.models:
-                by_model.setdefault(model, []).append(worker)
-    served = {model: tuple(of) for model, of in by_model.items()}
-    return Roster(tuple(usable), served, frozenset(known - served.keys()), len(bases) > 1)

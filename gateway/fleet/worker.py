@@ -1,27 +1,24 @@
 """One engine server as the gateway knows it.
 
-Owns: a worker's address, what its probes told, whether it may be used, its load and its connections. Must
-never enter: a dialect, HTTP.
+Owns: what was registered and what its probes told, its state, its load and its connections, as data. Must
+never enter: a dialect, HTTP, what changes any of it (Fleet does).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.address import Address, BadWorkerUrl
-from gateway.formats.base import WorkerInfo
+from gateway.fleet.record import WorkerRecord
+from gateway.fleet.states import USABLE, Hold, WorkerState
+from gateway.formats.base import WorkerInfo, WorkerLoad
 from gateway.transport.pool import Pool
 
 __all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
 
-
-class WorkerState(StrEnum):
-    JOINING = "joining"  # has not answered its probes yet
-    READY = "ready"
-    UNUSABLE = "unusable"  # answers, but cannot serve; ``Worker.reason`` says why
-    DEAD = "dead"  # was ready, then refused connections or failed its probes
+_NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +35,65 @@ class Worker:
 
     ``infos`` has one entry per format that recognised it, by the format's name. ``only`` is the format its
     owner said it speaks, None: whatever its probes tell. ``life`` is an object that is replaced each time it
-    is found dead: what tells the process behind the URL from the one after it.
+    is found dead: what tells the process behind the URL from the one after it. ``holds`` says who holds it
+    back, and why.
     """
 
     __slots__ = (
         "__weakref__",
         "address",
         "authorization",
+        "busy_until",
+        "holds",
+        "id",
         "in_flight",
         "infos",
         "last_reply_at",
         "life",
-        "only",
+        "load_question",
+        "others",
         "pool",
         "reason",
+        "record",
+        "reported",
         "state",
         "strikes",
+        "waived",
     )
 
     def __init__(
-        self, address: Address, *, only: str | None = None, authorization: bytes | None = None
+        self,
+        address: Address,
+        *,
+        only: str | None = None,
+        authorization: bytes | None = None,
+        record: WorkerRecord | None = None,
     ) -> None:
         self.address = address
+        #: The same for a URL, whenever and wherever it is registered.
+        self.id = str(uuid5(NAMESPACE_URL, address.url))
+        self.record = record or WorkerRecord(address.url, format=only)
         self.pool: Pool  # set by the fleet that takes the worker in
-        self.only = only
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
+        self.holds: dict[Hold, str] = {}
+        #: The weight version at which it was opened although that was too low.
+        self.waived: object = Worker
         self.infos: Mapping[str, WorkerInfo] = {}
         self.in_flight = 0
+        #: What it last told of its load, and how much of that was no request of this gateway.
+        self.reported: WorkerLoad | None = None
+        self.others = 0
+        #: Which of the questions for its load it answers; those before it gave no answer.
+        self.load_question = 0
         self.life = object()
         #: Failed probes in a row.
         self.strikes = 0
-        #: Event-loop time of its last whole reply; a sign of life that spares a probe.
-        self.last_reply_at = float("-inf")
+        #: Monotonic time of its last tokens or whole reply; a sign of life that spares a probe.
+        self.last_reply_at = _NEVER
+        #: Monotonic time until which a good probe does not end what a 429 or 503 began.
+        self.busy_until = _NEVER
 
     def __repr__(self) -> str:
         return f"<Worker {self.url} {self.state} in_flight={self.in_flight}>"
@@ -80,6 +102,25 @@ class Worker:
     def url(self) -> str:
         """Exactly as it was given."""
         return self.address.url
+
+    @property
+    def only(self) -> str | None:
+        return self.record.format
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests may go to it now."""
+        return self.state in USABLE
+
+    @property
+    def load(self) -> int:
+        """Requests at the worker: this gateway's now, and those that others gave it, by its last word."""
+        return self.in_flight + self.others
+
+    @property
+    def weight_version(self) -> str | None:
+        """As any of its formats told."""
+        return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
 
     def view(self, format_name: str) -> View:
         """What the format called ``format_name`` may know of it."""

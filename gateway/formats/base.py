@@ -11,8 +11,8 @@ HTTP request for the chosen worker), ``reader`` (once the worker's status line a
 reader's ``feed`` for each read and ``finish`` or ``fail`` at the end. ``join`` takes the place of ``reader``
 where a stream is to become the reply without one. ``abort`` gives the requests that stop one exchange at the
 engine, ``render`` turns a GatewayError into the dialect's error reply. All of them are synchronous, do no I/O
-and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind a URL, ``health``
-whether it takes requests now.
+and keep nothing between requests. ``probes`` and ``identify`` tell what stands behind a URL, ``health`` and
+``vital`` whether it takes requests now, ``loads`` and ``read_load`` how much it has to do.
 """
 
 from __future__ import annotations
@@ -157,6 +157,31 @@ class ProbeReply:
     body: bytes
 
 
+class Vital(StrEnum):
+    """What the answer to a format's health question says of a worker."""
+
+    GOOD = "good"  # takes requests now
+    BUSY = "busy"  # lives, and takes none at the moment: paused, say
+    BAD = "bad"
+
+
+def vital_of(reply: ProbeReply) -> Vital:
+    """As most engines answer: builds without the health route say 404, which shows life as well as 200."""
+    return Vital.GOOD if reply.status in (200, 404) else Vital.BAD
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """What an engine says of its load: requests it runs, requests that wait in it, whoever sent them.
+
+    ``cache_usage`` is the share of its key-value cache that is taken, 0 to 1, of the fullest rank.
+    """
+
+    running: int
+    waiting: int
+    cache_usage: float | None = None
+
+
 class WorkerView(Protocol):
     """What a format may know of the worker it writes to."""
 
@@ -295,6 +320,11 @@ class Format(Protocol[R]):
         """The cheapest question whose 200 means: takes requests now."""
         ...
 
+    @property
+    def loads(self) -> Sequence[ProbeRequest]:
+        """Questions for a worker's load, cheap ones; the first that it answers is asked from then on."""
+        ...
+
     def parse(self, body: bytes, headers: Headers) -> R:
         """Peek at a request. Raises InvalidRequest, and nothing else, on any bytes."""
         ...
@@ -332,6 +362,14 @@ class Format(Protocol[R]):
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         """Read the answers to ``probes``, by target; one that is missing gave none. None: another dialect."""
+        ...
+
+    def vital(self, reply: ProbeReply) -> Vital:
+        """Read the answer to ``health``; ``vital_of`` does for most engines."""
+        ...
+
+    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        """Read the answer to one of ``loads``; None: it does not tell."""
         ...
 
     def aborted_ids(self, body: bytes) -> AbortTarget:

@@ -133,8 +133,12 @@ def _probe_fault(value: Any) -> str | None:
 
 
 def _probes_fault(value: Any) -> str | None:
-    if not isinstance(value, Sequence) or not value:
-        return "is not a sequence of one ProbeRequest or more"
+    return _loads_fault(value) if value else "is not a sequence of one ProbeRequest or more"
+
+
+def _loads_fault(value: Any) -> str | None:
+    if not isinstance(value, Sequence):
+        return "is not a sequence of ProbeRequests"
     return next((fault for probe in value if (fault := _probe_fault(probe)) is not None), None)
 
 
@@ -143,4 +147,5 @@ _ATTRIBUTE_CHECKS: Mapping[str, Callable[[Any], str | None]] = {
     "capability": _capability_fault,
     "probes": _probes_fault,
     "health": _probe_fault,
+    "loads": _loads_fault,
 }

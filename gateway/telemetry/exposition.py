@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from gateway.errors import Cancelled
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.telemetry import families as of
 from gateway.telemetry.families import CLASSES, REASONS, Family
 from gateway.telemetry.tally import UNKNOWN_MODEL, Histogram, ModelTally, Tallies
@@ -30,11 +31,13 @@ class Exposition:
         prefix: str,
         tallies: Tallies,
         workers: Callable[[], Iterable[Worker]],
+        transitions: Callable[[], Mapping[tuple[WorkerState, WorkerState], int]],
         dropped_lines: Callable[[], int],
     ) -> None:
         self._prefix = prefix
         self._tallies = tallies
         self._workers = workers
+        self._transitions = transitions
         self._dropped_lines = dropped_lines
 
     def text(self) -> str:
@@ -119,7 +122,7 @@ class Exposition:
         context: dict[str, float] = {}
         for worker in workers:
             for info in worker.infos.values():
-                usable = int(worker.state is WorkerState.READY and info.usable)
+                usable = int(worker.usable and info.usable)
                 for model in info.models:
                     ready[model] = max(ready.get(model, 0), usable)
                     context[model] = max(context.get(model, 0), info.context_length or 0)
@@ -129,7 +132,24 @@ class Exposition:
         )
         yield from self._plain(of.WORKER_IN_FLIGHT, (((worker.url,), worker.in_flight) for worker in workers))
         yield from self._plain(of.WORKER_STATE, (((worker.url, worker.state.value), 1) for worker in workers))
+        yield from self._states(workers)
         yield from self._plain(of.WORKER_REQUESTS, self._served({worker.url for worker in workers}))
+
+    def _states(self, workers: list[Worker]) -> Iterator[str]:
+        # All states, always: a gauge that vanishes reads as unknown, not as 0.
+        counts: dict[WorkerState, int] = {state: 0 for state in WorkerState if state is not WorkerState.GONE}
+        for worker in workers:
+            counts[worker.state] += 1
+        yield from self._plain(of.WORKERS, (((state.value,), n) for state, n in counts.items()))
+        went = self._transitions().items()
+        yield from self._plain(of.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
+        told = [(worker.url, worker.reported) for worker in workers]
+        yield from self._plain(
+            of.WORKER_RUNNING, (((url,), load.running) for url, load in told if load is not None)
+        )
+        yield from self._plain(
+            of.WORKER_WAITING, (((url,), load.waiting) for url, load in told if load is not None)
+        )
 
     def _served(self, urls: set[str]) -> Rows:
         served = self._tallies.served

@@ -68,7 +68,17 @@ WORKER_STATE = Family(
     "worker_state",
     "gauge",
     ("worker", "state"),
-    "1 for the state a worker is in: joining, ready, unusable, dead",
+    "1 for the state a worker is in: joining, ready, busy, suspect, held, dead, draining",
+)
+WORKERS = Family("workers", "gauge", ("state",), "Workers in each state")
+TRANSITIONS = Family(
+    "worker_transitions_total", "counter", ("from", "to"), "Times a worker went from one state to another"
+)
+WORKER_RUNNING = Family(
+    "worker_reported_running", "gauge", ("worker",), "Requests a worker says it runs, whoever sent them"
+)
+WORKER_WAITING = Family(
+    "worker_reported_waiting", "gauge", ("worker",), "Requests a worker says wait in it, whoever sent them"
 )
 WORKER_REQUESTS = Family(
     "worker_requests_total",

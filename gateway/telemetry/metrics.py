@@ -10,12 +10,13 @@ fleet (``Exchange.model`` is None otherwise), workers those of the fleet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from gateway.exchange import Exchange, State
+from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exposition import Exposition
@@ -28,7 +29,8 @@ class Metrics:
     """The metrics of one gateway.
 
     ``registry`` is shown along with them: it holds those of the process, and a host may add its own.
-    ``workers`` and ``dropped_lines`` are asked at each scrape: the fleet, and access log lines lost so far.
+    ``workers``, ``transitions`` and ``dropped_lines`` are asked at each scrape: the fleet, how often a worker
+    went from one state to another, and access log lines lost so far.
     ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
     """
 
@@ -38,13 +40,14 @@ class Metrics:
         buckets: Buckets,
         *,
         workers: Callable[[], Iterable[Worker]] = tuple,
+        transitions: Callable[[], Mapping[tuple[WorkerState, WorkerState], int]] = dict,
         dropped_lines: Callable[[], int] = int,
     ) -> None:
         self.gap_bounds = buckets.itl
         self.registry = CollectorRegistry()
         self._buckets = buckets
         self._tallies = Tallies()
-        self._exposition = Exposition(prefix, self._tallies, workers, dropped_lines)
+        self._exposition = Exposition(prefix, self._tallies, workers, transitions, dropped_lines)
         ProcessCollector(registry=self.registry)
 
     def started(self, exchange: Exchange) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway import errors
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.formats.base import AbortTarget, ProbeReply, ReplyHead, WorkerInfo, header
+from gateway.formats.base import AbortTarget, ProbeReply, ReplyHead, Vital, WorkerInfo, header
 from gateway.formats.registry import check_format
 from gateway.testing.damage import ANY_JSON, bodies, cuts, damaged
 from gateway.testing.drive import Asked, drive, strings
@@ -147,6 +147,24 @@ class FormatContract:
             assert found is None or found.usable or found.reason
 
         self._try(check, "identify", replies=replies)
+
+    def test_health_and_load_of_any_answer_are_read(self) -> None:
+        """No answer is ever an exception, and no load below 0."""
+        format = self.model.format
+        answers = st.builds(
+            ProbeReply,
+            st.sampled_from((200, 401, 404, 500, 503)),
+            st.binary(max_size=16) | ANY_JSON.map(lambda value: json.dumps(value).encode()),
+        )
+
+        def check(reply: ProbeReply) -> None:
+            assert isinstance(format.vital(reply), Vital)
+            for question in format.loads:
+                load = format.read_load(question, reply)
+                assert load is None or (load.running >= 0 and load.waiting >= 0)
+
+        assert format.vital(ProbeReply(200, b"")) is Vital.GOOD
+        self._try(check, "load", reply=answers)
 
     def test_abort_call_of_any_body_is_read(self) -> None:
         """It names ids, or everything, or is an InvalidRequest."""

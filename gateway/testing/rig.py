@@ -17,7 +17,7 @@ import httpx
 import uvicorn
 
 from gateway.app import Gateway, create_app
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.worker import Worker, WorkerState
 from gateway.server import listen, server_config
 from gateway.settings import Settings
 
@@ -43,7 +43,7 @@ async def rig(*workers: str, **settings: Any) -> AsyncIterator[Rig]:
     app = create_app(chosen)
     async with serving(app, chosen) as url:
         async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False, verify=False) as client:
-            await until(lambda: all(w.state is not WorkerState.JOINING for w in app.fleet.workers))
+            await until(lambda: all(map(_known, app.fleet.workers)))
             yield Rig(app, url, client)
 
 
@@ -60,6 +60,11 @@ async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await task
+
+
+def _known(worker: Worker) -> bool:
+    """Whether its probes told what it is, if only that it cannot serve."""
+    return worker.state is not WorkerState.JOINING or bool(worker.infos) or "does not speak" in worker.reason
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.fleet.worker import Address, Worker
-from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.formats.base import ProbeReply, ProbeRequest, Vital, WorkerInfo, WorkerLoad, vital_of
+from gateway.transport.pool import Pool
 
 
 class EchoFormat:
@@ -17,6 +18,7 @@ class EchoFormat:
 
     probes = (ProbeRequest("GET", "/info"), ProbeRequest("POST", "/models", b"{}"))
     health = ProbeRequest("GET", "/health")
+    loads = (ProbeRequest("GET", "/load"),)
 
     def __init__(self, name: str = "echo") -> None:
         self.name = name
@@ -30,6 +32,12 @@ class EchoFormat:
             return WorkerInfo(self.name, self.capability, False, reason=f"status {reply.status}")
         return WorkerInfo(self.name, self.capability, True, models=(reply.body.decode().partition(" ")[2],))
 
+    def vital(self, reply: ProbeReply) -> Vital:
+        return Vital.BUSY if reply.status == 429 else vital_of(reply)
+
+    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        return WorkerLoad(int(reply.body), 0) if reply.status == 200 else None
+
 
 class Engine:
     """An HTTP server. ``answers`` maps a path to a status and a body.
@@ -42,6 +50,7 @@ class Engine:
             "/info": (200, b"echo m"),
             "/models": (200, b"[]"),
             "/health": (200, b""),
+            "/load": (404, b""),
         }
         self.extra = b""
         self.requests: list[bytes] = []
@@ -57,7 +66,7 @@ class Engine:
         return f"http://127.0.0.1:{self.port}"
 
     def worker(self, **options: Any) -> Worker:
-        return Worker(Address.parse(self.url), **options)
+        return connected(Worker(Address.parse(self.url), **options))
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Listen; after a ``stop``, on the same port as before."""
@@ -109,6 +118,13 @@ class Engine:
             self._open.discard(writer)
             if not writer.transport.is_closing():
                 writer.close()
+
+
+def connected(worker: Worker) -> Worker:
+    """``worker`` with a pool of its own, as a fleet gives it one."""
+    address = worker.address
+    worker.pool = Pool(address.host, address.port, None, 5.0)
+    return worker
 
 
 @asynccontextmanager

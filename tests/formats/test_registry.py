@@ -14,8 +14,10 @@ from gateway.formats.base import Format, ProbeRequest
 from gateway.formats.registry import GROUP, FormatError, check_format, load_formats
 from gateway.formats.vllm import FORMAT, VllmFormat
 
-METHODS = "parse project upstream abort reader join configured render identify aborted_ids openapi".split()
-ATTRIBUTES = "name capability probes health".split()
+METHODS = (
+    "parse project upstream abort reader join configured render identify vital read_load aborted_ids openapi"
+).split()
+ATTRIBUTES = "name capability probes health loads".split()
 
 
 def renamed(name: str = "other") -> Any:
@@ -137,6 +139,8 @@ def test_bad_name_is_refused(name: Any, plugin: Callable[..., EntryPoint]) -> No
         ("probes", (ProbeRequest("GET", "a"),)),
         ("health", None),
         ("health", ProbeRequest("GET", "")),
+        ("loads", None),
+        ("loads", (ProbeRequest("GET", "a"),)),
     ],
 )
 def test_bad_attribute_is_named(member: str, value: Any, plugin: Callable[..., EntryPoint]) -> None:

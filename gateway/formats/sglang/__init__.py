@@ -21,10 +21,12 @@ from gateway.formats.base import (
     Reader,
     ReplyHead,
     UpstreamRequest,
+    Vital,
     WorkerInfo,
+    WorkerLoad,
     WorkerView,
 )
-from gateway.formats.sglang import errors, projection, reader, schema, upstream, vocabulary
+from gateway.formats.sglang import errors, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.projection import SglangRequest
@@ -37,6 +39,7 @@ class SglangFormat:
     capability = CAPABILITY
     probes: Sequence[ProbeRequest] = PROBES
     health = HEALTH
+    loads: Sequence[ProbeRequest] = load.QUESTIONS
 
     def __init__(self, options: Options = DEFAULTS) -> None:
         self._options = options
@@ -70,6 +73,12 @@ class SglangFormat:
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return identify(replies)
+
+    def vital(self, reply: ProbeReply) -> Vital:
+        return load.vital(reply)
+
+    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        return load.read_load(question, reply)
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         return upstream.aborted_ids(body)

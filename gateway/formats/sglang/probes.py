@@ -49,6 +49,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         context_length=_context_length(cards, info),
         stream_mode=_stream_mode(info),
         weight_version=_text(model.get("weight_version")) or _text(info.get("weight_version")),
+        adapters=tuple(name for card in cards if card.get("parent") and (name := _text(card.get("id")))),
     )
 
 

@@ -24,10 +24,13 @@ from gateway.formats.base import (
     Reader,
     ReplyHead,
     UpstreamRequest,
+    Vital,
     WorkerInfo,
+    WorkerLoad,
     WorkerView,
+    vital_of,
 )
-from gateway.formats.vllm import errors, join, projection, reader, schema, upstream
+from gateway.formats.vllm import errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
@@ -53,6 +56,7 @@ class VllmFormat:
     capability: ClassVar[str] = CAPABILITY
     probes: ClassVar[Sequence[ProbeRequest]] = PROBES
     health: ClassVar[ProbeRequest] = HEALTH
+    loads: ClassVar[Sequence[ProbeRequest]] = load.QUESTIONS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         request = projection.parse(body, headers)
@@ -92,6 +96,12 @@ class VllmFormat:
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return identify(replies)
+
+    def vital(self, reply: ProbeReply) -> Vital:
+        return vital_of(reply)
+
+    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        return load.read_load(question, reply)
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         return upstream.aborted_ids(body)

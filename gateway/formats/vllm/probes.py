@@ -22,8 +22,10 @@ CAPABILITY = "vllm_generate"
 VERSION = ProbeRequest("GET", "/version")
 MODELS = ProbeRequest("GET", "/v1/models")
 GENERATE = ProbeRequest("POST", GENERATE_PATH, b"{}")
+#: Served in development mode only.
+WEIGHTS = ProbeRequest("GET", "/weight_info")
 
-PROBES = (VERSION, MODELS, GENERATE)
+PROBES = (VERSION, MODELS, GENERATE, WEIGHTS)
 HEALTH = ProbeRequest("GET", "/health")
 
 _REASONS = {
@@ -54,6 +56,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         # Adapters are listed after their base model, some without a length of their own.
         context_length=lengths[0] if lengths else None,
         stream_mode="delta",
+        weight_version=_weight_version(replies.get(WEIGHTS.target)),
         adapters=tuple(
             name for model in models if model.get("parent") and isinstance(name := model.get("id"), str)
         ),
@@ -91,6 +94,11 @@ def _reason(reply: ProbeReply | None) -> str:
 def _version(reply: ProbeReply | None) -> str | None:
     found = _object(reply).get("version")
     return found if isinstance(found, str) else None
+
+
+def _weight_version(reply: ProbeReply | None) -> str | None:
+    found = _object(reply).get("weight_version")
+    return found if isinstance(found, str) and found else None
 
 
 def _models(reply: ProbeReply | None) -> list[dict[str, Any]]:

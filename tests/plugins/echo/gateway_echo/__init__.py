@@ -25,9 +25,12 @@ from gateway.formats.base import (
     Reader,
     ReplyHead,
     UpstreamRequest,
+    Vital,
     WorkerInfo,
+    WorkerLoad,
     WorkerView,
     header,
+    vital_of,
 )
 from gateway.formats.headers import media_type, to_worker
 from gateway.formats.opaque import OpaqueReader
@@ -35,6 +38,7 @@ from gateway.formats.opaque import OpaqueReader
 from .reader import JoinReader, LinesReader, WholeReader
 
 ABOUT = ProbeRequest("GET", "/about-echo")
+LOAD = ProbeRequest("GET", "/echoing")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class EchoFormat:
     capability = "echo"
     probes: Sequence[ProbeRequest] = (ABOUT,)
     health = ABOUT
+    loads: Sequence[ProbeRequest] = (LOAD,)
 
     def parse(self, body: bytes, headers: Headers) -> Call:
         found = _object(body)
@@ -108,6 +113,13 @@ class EchoFormat:
         if reply is None or reply.status != 200 or reply.body != b"echo":
             return None
         return WorkerInfo(engine="echo", capability=self.capability, usable=True, models=("parrot",))
+
+    def vital(self, reply: ProbeReply) -> Vital:
+        return vital_of(reply)
+
+    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        known = reply.status == 200 and reply.body.isdigit() and len(reply.body) < 10
+        return WorkerLoad(running=int(reply.body), waiting=0) if known else None
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         tag = _object(body).get("tag")

@@ -1,0 +1,175 @@
+"""A worker as the API shows it.
+
+Owns: the shape of a worker and of the list of them, in which the routers of this field agree, and more. Must
+never enter: routes, membership, asking a worker, a key.
+
+Rows are plain dicts: a model of 512 workers would take a tenth of a second to make. ``WorkerEntry`` is what
+the document shows, and what tests hold the rows to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from gateway.fleet.record import WORKER_TYPES
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
+from gateway.formats.base import WorkerInfo
+
+#: Rows that are rendered before others get their turn on the loop.
+SLICE = 64
+
+Row = dict[str, Any]
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class Offer(_Shape):
+    """What a worker told when it was probed in one format."""
+
+    format: str
+    usable: bool
+    reason: str
+    engine: str
+    version: str | None
+    models: list[str]
+    adapters: list[str]
+    context_length: int | None
+    stream_mode: str | None
+    weight_version: str | None
+
+
+class ReportedLoad(_Shape):
+    """What the engine itself says: requests it runs and that wait in it, whoever sent them."""
+
+    running: int
+    waiting: int
+    cache_usage: float | None
+
+
+class WorkerEntry(_Shape):
+    """``load`` is the number of requests this gateway has at the worker now. ``id`` stays for a URL.
+
+    ``is_healthy``: it may be given requests now. ``metadata`` is another name of ``labels``. ``cost``,
+    ``connection_mode`` and ``disable_health_check`` are there for readers of other routers' lists.
+    """
+
+    id: str
+    url: str
+    model_id: str | None
+    priority: int | None
+    cost: float
+    worker_type: str
+    is_healthy: bool
+    load: int
+    connection_mode: str
+    metadata: dict[str, str]
+    disable_health_check: bool
+    bootstrap_port: int | None
+    labels: dict[str, str]
+    state: str
+    reason: str
+    holds: list[str]
+    engine: str | None
+    version: str | None
+    context_length: int | None
+    weight_version: str | None
+    reported_load: ReportedLoad | None
+    offers: list[Offer]
+
+
+class WorkerList(_Shape):
+    """``stats`` counts the workers of each type and in each state, under ``<word>_count``."""
+
+    workers: list[WorkerEntry]
+    total: int
+    stats: dict[str, int]
+
+
+def entry(worker: Worker, state: WorkerState | None = None, reason: str | None = None) -> Row:
+    """``worker`` as it is, or as it was in ``state`` because of ``reason``; all else as it is now."""
+    record, load = worker.record, worker.reported
+    offers = [_offer(name, info) for name, info in worker.infos.items()]
+    # The one it serves with; else any, so that a reader sees what stands there.
+    best = max(offers, key=_usable, default=_NO_OFFER)
+    shown = worker.state if state is None else state
+    return {
+        "id": worker.id,
+        "url": worker.url,
+        "model_id": best["models"][0] if best["models"] else record.model,
+        "priority": record.priority,
+        "cost": 1.0,
+        "worker_type": record.worker_type,
+        "is_healthy": shown in _HEALTHY,
+        "load": worker.in_flight,
+        "connection_mode": "http",
+        "metadata": record.labels,
+        "disable_health_check": False,
+        "bootstrap_port": record.bootstrap_port,
+        "labels": record.labels,
+        "state": shown.value,
+        "reason": worker.reason if reason is None else reason,
+        "holds": [hold.value for hold in worker.holds],
+        "engine": best["engine"],
+        "version": best["version"],
+        "context_length": best["context_length"],
+        "weight_version": worker.weight_version,
+        "reported_load": None
+        if load is None
+        else {"running": load.running, "waiting": load.waiting, "cache_usage": load.cache_usage},
+        "offers": offers,
+    }
+
+
+_HEALTHY = frozenset({WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT})
+_NO_OFFER: Row = {"models": (), "engine": None, "version": None, "context_length": None, "usable": False}
+
+
+def _usable(offer: Row) -> bool:
+    return bool(offer["usable"])
+
+
+def _offer(name: str, info: WorkerInfo) -> Row:
+    return {
+        "format": name,
+        "usable": info.usable,
+        "reason": info.reason,
+        "engine": info.engine,
+        "version": info.version,
+        "models": info.models,
+        "adapters": info.adapters,
+        "context_length": info.context_length,
+        "stream_mode": info.stream_mode,
+        "weight_version": info.weight_version,
+    }
+
+
+def dumps(value: Any) -> str:
+    """JSON on one line, without spaces. ASCII: a worker's word may hold what UTF-8 cannot."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+async def listing(workers: Sequence[Worker]) -> str:
+    """All of ``workers`` as a WorkerList in JSON, made in slices so that nobody waits for it long."""
+    rows = []
+    for number, worker in enumerate(workers, 1):
+        rows.append(dumps(entry(worker)))
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return f'{{"workers":[{",".join(rows)}],"total":{len(rows)},"stats":{dumps(_stats(workers))}}}'
+
+
+def _stats(workers: Sequence[Worker]) -> dict[str, int]:
+    types = Counter(worker.record.worker_type for worker in workers)
+    states = Counter(worker.state for worker in workers)
+    counts = {f"{word}_count": types[word] for word in WORKER_TYPES}
+    shown = (state for state in WorkerState if state is not WorkerState.GONE)
+    return counts | {f"{state.value}_count": states[state] for state in shown}

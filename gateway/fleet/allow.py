@@ -1,0 +1,78 @@
+"""Which URLs may be registered as workers.
+
+Owns: the patterns of --allow-worker-url. Must never enter: resolving a name, I/O.
+
+A pattern is held against a URL's parts, never against its text, so that nothing in a path or a name can look
+like another host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gateway.fleet.address import Address
+
+_PATTERN = re.compile(
+    r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9a-fA-F:./]+\]|[0-9a-zA-Z*._-]+(?:/[0-9]{1,2})?)(?::(?P<port>\*|[0-9]{1,5}))?/?"
+)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPattern:
+    """``[SCHEME://]HOST[:PORT]``. A part that is not there allows any.
+
+    HOST is a name or address, in which ``*`` stands for anything but a dot at its start and end (``*.pool``
+    is one label in front), or a network of addresses (``10.0.0.0/8``, ``[fd00::/8]``). A name never matches
+    a network: what it resolves to is not looked at.
+    """
+
+    scheme: str | None
+    host: str
+    network: Network | None
+    port: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> UrlPattern:
+        """Raises ValueError."""
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not of the form [SCHEME://]HOST[:PORT]")
+        host, port = match["host"].strip("[]").lower(), match["port"]
+        if port not in (None, "*") and not 0 < int(port) < 65536:
+            raise ValueError(f"{text!r} has no usable port")
+        return cls(match["scheme"], host, _network(host, text), None if port in (None, "*") else int(port))
+
+    def matches(self, url: str) -> bool:
+        """Whether ``url``, which can be parsed as a worker's, may be registered."""
+        address = Address.parse(url)
+        scheme = "https" if address.tls else "http"
+        return (
+            self.scheme in (None, scheme)
+            and self.port in (None, address.port)
+            and self._has(address.host.lower())
+        )
+
+    def _has(self, host: str) -> bool:
+        if self.network is None:
+            # As many labels as the pattern has, unless it is "*" alone.
+            return self.host == "*" or (
+                host.count(".") == self.host.count(".") and fnmatchcase(host, self.host)
+            )
+        try:
+            return ipaddress.ip_address(host) in self.network
+        except ValueError:
+            return False
+
+
+def _network(host: str, text: str) -> Network | None:
+    if "/" not in host and ":" not in host:
+        return None
+    try:
+        return ipaddress.ip_network(host, strict=False)
+    except ValueError as error:
+        raise ValueError(f"{text!r} names no network: {error}") from error

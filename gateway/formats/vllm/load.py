@@ -1,0 +1,65 @@
+"""How much a vLLM server has to do.
+
+Owns: the questions, and what their answers say. Must never enter: asking them, a policy.
+
+No answer says that the next request would be refused: only a 429 or 503 does.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gateway.formats.base import ProbeReply, ProbeRequest, WorkerLoad
+
+#: Always served, and the scheduler's own numbers, one row per engine.
+METRICS = ProbeRequest("GET", "/metrics")
+#: For servers whose metrics are switched off. It stays 0 unless tracking is on.
+LOAD = ProbeRequest("GET", "/load")
+QUESTIONS = (METRICS, LOAD)
+
+_ROW = re.compile(
+    rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc)(?:\{[^\n]*\})?"
+    rb" ([0-9][0-9.eE+-]*)[ \t\r]*$",
+    re.MULTILINE,
+)
+
+
+class _Load(msgspec.Struct):
+    server_load: int
+
+
+_load = msgspec.json.Decoder(_Load).decode
+
+
+def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+    """All engines together, None where the answer does not tell."""
+    if reply.status != 200:
+        return None
+    return _of_metrics(reply.body) if question == METRICS else _of_load(reply.body)
+
+
+def _of_metrics(body: bytes) -> WorkerLoad | None:
+    found: dict[bytes, list[float]] = {}
+    for name, value in _ROW.findall(body):
+        try:
+            found.setdefault(name, []).append(float(value))
+        except ValueError:
+            return None
+    running, waiting = found.get(b"num_requests_running"), found.get(b"num_requests_waiting", [])
+    if running is None:
+        return None
+    usage = max(found.get(b"kv_cache_usage_perc", ()), default=None)
+    try:
+        return WorkerLoad(int(sum(running)), int(sum(waiting)), usage)
+    except OverflowError:  # infinite
+        return None
+
+
+def _of_load(body: bytes) -> WorkerLoad | None:
+    try:
+        load = _load(body).server_load
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return WorkerLoad(load, 0) if load > 0 else None  # 0 cannot be told from not tracked
