@@ -317,5 +317,11 @@ def _is_stale(error: EtcdError) -> bool:
     return error.code == _UNAUTHENTICATED or _STALE_LOGIN in str(error)
 
 
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _words(error: BaseException) -> str:
+    """What ``error`` says, or else what led to it: the HTTP library often leaves it to that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if str(cause):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__

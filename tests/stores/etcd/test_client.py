@@ -1,0 +1,250 @@
+"""Calls to a real etcd: login, TLS, failing over, and what is no etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+
+from gateway.stores.etcd.client import Access, EtcdClient, EtcdError, Unreachable, within
+from gateway.stores.etcd.keys import Keys
+from gateway.stores.etcd.store import EtcdStore
+from tests.stores.contract import ONE, TWO
+from tests.stores.etcd import cluster
+from tests.stores.etcd.cluster import Member
+from tests.stores.watching import eventually, turns, watching
+
+RANGE = {"key": "eA=="}
+
+
+async def ask(client: EtcdClient, seconds: float = 20) -> dict[str, object]:
+    return await client.call("/v3/kv/range", RANGE, until=within(seconds))
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A URL where connections are taken and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def refused() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def answering(reply: bytes) -> AsyncIterator[str]:
+    """A URL where every request gets ``reply`` and the end of the connection."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(reply)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_endpoints_that_fail_are_passed_by(shared_etcd: Member, silent: str, refused: str) -> None:
+    """And asked last from then on."""
+    client = EtcdClient(Access([refused, silent, shared_etcd.url + "/"]))
+    assert await ask(client, 3)
+    assert client.endpoint == shared_etcd.url
+    assert await ask(client, 3)
+
+
+async def test_call_is_over_in_its_time_whatever_the_endpoints_do(silent: str, refused: str) -> None:
+    client = EtcdClient(Access([silent, refused, silent + "/"]))
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(Unreachable, match="no answer in time") as failure:
+        await ask(client, 0.5)
+    assert asyncio.get_running_loop().time() - started < 0.9
+    assert refused in str(failure.value)
+
+
+async def test_stream_that_does_not_begin_is_given_up(silent: str) -> None:
+    client = EtcdClient(Access([silent]))
+    with pytest.raises(Unreachable, match="no answer in time"):
+        async with client.stream(silent, "/v3/watch", {}, until=within(0.2)):
+            pass
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\n404 page not found",
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+        b'HTTP/1.1 500 Oh\r\nContent-Length: 12\r\n\r\n{"code": {}}',
+    ],
+)
+async def test_what_is_no_etcd_is_told_so(reply: bytes) -> None:
+    """By an error of one kind, for a call and for a stream."""
+    async with answering(reply) as url:
+        client = EtcdClient(Access([url]))
+        with pytest.raises(Unreachable):
+            await ask(client)
+        with pytest.raises(Unreachable):
+            async with client.stream(url, "/v3/watch", {}, until=within(20)) as messages:
+                async for _ in messages:
+                    pass
+
+
+async def test_refusal_that_others_would_repeat_is_not_taken_elsewhere(
+    shared_etcd: Member, refused: str
+) -> None:
+    client = EtcdClient(Access([shared_etcd.url, refused]))
+    with pytest.raises(EtcdError, match="key is not provided") as failure:
+        await client.call("/v3/kv/range", {"key": ""}, until=within(20))
+    assert failure.value.code == 3
+    assert client.endpoint == shared_etcd.url
+
+
+async def test_error_in_a_stream_ends_it() -> None:
+    """In the shape of both generations of etcd."""
+    for error in (
+        b'{"error":{"grpc_code":14,"http_code":503,"message":"no leader"}}\n',
+        b'{"result":{}}\n{"error":{"code":14,"message":"no leader"}}\n',
+    ):
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(error)
+        async with answering(head + error) as url:
+            with pytest.raises(EtcdError, match="no leader"):
+                async with EtcdClient(Access([url])).stream(url, "/v3/watch", {}, until=within(20)) as found:
+                    async for message in found:
+                        assert message == {}
+
+
+class TestLogin:
+    """With users and passwords switched on, and a user who may touch its own prefix only."""
+
+    @pytest.fixture
+    def member(self, tmp_path: Path) -> Iterator[Member]:
+        with cluster.running(tmp_path) as member:
+            keys = Keys("/test").all
+            for path, body in (
+                ("user/add", {"name": "root", "password": "root's"}),
+                ("role/add", {"name": "root"}),
+                ("user/grant", {"user": "root", "role": "root"}),
+                ("user/add", {"name": "gateway", "password": "pass word"}),
+                ("role/add", {"name": "workers"}),
+                ("role/grant", {"name": "workers", "perm": {"permType": "READWRITE", **keys}}),
+                ("user/grant", {"user": "gateway", "role": "workers"}),
+            ):
+                cluster.call(member.url, f"/v3/auth/{path}", body)
+            cluster.call(member.url, "/v3/auth/enable", {})
+            yield member
+
+    async def test_everything_works_for_the_user(
+        self, member: Member, opened: Callable[..., EtcdStore]
+    ) -> None:
+        store = opened(Access([member.url], "gateway", "pass word"), "/test")
+        async with watching(store) as watched:
+            await store.put(ONE, lease=2)
+            await store.put(TWO)
+            await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
+            await asyncio.sleep(2.5)
+            assert watched.urls == {ONE.url, TWO.url}
+            assert await store.delete(ONE.url)
+            await watched.until(lambda: watched.urls == {TWO.url})
+
+    async def test_token_that_ran_out_is_replaced(
+        self, member: Member, opened: Callable[..., EtcdStore]
+    ) -> None:
+        """A restart of the server ends all of them."""
+        store = opened(Access([member.url], "gateway", "pass word"), "/test")
+        async with watching(store) as watched:
+            await store.put(ONE)
+            await watched.until(lambda: watched.urls == {ONE.url})
+            await asyncio.to_thread(member.kill)
+            member.start()
+            await turns(store, healthy=False)
+            await turns(store, healthy=True)
+            await store.put(TWO)
+            await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
+
+    async def test_wrong_password_is_told_without_it(
+        self, member: Member, opened: Callable[..., EtcdStore], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        access = Access([member.url], "gateway", "s3cret")
+        store = opened(access, "/test")
+        async with watching(store) as watched:
+            await eventually(lambda: "invalid user ID or password" in store.reason)
+            assert not watched.changes
+        assert "s3cret" not in caplog.text + repr(access) + store.reason
+
+    async def test_missing_login_and_foreign_prefix_are_told(
+        self, member: Member, opened: Callable[..., EtcdStore]
+    ) -> None:
+        for access, words in (
+            (Access([member.url]), "user name is empty"),
+            (Access([member.url], "gateway", "pass word"), "permission denied"),
+        ):
+            store = opened(access, "/other")
+            async with watching(store):
+                await eventually(lambda store=store, words=words: words in store.reason)  # type: ignore[misc]
+
+    async def test_login_is_not_needed_where_there_are_no_users(
+        self, shared_etcd: Member, opened: Callable[..., EtcdStore], prefix: str
+    ) -> None:
+        store = opened(Access([shared_etcd.url], "gateway", "pass word"), prefix)
+        async with watching(store) as watched:
+            await store.put(ONE)
+            await watched.until(lambda: watched.urls == {ONE.url})
+
+
+async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Callable[..., EtcdStore]) -> None:
+    """A client without one gets nowhere; one without trust in the server's is told so."""
+    cluster.require()
+    ca = trustme.CA()
+    issued = ca.issue_cert("127.0.0.1")
+    paths = {name: tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem")}
+    ca.cert_pem.write_to_path(paths["ca.pem"])
+    issued.cert_chain_pems[0].write_to_path(paths["cert.pem"])
+    issued.private_key_pem.write_to_path(paths["key.pem"])
+    flags = [
+        f"--cert-file={paths['cert.pem']}",
+        f"--key-file={paths['key.pem']}",
+        f"--trusted-ca-file={paths['ca.pem']}",
+        "--client-cert-auth",
+    ]
+    known = ssl.create_default_context(cafile=str(paths["ca.pem"]))
+    known.load_cert_chain(str(paths["cert.pem"]), str(paths["key.pem"]))
+    nameless = ssl.create_default_context(cafile=str(paths["ca.pem"]))
+    member = Member(tmp_path, tls=flags)
+    member.start()
+    try:
+        store = opened(Access([member.url], tls=known), "/test")
+        async with watching(store) as watched:
+            await watched.until(lambda: bool(watched.changes), 60)
+            await store.put(ONE)
+            await watched.until(lambda: watched.urls == {ONE.url})
+        with pytest.raises(Unreachable):  # in the system's words, which depend on who is quicker
+            await ask(EtcdClient(Access([member.url], tls=nameless)))
+        with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            await ask(EtcdClient(Access([member.url])))
+    finally:
+        member.kill()
+
+
+def test_range_holds_the_keys_of_one_deployment_and_no_other() -> None:
+    keys = Keys("/a/")
+    assert keys.all == {"key": _base64("/a/workers/"), "range_end": _base64("/a/workers0")}
+    assert keys.of("http://x:1") == _base64("/a/workers/http://x:1")
+    assert Keys("/a").all == keys.all
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()

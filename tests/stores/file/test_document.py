@@ -1,0 +1,93 @@
+"""The text of a file of workers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway.stores.file.document import Document, Unreadable
+from tests.stores.contract import ONE, TWO
+
+NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=10)
+
+
+@pytest.mark.parametrize("text", [None, b"", b" \n"])
+def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
+    assert Document(text).records(NOW) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "must be a JSON object"),
+        ("{}", 'a list of "workers"'),
+        ('{"workers": {}}', 'a list of "workers"'),
+        ('{"workers": [1]}', "worker 1 must be a JSON object or a URL"),
+        ('{"workers": ["http://a:1", {}]}', "worker 2: url is missing"),
+        ('{"workers": ["a"]}', "worker 1: 'a' is not"),
+        ('{"workers": ["http://a:1", "http://a:1"]}', "http://a:1 is there twice"),
+        ('{"workers": [{"url": "http://a:1", "priority": "high"}]}', "worker 1: priority must be"),
+        ('{"workers": [{"url": "http://a:1", "expires_at": 5}]}', "expires_at must be a time"),
+        ('{"workers": [{"url": "http://a:1", "expires_at": "soon"}]}', "worker 1: Invalid isoformat"),
+        ('{"workers": [{"url": "http://a:1", "expires_at": "2030-01-31T12:00:00"}]}', "must have a zone"),
+    ],
+)
+def test_unreadable_text_is_told_what_is_wrong_and_where(text: str, words: str) -> None:
+    with pytest.raises(Unreadable, match=words):
+        Document(text.encode())
+
+
+def test_bytes_that_are_no_text_are_unreadable() -> None:
+    with pytest.raises(Unreadable):
+        Document(b"\xff\xfe{")
+
+
+def test_text_says_what_was_put() -> None:
+    document = Document()
+    document.put(ONE, None)
+    document.put(TWO, LATER)
+    again = Document(document.text)
+    assert again.records(NOW) == {ONE.url: ONE, TWO.url: TWO}
+    assert again.text == document.text
+    assert json.loads(again.text)["workers"][1]["expires_at"] == "2030-01-31T12:00:10+00:00"
+
+
+def test_lease_ends_at_its_time() -> None:
+    document = Document()
+    document.put(ONE, LATER)
+    assert document.records(LATER - timedelta(microseconds=1))
+    assert not document.records(LATER)
+    assert document.entry(ONE.url)
+    document.prune(LATER)
+    assert document.entry(ONE.url) is None
+
+
+def test_put_without_a_lease_keeps_the_one_there_is() -> None:
+    document = Document()
+    document.put(ONE, NOW)
+    document.put(ONE, LATER)
+    document.put(ONE, None)
+    entry = Document(document.text).entry(ONE.url)
+    assert entry is not None and entry.expires == LATER
+
+
+def test_extend_gives_no_lease_to_what_stays() -> None:
+    document = Document()
+    document.put(ONE, None)
+    document.put(TWO, NOW)
+    for record in (ONE, TWO):
+        document.extend(record.url, LATER)
+    assert document.records(LATER) == {ONE.url: ONE}
+    assert document.records(NOW) == {ONE.url: ONE, TWO.url: TWO}
+
+
+def test_delete_tells_whether_it_was_there() -> None:
+    document = Document()
+    document.put(ONE, None)
+    assert document.delete(ONE.url)
+    assert not document.delete(ONE.url)

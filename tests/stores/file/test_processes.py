@@ -1,0 +1,168 @@
+"""A file of workers under several real processes, some of which are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.file.document import Document
+from gateway.stores.file.store import FileStore
+from tests.stores.contract import ONE, TWO, Open
+from tests.stores.watching import watching
+
+WRITER = Path(__file__).with_name("writer.py")
+ROOT = Path(__file__).parents[3]
+
+#: Ends the process between the write of the new text and the moment it takes the old one's place.
+DIES_BEFORE_THE_RENAME = """
+import asyncio, os, pathlib, signal, sys
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.file.store import FileStore
+pathlib.Path.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:1")))
+"""
+
+#: Ends the process in the middle of the new text.
+DIES_IN_THE_WRITE = """
+import asyncio, os, pathlib, signal, sys
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.file.store import FileStore
+class Half:
+    def __init__(self, file): self.file = file
+    def __enter__(self): return self
+    def __exit__(self, *failure): return None
+    def fileno(self): return self.file.fileno()
+    def write(self, text):
+        self.file.write(text[: len(text) // 2])
+        self.file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+whole = pathlib.Path.open
+pathlib.Path.open = lambda self, mode: Half(whole(self, mode)) if mode == "wb" else whole(self, mode)
+asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:1")))
+"""
+
+#: Keeps a worker under a lease of a second until it is killed.
+KEEPER = """
+import asyncio, pathlib, sys
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.file.store import FileStore
+async def keep():
+    await FileStore(pathlib.Path(sys.argv[1]), patience=30).put(WorkerRecord("http://kept:1"), lease=1)
+    print("kept", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(keep())
+"""
+
+
+def process(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def end_of(script: str, path: Path) -> int:
+    """How a process that ran ``script`` ended."""
+    with process("-c", script, str(path)) as running:
+        return running.wait(30)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+def files_beside(path: Path) -> set[str]:
+    return {file.name.removeprefix(path.name) for file in path.parent.iterdir()}
+
+
+def urls(path: Path) -> set[str]:
+    """What the file holds, which has to be whole."""
+    return set(Document(path.read_bytes()).records(datetime.now(UTC)))
+
+
+def test_eight_writers_at_once_lose_nothing(path: Path) -> None:
+    writers = [process(str(WRITER), str(path), f"w{number}", "12") for number in range(8)]
+    for writer in writers:
+        assert writer.communicate(timeout=50) and writer.returncode == 0
+    assert urls(path) == {f"http://w{n}:{port}" for n in range(8) for port in range(1, 13) if port % 3}
+
+
+def test_writers_killed_at_any_moment_leave_a_whole_file(path: Path) -> None:
+    """With all that any of them said was done, but for the one write each of them was at."""
+    chance = random.Random(5)
+    done: set[str] = set()
+    open_ends: set[str] = set()
+    for number in range(10):
+        writer = process(str(WRITER), str(path), f"w{number}", "1000")
+        assert writer.stdout is not None
+        lines = [writer.stdout.readline()]  # it has begun
+        time.sleep(chance.uniform(0, 0.1))
+        writer.send_signal(signal.SIGKILL)
+        lines += writer.communicate(timeout=20)[0].splitlines()
+        assert writer.returncode == -signal.SIGKILL
+        for line in lines:
+            (done.add if line[0] == "+" else done.discard)(line[1:].strip())
+        last = int(lines[-1].rpartition(":")[2])
+        open_ends |= {f"http://w{number}:{port}" for port in (last, last + 1)}
+        assert urls(path) ^ done <= open_ends
+    assert len(done) >= 10
+
+
+@pytest.mark.parametrize("script", [DIES_BEFORE_THE_RENAME, DIES_IN_THE_WRITE])
+async def test_crash_before_the_rename_changes_nothing(script: str, path: Path, open_store: Open) -> None:
+    """Neither does what it leaves behind bother the next writer."""
+    store = open_store()
+    await store.put(ONE)
+    before = text_of(path)
+    assert await asyncio.to_thread(end_of, script, path) == -signal.SIGKILL
+    assert text_of(path) == before
+    assert files_beside(path) == {"", ".lock", ".tmp"}
+    await store.put(TWO)
+    assert urls(path) == {ONE.url, TWO.url}
+    assert files_beside(path) == {"", ".lock"}
+
+
+async def test_worker_goes_after_its_keeper_was_killed(path: Path, open_store: Open) -> None:
+    """And not before, as long as the keeper lives."""
+    async with watching(open_store()) as watched:
+        keeper = process("-c", KEEPER, str(path))
+        try:
+            await watched.until(lambda: watched.urls == {"http://kept:1"}, 30)
+            await asyncio.sleep(2)
+            assert watched.urls == {"http://kept:1"}
+        finally:
+            keeper.kill()
+            keeper.communicate()
+        await watched.until(lambda: not watched.urls, 5)
+
+
+async def test_keeper_that_was_stopped_for_longer_registers_again(path: Path, open_store: Open) -> None:
+    """As a laptop's lid does, or a debugger."""
+    async with watching(open_store()) as watched:
+        keeper = process("-c", KEEPER, str(path))
+        try:
+            await watched.until(lambda: watched.urls == {"http://kept:1"}, 30)
+            os.kill(keeper.pid, signal.SIGSTOP)
+            await watched.until(lambda: not watched.urls, 5)
+            os.kill(keeper.pid, signal.SIGCONT)
+            await watched.until(lambda: watched.urls == {"http://kept:1"}, 5)
+        finally:
+            keeper.kill()
+            keeper.communicate()
+
+
+async def test_write_by_another_process_is_noticed_within_a_second(path: Path, open_store: Open) -> None:
+    store = open_store()
+    async with watching(store) as watched:
+        await watched.until(lambda: bool(watched.changes))
+        other = FileStore(path, patience=20)
+        await other.put(WorkerRecord("http://other:1"))
+        await watched.until(lambda: watched.urls == {"http://other:1"}, 1)
+        await other.close()

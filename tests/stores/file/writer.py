@@ -1,0 +1,29 @@
+"""A process that writes to a file of workers: PATH NAME COUNT.
+
+It registers COUNT workers, takes every third away again, and says when each is done: ``+URL``, ``-URL``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.file.store import FileStore
+
+
+async def write(path: Path, name: str, count: int) -> None:
+    store = FileStore(path, patience=60)
+    for number in range(count):
+        url = f"http://{name}:{number + 1}"
+        await store.put(WorkerRecord(url, labels={"filler": "x" * (17 * number % 200)}))
+        print(f"+{url}", flush=True)
+        if number % 3 == 2:
+            await store.delete(url)
+            print(f"-{url}", flush=True)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(write(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
