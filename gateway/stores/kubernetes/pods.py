@@ -1,0 +1,104 @@
+"""A pod, and the workers in it.
+
+Owns: which pods are workers, and at which ports. Must never enter: HTTP, other kinds of objects.
+
+A pod is a member while it is Ready and nobody has asked for its end. One that turns unready or is being
+deleted leaves: the fleet gives it no new exchanges and lets those that run finish, for which its grace period
+is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.stores.kubernetes.marks import Marks
+from gateway.stores.kubernetes.objects import Object, number, part, parts, text, texts
+from gateway.stores.kubernetes.reading import (
+    Defaults,
+    Kind,
+    PassedOver,
+    Reading,
+    Seat,
+    address_of,
+    complaint_of,
+    record_of,
+)
+
+#: The port that is taken of several when nothing else was said.
+USUAL_NAME = "http"
+
+
+def read_pod(pod: Object, defaults: Defaults) -> Reading:
+    """The workers in ``pod``: none while it must not be used."""
+    if not _is_member(pod):
+        return Reading()
+    try:
+        marks = Marks.read(texts(pod, "metadata", "annotations"))
+        ports = [_port(pod, wanted) for wanted in marks.ports or (defaults.port,)]
+        seats = tuple(
+            _seat(pod, marks, port, marks.scheme or defaults.scheme) for port in dict.fromkeys(ports)
+        )
+    except ValueError as error:
+        return Reading(complaint=f"passed over: {error}")
+    return Reading(seats, complaint_of(marks))
+
+
+def _seat(pod: Object, marks: Marks, port: int, scheme: str) -> Seat:
+    host, rank = address_of(text(pod, "status", "podIP"))
+    record = record_of(f"{scheme}://{host}:{port}", marks, _labels(pod))
+    owner = text(pod, "metadata", "uid")
+    return Seat(record, (owner, str(port)), rank, text(pod, "metadata", "creationTimestamp"))
+
+
+def _is_member(pod: Object) -> bool:
+    if part(pod, "metadata").get("deletionTimestamp"):
+        return False
+    return any(
+        text(each, "type") == "Ready" and text(each, "status") == "True"
+        for each in parts(pod, "status", "conditions")
+    )
+
+
+def _labels(pod: Object) -> dict[str, str]:
+    return {
+        "kubernetes/namespace": text(pod, "metadata", "namespace"),
+        "kubernetes/pod": text(pod, "metadata", "name"),
+        "kubernetes/uid": text(pod, "metadata", "uid"),
+        "kubernetes/node": text(pod, "spec", "nodeName"),
+    }
+
+
+def _port(pod: Object, wanted: int | str | None) -> int:
+    if isinstance(wanted, int):
+        return wanted
+    ports = list(_container_ports(pod))
+    if wanted is None and len({port for _, port in ports}) == 1:
+        return ports[0][1]
+    name = wanted or USUAL_NAME
+    for each, port in ports:
+        if each == name:
+            return port
+    raise PassedOver(_no_port(wanted, len(ports)))
+
+
+def _no_port(wanted: str | None, count: int) -> str:
+    if wanted is not None:
+        return f"no container has a TCP port named {wanted!r}"
+    if not count:
+        return "its containers name no TCP port, so which one it is has to be set"
+    return f"it has several ports, none named {USUAL_NAME!r}, so which one it is has to be set"
+
+
+def _container_ports(pod: Object) -> Iterator[tuple[str, int]]:
+    """Name and number of all TCP ports, those of sidecars last."""
+    sidecars = (
+        each for each in parts(pod, "spec", "initContainers") if each.get("restartPolicy") == "Always"
+    )
+    for container in (*parts(pod, "spec", "containers"), *sidecars):
+        for each in parts(container, "ports"):
+            port = number(each, "containerPort")
+            if port and text(each, "protocol") in ("", "TCP"):
+                yield text(each, "name"), port
+
+
+PODS = Kind("pods", "/api/v1", read_pod)

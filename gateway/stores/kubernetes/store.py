@@ -1,0 +1,68 @@
+"""The store that Kubernetes writes.
+
+Owns: what a store promises, for workers that others keep. Must never enter: how they are followed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import Change, ReadOnlyStore
+from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.follower import Follower, Selection, Timing
+from gateway.stores.status import Status
+
+
+class KubernetesStore:
+    """See Store for what each member promises."""
+
+    writable = False
+
+    def __init__(
+        self, access: Access, selection: Selection, chance: random.Random, timing: Timing | None = None
+    ) -> None:
+        self._access = access
+        self._selection = selection
+        self._chance = chance
+        self._timing = timing or Timing()
+        self._status = Status("kubernetes")
+        self._feeds = Feeds()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a watch stands."""
+        return self._status.healthy
+
+    @property
+    def reason(self) -> str:
+        """See Store."""
+        return self._status.reason
+
+    def watch(self) -> AsyncIterator[Change]:
+        """See Store."""
+        return self._feeds.watch(self._follow, "kubernetes watch")
+
+    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+        """Raises ReadOnlyStore."""
+        raise _read_only()
+
+    async def delete(self, url: str) -> bool:
+        """Raises ReadOnlyStore."""
+        raise _read_only()
+
+    async def close(self) -> None:
+        """See Store."""
+        await self._feeds.close()
+
+    async def _follow(self, tell: Tell) -> None:
+        follower = Follower(self._access, self._selection, self._timing, self._status, self._chance)
+        await follower.run(tell)
+
+
+def _read_only() -> ReadOnlyStore:
+    return ReadOnlyStore(
+        "workers come from Kubernetes: add or remove pods, or change their annotations, instead"
+    )

@@ -1,0 +1,193 @@
+"""What an API server keeps: objects with versions, the changes that led to them, snapshots of lists.
+
+The rules are those of the real one: a version is one number for the whole cluster; a change is remembered
+until it is compacted; a watch with a selector sees an object that begins to match as added, and one that
+ceases to as deleted; the pages of one list show one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+Matches = Callable[[Object], bool]
+
+
+class Status(Exception):
+    """A refusal, as the API server words it."""
+
+    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.body = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": details,
+            "code": code,
+        }
+
+
+def expired(asked: int, oldest: int) -> Status:
+    return Status(410, "Expired", f"too old resource version: {asked} ({oldest})")
+
+
+@dataclass(frozen=True)
+class Changed:
+    version: int
+    before: Object | None
+    after: Object | None
+
+
+class Cluster:
+    """Objects of all kinds, by kind ("pods", "endpointslices"), namespace and name."""
+
+    def __init__(self) -> None:
+        self.version = 1000
+        self._objects: dict[str, dict[tuple[str, str], Object]] = {"pods": {}, "endpointslices": {}}
+        self._history: list[tuple[str, Changed]] = []
+        self._oldest = self.version
+        self._snapshots: dict[int, list[Object]] = {}
+        #: Set at every change.
+        self.listeners: set[asyncio.Event] = set()
+
+    def put(self, kind: str, thing: Object) -> Object:
+        """Create it, or replace the one of its name."""
+        thing = deepcopy(thing)
+        meta = thing["metadata"]
+        before = self._objects[kind].get((meta["namespace"], meta["name"]))
+        meta["resourceVersion"] = str(self._next())
+        self._objects[kind][meta["namespace"], meta["name"]] = thing
+        self._record(kind, before, thing)
+        return thing
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        before = self._objects[kind].pop((namespace, name))
+        version = self._next()
+        last = deepcopy(before)
+        last["metadata"]["resourceVersion"] = str(version)
+        self._record(kind, last, None)
+
+    def compact(self) -> None:
+        """Forget all changes, and all lists that were begun. Who has kept up does not notice."""
+        self._oldest = self.version
+        self._history.clear()
+        self._snapshots.clear()
+
+    def restore(self, version: int) -> None:
+        """Be a backup that is as old as ``version``; its objects stay, for it is not about them."""
+        self.version = version
+        self._history.clear()
+
+    def page(self, kind: str, namespace: str | None, query: Mapping[str, str]) -> Object:
+        """One page. Raises Status."""
+        matches = selector(query.get("labelSelector", ""))
+        limit = int(query.get("limit") or 0)
+        if token := query.get("continue"):
+            version, start = json.loads(base64.b64decode(token))
+            if version not in self._snapshots:
+                raise Status(
+                    410, "Expired", "The provided continue parameter is too old to display a consistent list"
+                )
+            found = self._snapshots[version]
+        else:
+            version, start = self.version, 0
+            found = [
+                thing
+                for (within, _), thing in sorted(self._objects[kind].items())
+                if namespace in (None, within) and matches(thing)
+            ]
+            self._snapshots[version] = found
+        end = start + limit if limit else len(found)
+        meta: Object = {"resourceVersion": str(version)}
+        if end < len(found):
+            meta["continue"] = base64.b64encode(json.dumps([version, end]).encode()).decode()
+            meta["remainingItemCount"] = len(found) - end
+        return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": found[start:end]}
+
+    def events(self, kind: str, namespace: str | None, matches: Matches, after: int) -> list[Object]:
+        """What a watch sees of all that came after version ``after``. Raises Status."""
+        if after < self._oldest:
+            raise expired(after, self._oldest)
+        if after > self.version:
+            cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            text = f"Timeout: Too large resource version: {after}, current: {self.version}"
+            raise Status(504, "Timeout", text, causes=[cause], retryAfterSeconds=1)
+        seen = []
+        for changed_kind, change in self._history:
+            if changed_kind != kind or change.version <= after:
+                continue
+            event = _event(change, namespace, matches)
+            if event is not None:
+                seen.append(event)
+        return seen
+
+    def _next(self) -> int:
+        self.version += 1
+        return self.version
+
+    def _record(self, kind: str, before: Object | None, after: Object | None) -> None:
+        self._history.append((kind, Changed(self.version, before, after)))
+        for listener in self.listeners:
+            listener.set()
+
+
+def _event(change: Changed, namespace: str | None, matches: Matches) -> Object | None:
+    def seen(thing: Object | None) -> bool:
+        return thing is not None and namespace in (None, thing["metadata"]["namespace"]) and matches(thing)
+
+    if seen(change.after):
+        return {"type": "MODIFIED" if seen(change.before) else "ADDED", "object": change.after}
+    if seen(change.before):
+        last = deepcopy(change.before) or {}
+        last["metadata"]["resourceVersion"] = str(change.version)
+        return {"type": "DELETED", "object": last}
+    return None
+
+
+_REQUIREMENT = re.compile(
+    r"\s*(?:(?P<absent>!)?(?P<name>[\w./-]+)\s*"
+    r"(?:(?P<equal>==?|!=)\s*(?P<value>[\w.-]*)|(?P<set>in|notin)\s*\((?P<values>[^)]*)\))?)\s*(?:,|$)"
+)
+
+
+def selector(text: str) -> Matches:
+    """What a labelSelector chooses. Raises Status."""
+    tests: list[Matches] = []
+    at = 0
+    while at < len(text):
+        found = _REQUIREMENT.match(text, at)
+        if found is None:
+            raise Status(
+                400, "BadRequest", f"unable to parse requirement: found {text[at:]!r}, expected: identifier"
+            )
+        tests.append(_requirement(found))
+        at = found.end()
+    return lambda thing: all(test(thing) for test in tests)
+
+
+def _requirement(found: re.Match[str]) -> Matches:
+    name = found["name"]
+
+    def value(thing: Object) -> str | None:
+        label = thing["metadata"].get("labels", {}).get(name)
+        return None if label is None else str(label)
+
+    if found["absent"]:
+        return lambda thing: value(thing) is None
+    if found["set"]:
+        values = {each.strip() for each in found["values"].split(",")}
+        return lambda thing: (value(thing) in values) == (found["set"] == "in")
+    if found["equal"]:
+        return lambda thing: (value(thing) == found["value"]) == (found["equal"] != "!=")
+    return lambda thing: value(thing) is not None

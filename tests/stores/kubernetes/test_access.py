@@ -1,0 +1,50 @@
+"""Credentials: read anew each time, and in no message."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trustme
+
+from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.failures import Unreachable
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    (tmp_path / "token").write_text("hunter2\n")
+    return tmp_path
+
+
+def test_token_is_what_the_file_holds_now(files: Path) -> None:
+    """Kubernetes replaces the file; whatever is in it at the moment counts."""
+    access = Access("https://a", files / "token", files / "ca.crt")
+    assert access.credentials()[1] == "hunter2"
+    (files / "next").write_text("hunter3")
+    os.replace(files / "next", files / "token")
+    assert access.credentials()[1] == "hunter3"
+
+
+def test_certificates_are_those_of_the_file_alone(files: Path) -> None:
+    trust, _ = Access("https://a", None, files / "ca.crt").credentials()
+    assert trust is not None and trust.check_hostname
+    assert len(trust.get_ca_certs()) == 1
+
+
+def test_http_needs_neither() -> None:
+    assert Access("http://127.0.0.1:8001").credentials() == (None, None)
+
+
+def test_token_that_no_header_can_hold_is_not_shown(files: Path) -> None:
+    (files / "token").write_text("hunter2\nX-Evil: 1")
+    with pytest.raises(Unreachable) as caught:
+        Access("http://a", files / "token").credentials()
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_token_is_in_no_representation(files: Path) -> None:
+    assert "hunter2" not in repr(Access("https://a", files / "token", files / "ca.crt"))

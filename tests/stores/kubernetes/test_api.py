@@ -1,0 +1,93 @@
+"""Asking the API server: lines, limits, and what a broken connection becomes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.stores.kubernetes import api
+from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.api import Stream, connected
+from gateway.stores.kubernetes.failures import Refused, Unreachable
+from tests.stores.kubernetes.cluster import Status
+from tests.stores.kubernetes.following import Site
+
+TARGET = "/api/v1/pods"
+
+
+async def stream(*chunks: bytes | Exception) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        if isinstance(chunk, Exception):
+            raise chunk
+        yield chunk
+
+
+async def test_events_are_whole_however_they_were_split() -> None:
+    """What came of an event waits for the rest of it; several in one piece come together."""
+    data = b'{"n": 1}\n\n{"n": 2}\n{"n": "\xc2\x85"}\n'
+    for size in range(1, len(data) + 1):
+        read = Stream(stream(*(data[at : at + size] for at in range(0, len(data), size))))
+        events = []
+        while (some := await read.read()) is not None:
+            events += some
+        assert events == [{"n": 1}, {"n": 2}, {"n": "\x85"}]
+
+
+async def test_event_that_was_cut_is_not_believed() -> None:
+    read = Stream(stream(b'{"n": 1}\n{"n": 2}'))
+    assert await read.read() == [{"n": 1}]
+    assert await read.read() is None
+
+
+async def test_event_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "EVENT_LIMIT", 100)
+    with pytest.raises(Unreachable, match="more than 100 bytes"):
+        await Stream(stream(b"x" * 101)).read()
+
+
+@pytest.mark.parametrize("error", [httpx.ReadError("cut"), OSError("odd"), UnicodeError("label too long")])
+async def test_connection_that_breaks_is_unreachable(error: Exception) -> None:
+    with pytest.raises(Unreachable, match=str(error)):
+        await Stream(stream(error)).read()
+
+
+async def test_no_redirect_is_followed(site: Site) -> None:
+    """A token goes to the server that was named, and to no other."""
+    site.server.faults = [(Status(302, "", "elsewhere"), {"Location": f"{site.server.url}/api/v1/nodes"})]
+    async with connected(Access(site.server.url, site.token, site.certificates)) as server:
+        with pytest.raises(Refused, match="302"):
+            await server.page(TARGET, {})
+    assert len(site.server.asked) == 1
+
+
+async def test_proxy_of_the_environment_is_not_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    async with connected(Access(site.server.url, site.token, site.certificates)) as server:
+        assert (await server.page(TARGET, {}))["items"] == []
+
+
+async def test_server_behind_a_path(site: Site) -> None:
+    """As managers of several clusters have it."""
+    access = Access(f"{site.server.url}/k8s/clusters/c-1/", site.token, site.certificates)
+    async with connected(access) as server:
+        with pytest.raises(Refused, match="404"):
+            await server.page(TARGET, {})
+    assert site.server.asked[0].path == "/k8s/clusters/c-1/api/v1/pods"
+
+
+async def test_host_that_cannot_be_a_name_is_unreachable(tmp_path: Path) -> None:
+    async with connected(replace(Access("http://a"), server=f"http://{'x' * 70}.example")) as server:
+        with pytest.raises(Unreachable):
+            await server.page(TARGET, {})
+
+
+async def test_reason_of_a_refusal_is_read_only_so_far(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "REASON_LIMIT", 10)
+    site.server.faults = [(Status(500, "Busy", "x" * 100_000), {})]
+    async with connected(Access(site.server.url, site.token, site.certificates)) as server:
+        with pytest.raises(Refused, match="500: Internal Server Error"):
+            await server.page(TARGET, {})

@@ -1,0 +1,82 @@
+"""What the API server's refusals mean."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.stores.kubernetes.failures import WORDS, Expired, Refused, error_event, refusal
+
+
+def body(**members: object) -> bytes:
+    return json.dumps({"kind": "Status", **members}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "slow"),
+    [
+        (400, True),
+        (401, False),
+        (403, True),
+        (404, True),
+        (409, False),
+        (429, False),
+        (500, False),
+        (302, True),
+    ],
+)
+def test_refusal_that_only_a_person_can_mend_is_slow(status: int, slow: bool) -> None:
+    failure = refusal(status, "", body(message="no"))
+    assert failure.slow is slow
+    assert isinstance(failure, Refused) and failure.status == status
+
+
+def test_reason_is_the_servers_own_on_one_line_and_bounded() -> None:
+    assert str(refusal(403, "", body(message="pods is\nforbidden"))).endswith("403: pods is forbidden")
+    assert len(str(refusal(403, "", body(message="x" * 9999)))) < WORDS + 50
+
+
+@pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"[" * 100_000, b'{"message": 3}', b"\xff"])
+def test_refusal_without_words_has_those_of_its_status(answer: bytes) -> None:
+    assert str(refusal(503, "", answer)) == "the API server answered 503: Service Unavailable"
+    assert str(refusal(599, "", answer)) == "the API server answered 599: no reason given"
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "wait"),
+    [
+        ("7", {}, 7),
+        ("", {"retryAfterSeconds": 5}, 5),
+        ("7", {"retryAfterSeconds": 5}, 7),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", {}, 0),
+        ("-1", {}, 0),
+        ("9" * 40, {}, 0),
+        ("", {"retryAfterSeconds": "soon"}, 0),
+    ],
+)
+def test_time_to_wait_is_taken_from_header_or_body(
+    header: str, details: dict[str, object], wait: int
+) -> None:
+    assert refusal(429, header, body(details=details)).wait == wait
+
+
+def test_place_that_is_too_old_or_too_new_is_lost() -> None:
+    """410 by its number or its word, and a version that the server does not have yet."""
+    assert isinstance(refusal(410, "", b""), Expired)
+    assert isinstance(error_event({"code": 410, "message": "too old resource version"}), Expired)
+    assert isinstance(error_event({"reason": "Expired"}), Expired)
+    too_large = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
+    assert isinstance(refusal(504, "1", body(reason="Timeout", details=too_large)), Expired)
+    assert isinstance(refusal(504, "1", body(reason="Timeout")), Refused)
+
+
+def test_error_event_of_any_shape_is_a_failure() -> None:
+    odd: list[dict[str, object]] = [
+        {},
+        {"code": "x"},
+        {"code": 500, "message": "etcdserver: leader changed"},
+        {"details": []},
+    ]
+    for told in odd:
+        assert isinstance(error_event(told), Refused)

@@ -1,0 +1,90 @@
+"""Annotations: what may be said of a worker, and how a bad value is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gateway.stores.kubernetes.marks import BadMark, Marks, port_of
+
+
+def read(**marks: str) -> Marks:
+    return Marks.read({f"tito-gateway/{name.replace('_', '-')}": value for name, value in marks.items()})
+
+
+def test_nothing_said_is_nothing_set() -> None:
+    assert Marks.read({"other/port": "x", "tito-gateway": "x"}) == Marks()
+
+
+def test_all_that_can_be_said() -> None:
+    assert read(
+        port="30000, http",
+        scheme="HTTPS",
+        format=" sglang ",
+        model="org/Model-7B",
+        worker_type="prefill",
+        bootstrap_port="8998",
+        priority="-3",
+        held="true",
+        labels="gpu=h100, zone = a,empty=",
+    ) == Marks(
+        ports=(30000, "http"),
+        scheme="https",
+        format="sglang",
+        model="org/Model-7B",
+        worker_type="prefill",
+        bootstrap_port=8998,
+        priority=-3,
+        held=True,
+        labels={"gpu": "h100", "zone": "a", "empty": ""},
+    )
+
+
+def test_empty_value_is_nothing_said() -> None:
+    names = (
+        "port",
+        "scheme",
+        "format",
+        "model",
+        "worker_type",
+        "bootstrap_port",
+        "priority",
+        "held",
+        "labels",
+    )
+    assert read(**dict.fromkeys(names, " ")) == Marks()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "0"),
+        ("port", "65536"),
+        ("port", "ht tp"),
+        ("port", "30000,-"),
+        ("port", "３"),
+        ("scheme", "ftp"),
+        ("worker-type", "both"),
+        ("bootstrap-port", "x"),
+        ("priority", "high"),
+        ("priority", "1.5"),
+        ("priority", "9" * 5000),
+        ("held", "maybe"),
+        ("labels", "gpu"),
+        ("labels", "=x"),
+    ],
+)
+def test_bad_value_is_told_by_the_name_of_its_annotation(name: str, value: str) -> None:
+    with pytest.raises(BadMark, match=re.escape(f"tito-gateway/{name}: ")) as caught:
+        Marks.read({f"tito-gateway/{name}": value})
+    assert len(str(caught.value)) < 200
+
+
+def test_unknown_names_are_kept_to_be_told() -> None:
+    assert read(modle="x", model="y").unknown == ("modle",)
+
+
+@pytest.mark.parametrize(("text", "port"), [("80", 80), ("http-2", "http-2"), ("", None), ("--", None)])
+def test_port_is_a_number_or_a_name(text: str, port: int | str | None) -> None:
+    assert port_of(text) == port

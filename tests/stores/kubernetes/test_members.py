@@ -1,0 +1,63 @@
+"""Members: one record per server, one server per URL, whoever speaks of them."""
+
+from __future__ import annotations
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import Gone, Put
+from gateway.stores.kubernetes.members import Members, merge
+from gateway.stores.kubernetes.reading import Reading, Seat
+
+A, B = ("default", "a"), ("default", "b")
+
+
+def seat(url: str, owner: str, *, rank: int = 0, born: str = "1", model: str | None = None) -> Seat:
+    return Seat(WorkerRecord(url, model=model), (owner, "80"), rank, born)
+
+
+def reading(*seats: Seat) -> Reading:
+    return Reading(seats)
+
+
+def test_change_of_an_object_is_the_difference_it_makes() -> None:
+    """Who joins comes before who leaves, so that a fleet which moves is never empty."""
+    members = Members()
+    members.replace({A: reading(seat("http://a:1", "u1"), seat("http://b:1", "u2"))})
+    changes = members.update(A, reading(seat("http://b:1", "u2"), seat("http://c:1", "u3")))
+    assert changes == [Put(WorkerRecord("http://c:1")), Gone("http://a:1")]
+    assert members.update(A, None) == [Gone("http://b:1"), Gone("http://c:1")]
+    assert members.update(A, None) == []
+
+
+def test_record_that_changed_is_put_again() -> None:
+    members = Members()
+    members.replace({A: reading(seat("http://a:1", "u1"))})
+    changed = seat("http://a:1", "u1", model="m")
+    assert members.update(A, reading(changed)) == [Put(changed.record)]
+
+
+def test_server_in_two_objects_leaves_with_the_last_of_them() -> None:
+    """A slice gives up an endpoint before, or after, another one takes it."""
+    members = Members()
+    members.update(A, reading(seat("http://a:1", "u1")))
+    assert members.update(B, reading(seat("http://a:1", "u1"))) == []
+    assert members.update(A, reading()) == []
+    assert members.update(B, reading()) == [Gone("http://a:1")]
+
+
+def test_server_with_addresses_of_two_families_is_one_worker() -> None:
+    """The better liked one, whichever came first, and the other once that is gone."""
+    four, six = seat("http://10.0.0.1:80", "u1"), seat("http://[fd00::1]:80", "u1", rank=1, born="9")
+    assert list(merge([four, six])) == list(merge([six, four])) == [four.record.url]
+    members = Members()
+    members.replace({A: reading(four), B: reading(six)})
+    assert members.update(A, None) == [Put(six.record), Gone(four.record.url)]
+
+
+def test_url_belongs_to_the_younger_of_two_servers() -> None:
+    old, young = seat("http://a:1", "u1", born="1"), seat("http://a:1", "u2", born="2", model="young")
+    assert merge([old, young]) == merge([young, old]) == {"http://a:1": young.record}
+
+
+def test_ports_of_one_server_are_workers_of_their_own() -> None:
+    two = [Seat(WorkerRecord(f"http://a:{port}"), ("u1", str(port)), 0, "1") for port in (1, 2)]
+    assert list(merge(two)) == ["http://a:1", "http://a:2"]

@@ -1,0 +1,143 @@
+"""Pods: which are workers, at which URL, and what their annotations add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.kubernetes.pods import PODS, read_pod
+from gateway.stores.kubernetes.reading import Defaults
+from tests.stores.kubernetes.cluster import Object
+from tests.stores.kubernetes.things import pod
+
+HTTP = {"name": "http", "containerPort": 8000, "protocol": "TCP"}
+METRICS = {"name": "metrics", "containerPort": 9090}
+DNS = {"name": "dns", "containerPort": 53, "protocol": "UDP"}
+
+
+def urls(thing: Object, **defaults: Any) -> list[str]:
+    return [seat.record.url for seat in read_pod(thing, Defaults(**defaults)).seats]
+
+
+def complaint(thing: Object, **defaults: Any) -> str:
+    reading = read_pod(thing, Defaults(**defaults))
+    assert reading.seats == ()
+    return reading.complaint
+
+
+def test_path_is_that_of_the_core_api() -> None:
+    assert PODS.target("blue") == "/api/v1/namespaces/blue/pods"
+    assert PODS.target(None) == "/api/v1/pods"
+
+
+def test_record_says_what_the_annotations_say_and_where_the_pod_is() -> None:
+    thing = pod(
+        "a", uid="u1", model="m", format="sglang", priority="2", held="true", labels={"app": "engine"}
+    )
+    thing["metadata"]["annotations"]["tito-gateway/labels"] = "gpu=h100"
+    (seat,) = read_pod(thing, Defaults()).seats
+    where = {"namespace": "default", "pod": "a", "uid": "u1", "node": "node-1"}
+    assert seat.record == WorkerRecord(
+        "http://10.0.0.1:30000",
+        format="sglang",
+        model="m",
+        priority=2,
+        held=True,
+        labels={"gpu": "h100", **{f"kubernetes/{name}": value for name, value in where.items()}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("ip", "host"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "[fd00::1]"), ("fd00:0:0::1", "[fd00::1]")]
+)
+def test_address_of_either_family(ip: str, host: str) -> None:
+    assert urls(pod("a", ip)) == [f"http://{host}:30000"]
+
+
+@pytest.mark.parametrize("ip", ["", "engine-0", "10.0.0.256", "fe80::1%eth0"])
+def test_ready_pod_without_a_usable_address_is_passed_over(ip: str) -> None:
+    assert "address" in complaint(pod("a", ip))
+
+
+@pytest.mark.parametrize(
+    ("ports", "defaults", "url"),
+    [
+        ([METRICS, HTTP], {}, "http://10.0.0.1:8000"),
+        ([METRICS], {}, "http://10.0.0.1:9090"),
+        ([DNS, METRICS], {}, "http://10.0.0.1:9090"),
+        ([METRICS, HTTP], {"port": "metrics"}, "http://10.0.0.1:9090"),
+        ([], {"port": 1234}, "http://10.0.0.1:1234"),
+        ([HTTP], {"port": 1234, "scheme": "https"}, "https://10.0.0.1:1234"),
+    ],
+)
+def test_port_is_the_one_set_or_the_only_one_or_the_one_named_http(
+    ports: list[Object], defaults: dict[str, Any], url: str
+) -> None:
+    assert urls(pod("a", ports=ports), **defaults) == [url]
+
+
+def test_annotation_wins_over_the_setting() -> None:
+    thing = pod("a", ports=[HTTP, METRICS], port="metrics", scheme="https")
+    assert urls(thing, port=1234) == ["https://10.0.0.1:9090"]
+
+
+def test_pod_with_several_engines_has_several_workers() -> None:
+    thing = pod("a", port="30000,30001,30000")
+    assert urls(thing) == ["http://10.0.0.1:30000", "http://10.0.0.1:30001"]
+    assert len({seat.identity for seat in read_pod(thing, Defaults()).seats}) == 2
+
+
+def test_port_of_a_sidecar_can_be_named() -> None:
+    thing = pod("a", ports=[METRICS])
+    thing["spec"]["initContainers"] = [
+        {"name": "proxy", "restartPolicy": "Always", "ports": [HTTP]},
+        {"name": "setup", "ports": [{"name": "setup", "containerPort": 1}]},
+    ]
+    assert urls(thing) == ["http://10.0.0.1:8000"]
+    assert "'setup'" in complaint(thing, port="setup")
+
+
+@pytest.mark.parametrize(
+    ("ports", "defaults", "words"),
+    [
+        ([], {}, "name no TCP port"),
+        ([DNS], {}, "name no TCP port"),
+        ([METRICS, {"name": "grpc", "containerPort": 5}], {}, "several ports, none named 'http'"),
+        ([HTTP], {"port": "api"}, "no container has a TCP port named 'api'"),
+    ],
+)
+def test_pod_whose_port_is_not_known_is_passed_over(
+    ports: list[Object], defaults: dict[str, Any], words: str
+) -> None:
+    assert words in complaint(pod("a", ports=ports), **defaults)
+
+
+@pytest.mark.parametrize("thing", [pod("a", ready=False, priority="x"), pod("a", leaving=True, priority="x")])
+def test_pod_that_is_not_to_be_used_is_not_complained_of(thing: Object) -> None:
+    assert complaint(thing) == ""
+
+
+def test_pod_without_conditions_is_not_ready() -> None:
+    thing = pod("a")
+    del thing["status"]["conditions"]
+    assert urls(thing) == []
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [{"model": "m" * 300}, {"bootstrap_port": "70000"}, {"labels": ",".join(f"l{n}=x" for n in range(70))}],
+)
+def test_mark_that_no_record_can_hold_passes_the_pod_over(marks: dict[str, str]) -> None:
+    thing = pod("a")
+    thing["metadata"]["annotations"] = {
+        f"tito-gateway/{name.replace('_', '-')}": value for name, value in marks.items()
+    }
+    assert complaint(thing).startswith("passed over: ")
+
+
+def test_misspelt_annotation_is_told_and_does_no_harm() -> None:
+    reading = read_pod(pod("a", modle="x"), Defaults())
+    assert len(reading.seats) == 1
+    assert reading.complaint == "unknown: tito-gateway/modle"

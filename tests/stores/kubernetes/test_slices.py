@@ -1,0 +1,118 @@
+"""EndpointSlices: which endpoints are workers, and at which URL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.stores.kubernetes.reading import Defaults
+from gateway.stores.kubernetes.slices import ENDPOINT_SLICES, read_slice
+from tests.stores.kubernetes.cluster import Object
+from tests.stores.kubernetes.things import endpoint, piece
+
+HTTP = {"name": "http", "port": 8000, "protocol": "TCP"}
+GRPC = {"name": "grpc", "port": 5000}
+SECURE = {"name": "web", "port": 8443, "appProtocol": "https"}
+DNS = {"name": "dns", "port": 53, "protocol": "UDP"}
+
+
+def urls(thing: Object, **defaults: Any) -> list[str]:
+    return [seat.record.url for seat in read_slice(thing, Defaults(**defaults)).seats]
+
+
+def complaint(thing: Object, **defaults: Any) -> str:
+    reading = read_slice(thing, Defaults(**defaults))
+    assert reading.seats == ()
+    return reading.complaint
+
+
+def test_path_is_that_of_the_discovery_api() -> None:
+    assert ENDPOINT_SLICES.target(None) == "/apis/discovery.k8s.io/v1/endpointslices"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "member"),
+    [
+        ({}, True),
+        ({"ready": True}, True),
+        ({"ready": False}, False),
+        ({"ready": False, "serving": True, "terminating": True}, False),
+        ({"ready": True, "serving": True, "terminating": False}, True),
+        # A Service with publishNotReadyAddresses: what is on its way out leaves nevertheless.
+        ({"ready": True, "serving": False}, True),
+        ({"ready": True, "serving": True, "terminating": True}, False),
+    ],
+)
+def test_conditions_of_an_endpoint(conditions: dict[str, bool], member: bool) -> None:
+    assert bool(urls(piece("s", endpoint("10.0.0.1", "a", **conditions)))) is member
+
+
+def test_first_of_an_endpoints_addresses_is_used() -> None:
+    """They all lead to the same server."""
+    thing = endpoint("fd00::1")
+    thing["addresses"].append("fd00::2")
+    assert urls(piece("s", thing, family="IPv6")) == ["http://[fd00::1]:30000"]
+
+
+def test_slice_of_names_is_passed_over() -> None:
+    assert "'FQDN'" in complaint(piece("s", endpoint("engine.example"), family="FQDN"))
+
+
+@pytest.mark.parametrize(
+    ("ports", "defaults", "url"),
+    [
+        ([GRPC, HTTP], {}, "http://10.0.0.1:8000"),
+        ([GRPC], {}, "http://10.0.0.1:5000"),
+        ([DNS, GRPC], {}, "http://10.0.0.1:5000"),
+        ([SECURE], {}, "https://10.0.0.1:8443"),
+        ([SECURE, HTTP], {"port": 8443}, "https://10.0.0.1:8443"),
+        ([SECURE, HTTP], {"port": "web"}, "https://10.0.0.1:8443"),
+        ([], {"port": 1234, "scheme": "https"}, "https://10.0.0.1:1234"),
+    ],
+)
+def test_port_and_scheme(ports: list[Object], defaults: dict[str, Any], url: str) -> None:
+    assert urls(piece("s", endpoint("10.0.0.1"), ports=ports), **defaults) == [url]
+
+
+@pytest.mark.parametrize(
+    ("ports", "defaults"), [([], {}), ([GRPC, SECURE], {}), ([HTTP], {"port": "api"}), ([DNS], {})]
+)
+def test_slice_whose_port_is_not_known_is_passed_over(ports: list[Object], defaults: dict[str, Any]) -> None:
+    assert "no port named" in complaint(piece("s", endpoint("10.0.0.1"), ports=ports), **defaults)
+
+
+def test_labels_of_the_service_speak_for_its_workers_and_annotations_are_heard_first() -> None:
+    thing = piece(
+        "s",
+        endpoint("10.0.0.1", "a"),
+        labels={"tito-gateway/format": "sglang", "tito-gateway/model": "short"},
+        annotations={"tito-gateway/model": "org/long"},
+    )
+    (seat,) = read_slice(thing, Defaults()).seats
+    assert (seat.record.format, seat.record.model) == ("sglang", "org/long")
+    assert seat.record.labels == {
+        "kubernetes/namespace": "default",
+        "kubernetes/service": "engines",
+        "kubernetes/pod": "a",
+        "kubernetes/uid": "uid-default-a",
+        "kubernetes/node": "node-1",
+    }
+
+
+def test_bad_label_is_told() -> None:
+    assert "tito-gateway/priority" in complaint(piece("s", labels={"tito-gateway/priority": "x"}))
+
+
+def test_endpoint_without_an_address_costs_no_other() -> None:
+    broken = endpoint("10.0.0.9")
+    broken["addresses"] = []
+    thing = piece("s", broken, endpoint("10.0.0.1"))
+    assert urls(thing) == ["http://10.0.0.1:30000"]
+    assert "an endpoint was passed over" in read_slice(thing, Defaults()).complaint
+
+
+def test_slice_without_endpoints_is_empty() -> None:
+    thing = piece("s")
+    thing["endpoints"] = None
+    assert urls(thing) == []

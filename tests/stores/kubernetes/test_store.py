@@ -1,0 +1,56 @@
+"""The store's own promises, beside what is followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import ReadOnlyStore, Reset
+from tests.stores.kubernetes.following import Site
+from tests.stores.kubernetes.things import pod
+from tests.support import until
+
+
+async def test_nothing_can_be_written(site: Site) -> None:
+    """Workers are Kubernetes' own; whoever asks is told so, and nothing is sent."""
+    store = site.store()
+    assert not store.writable
+    with pytest.raises(ReadOnlyStore, match="Kubernetes"):
+        await store.put(WorkerRecord("http://a:1"), lease=10)
+    with pytest.raises(ReadOnlyStore, match="Kubernetes"):
+        await store.delete("http://a:1")
+    assert not site.server.asked
+
+
+async def test_store_is_not_healthy_before_it_was_reached(site: Site) -> None:
+    store = site.store()
+    assert not store.healthy and store.reason
+    await site.follow(store)
+    assert store.healthy and store.reason == ""
+
+
+async def test_closing_ends_every_watch(site: Site) -> None:
+    """Those that wait for the server, for a change and for a pause all end, and so does their connection."""
+    store = site.store()
+    readers = [await site.follow(store) for _ in range(2)]
+    await until(lambda: site.server.watching == 2)
+    await store.close()
+    await until(lambda: all(reader.ended for reader in readers))
+    site.cluster.put("pods", pod("a"))
+    await until(lambda: site.server.watching == 0)
+    assert [reader.changes for reader in readers] == [[Reset({})]] * 2
+
+
+async def test_closing_ends_a_pause(site: Site) -> None:
+    site.server.rights.verbs = set()
+    store = site.store()
+    reader = site.read(store)
+    await until(lambda: "403" in store.reason)
+    await store.close()
+    await until(lambda: reader.ended)
+
+
+async def test_watch_of_a_closed_store_ends(site: Site) -> None:
+    store = site.store()
+    await store.close()
+    assert [change async for change in store.watch()] == []
