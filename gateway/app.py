@@ -145,8 +145,8 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
         catalog = _default_catalog(settings, formats, reserved)
     else:
         catalogs.validate_catalog(catalog, reserved)
-    services = _services(settings, [endpoint.format for endpoint in catalog])
     store = STORES[settings.discovery_backend](settings)
+    services = _services(settings, [endpoint.format for endpoint in catalog], store)
     members = _members(settings, services)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
     views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render, registrar)
@@ -183,7 +183,7 @@ def _members(settings: Settings, services: Services) -> Members:
     return members
 
 
-def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
+def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -207,6 +207,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
             workers=lambda: fleet.workers,
             transitions=lambda: fleet.transitions,
             dropped_lines=lambda: access_log.dropped,
+            store_healthy=lambda: store.healthy,
         ),
         access_log=access_log,
         body_limit=settings.body_limit,

@@ -47,7 +47,7 @@ def _setting_flag(name: str) -> inspect.Parameter:
 def _metavar(annotation: Any) -> str | None:
     if annotation is bool:
         return None
-    words = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "[FORMAT=]URL"}
+    words = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "URL"}
     kind = _plain(annotation)
     return words.get(getattr(get_origin(kind) or kind, "__name__", ""), "TEXT")
 

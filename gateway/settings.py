@@ -55,6 +55,14 @@ def _setting(variable: str, default: Any, text: str, **limits: Any) -> Any:
     return Field(default, description=text, json_schema_extra={"variable": variable}, **limits)
 
 
+def _server_url(url: str) -> str:
+    try:
+        Address.parse(url)
+    except BadWorkerUrl as error:
+        raise ValueError(str(error).replace("a worker's URL", "it").split(";")[0]) from error
+    return url
+
+
 def _low(histogram: str, default: float, of: str) -> Any:
     return _setting(f"DYN_METRICS_{histogram}_MIN", default, f"{of}: where its buckets start", gt=0)
 
@@ -168,6 +176,37 @@ class Settings(BaseSettings):
         "memory",
         "Where the list of workers lives: memory (this process), file, etcd, kubernetes",
     )
+    discovery_file: str | None = _setting(
+        "DYN_DISCOVERY_FILE", None, "The file of workers, with --discovery-backend file", min_length=1
+    )
+    etcd_endpoints: tuple[str, ...] = _setting(
+        "DYN_ETCD_ENDPOINTS",
+        (),
+        "URLs of the members of the etcd cluster; repeat the flag or separate by commas; unset: "
+        "http://127.0.0.1:2379",
+    )
+    etcd_prefix: str = _setting(
+        "DYN_ETCD_PREFIX",
+        "/tito-gateway",
+        "Under which keys of etcd the workers are; gateways of one fleet have the same, others another one",
+    )
+    etcd_user: str | None = _setting("DYN_ETCD_USER", None, "User to log in to etcd as", min_length=1)
+    etcd_password: SecretStr | None = _setting("DYN_ETCD_PASSWORD", None, "Password of that user")
+    etcd_ca_file: str | None = _setting(
+        "DYN_ETCD_CA_FILE",
+        None,
+        "File with the certificates that etcd is trusted by; unset: those of the system",
+        min_length=1,
+    )
+    etcd_cert_file: str | None = _setting(
+        "DYN_ETCD_CERT_FILE", None, "File with the certificate that is shown to etcd", min_length=1
+    )
+    etcd_key_file: str | None = _setting(
+        "DYN_ETCD_KEY_FILE",
+        None,
+        "File with the key of that certificate; unset: it is in the file of the certificate",
+        min_length=1,
+    )
     kubernetes_resource: Literal["pods", "endpointslices"] = _setting(
         "DYN_KUBERNETES_RESOURCE",
         "pods",
@@ -268,7 +307,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, _Variables(settings_cls)
 
-    @field_validator("worker", "allow_worker_url", mode="before")
+    @field_validator("worker", "allow_worker_url", "etcd_endpoints", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         entries = (value,) if isinstance(value, str) else value
@@ -366,12 +405,29 @@ class Settings(BaseSettings):
     @field_validator("kubernetes_api_url")
     @classmethod
     def _is_server(cls, url: str | None) -> str | None:
-        if url is not None:
-            try:
-                Address.parse(url)
-            except BadWorkerUrl as error:
-                raise ValueError(str(error).replace("a worker's URL", "it").split(";")[0]) from error
-        return url
+        return None if url is None else _server_url(url)
+
+    @field_validator("etcd_endpoints")
+    @classmethod
+    def _are_servers(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_server_url(url) for url in urls)
+
+    @field_validator("etcd_prefix")
+    @classmethod
+    def _is_prefix(cls, prefix: str) -> str:
+        if _PATH.fullmatch(prefix.rstrip("/")) is None:
+            raise ValueError(f"{prefix!r} must be a path such as /tito-gateway")
+        return prefix
+
+    @model_validator(mode="after")
+    def _store_is_whole(self) -> Self:
+        if self.discovery_backend == "file" and self.discovery_file is None:
+            raise ValueError("DYN_DISCOVERY_FILE: must be given with this discovery backend")
+        if (self.etcd_user is None) is not (self.etcd_password is None):
+            raise ValueError("DYN_ETCD_USER, DYN_ETCD_PASSWORD: one needs the other")
+        if self.etcd_key_file is not None and self.etcd_cert_file is None:
+            raise ValueError("DYN_ETCD_KEY_FILE: needs DYN_ETCD_CERT_FILE")
+        return self
 
     @model_validator(mode="after")
     def _cluster_is_known(self) -> Self:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 CLOSING = "=== 3 passed in 0.01s ==="
 
-#: Stands in for ``make`` and for an interpreter.
+#: Stands in for ``make``, for an interpreter and for all that CI would install.
 STAND_IN = f"""#!/bin/sh
 case "$*" in
   "$FAILS") exit 7 ;;
@@ -39,8 +39,8 @@ def run(script: Path, *arguments: str) -> tuple[int, list[str]]:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tree with the scripts and stand-ins for all they call."""
-    for path in ("bin/make", ".venv/bin/python"):
-        (tmp_path / path).parent.mkdir(parents=True)
+    for path in ("bin/make", "bin/etcd", ".venv/bin/python"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(STAND_IN)
         (tmp_path / path).chmod(0o755)
     for path in (".ci/run", "scripts/test-engines"):

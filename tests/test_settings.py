@@ -149,6 +149,12 @@ def test_all_bad_values_are_told_at_once() -> None:
         ("worker", ["ftp://127.0.0.1"]),
         ("worker", ["http://a:1", "http://a:1"]),
         ("worker", ["http://a:1,fmt=http://a:1"]),
+        ("discovery_backend", "consul"),
+        ("etcd_endpoints", "127.0.0.1:2379"),
+        ("etcd_endpoints", ["http://user:word@a:1"]),
+        ("etcd_prefix", "/"),
+        ("etcd_prefix", "workers"),
+        ("etcd_prefix", "/a b"),
     ],
 )
 def test_bad_value_is_refused_by_name(name: str, value: object) -> None:
@@ -158,6 +164,19 @@ def test_bad_value_is_refused_by_name(name: str, value: object) -> None:
 def test_bad_buckets_name_their_variables() -> None:
     text = complaint(metrics_ttft_min="5", metrics_ttft_max="1")
     assert text.startswith("DYN_METRICS_TTFT_MIN, DYN_METRICS_TTFT_MAX: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "variable"),
+    [
+        ({"discovery_backend": "file"}, "DYN_DISCOVERY_FILE"),
+        ({"etcd_user": "u"}, "DYN_ETCD_PASSWORD"),
+        ({"etcd_password": "p"}, "DYN_ETCD_USER"),
+        ({"etcd_key_file": "/a"}, "DYN_ETCD_CERT_FILE"),
+    ],
+)
+def test_setting_that_needs_another_one_names_it(given: dict[str, str], variable: str) -> None:
+    assert variable in complaint(**given)
 
 
 def test_zero_switches_keep_alive_comments_off() -> None:

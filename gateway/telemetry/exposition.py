@@ -33,12 +33,14 @@ class Exposition:
         workers: Callable[[], Iterable[Worker]],
         transitions: Callable[[], Mapping[tuple[WorkerState, WorkerState], int]],
         dropped_lines: Callable[[], int],
+        store_healthy: Callable[[], bool],
     ) -> None:
         self._prefix = prefix
         self._tallies = tallies
         self._workers = workers
         self._transitions = transitions
         self._dropped_lines = dropped_lines
+        self._store_healthy = store_healthy
 
     def text(self) -> str:
         """One scrape, in the text format 0.0.4."""
@@ -141,6 +143,7 @@ class Exposition:
         for worker in workers:
             counts[worker.state] += 1
         yield from self._plain(of.WORKERS, (((state.value,), n) for state, n in counts.items()))
+        yield from self._plain(of.STORE_HEALTHY, [((), int(self._store_healthy()))])
         went = self._transitions().items()
         yield from self._plain(of.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
         told = [(worker.url, worker.reported) for worker in workers]

@@ -74,6 +74,12 @@ WORKERS = Family("workers", "gauge", ("state",), "Workers in each state")
 TRANSITIONS = Family(
     "worker_transitions_total", "counter", ("from", "to"), "Times a worker went from one state to another"
 )
+STORE_HEALTHY = Family(
+    "store_healthy",
+    "gauge",
+    (),
+    "1 while the store of workers can be read; 0: the fleet stays as it was known last",
+)
 WORKER_RUNNING = Family(
     "worker_reported_running", "gauge", ("worker",), "Requests a worker says it runs, whoever sent them"
 )

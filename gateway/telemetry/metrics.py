@@ -29,8 +29,9 @@ class Metrics:
     """The metrics of one gateway.
 
     ``registry`` is shown along with them: it holds those of the process, and a host may add its own.
-    ``workers``, ``transitions`` and ``dropped_lines`` are asked at each scrape: the fleet, how often a worker
-    went from one state to another, and access log lines lost so far.
+    ``workers``, ``transitions``, ``dropped_lines`` and ``store_healthy`` are asked at each scrape: the fleet,
+    how often a worker went from one state to another, access log lines lost so far, and whether the store of
+    workers can be read.
     ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
     """
 
@@ -42,12 +43,15 @@ class Metrics:
         workers: Callable[[], Iterable[Worker]] = tuple,
         transitions: Callable[[], Mapping[tuple[WorkerState, WorkerState], int]] = dict,
         dropped_lines: Callable[[], int] = int,
+        store_healthy: Callable[[], bool] = lambda: True,
     ) -> None:
         self.gap_bounds = buckets.itl
         self.registry = CollectorRegistry()
         self._buckets = buckets
         self._tallies = Tallies()
-        self._exposition = Exposition(prefix, self._tallies, workers, transitions, dropped_lines)
+        self._exposition = Exposition(
+            prefix, self._tallies, workers, transitions, dropped_lines, store_healthy
+        )
         ProcessCollector(registry=self.registry)
 
     def started(self, exchange: Exchange) -> None:
