@@ -1,0 +1,157 @@
+"""Gateways in processes of their own that share one fleet, and their requests when the store fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.sim import SimConfig, SimServer
+from tests.processes import free_port
+from tests.stores.etcd import cluster
+from tests.stores.etcd.cluster import Member
+from tests.support import eventually
+
+REQUEST = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+
+
+class Gateway:
+    """One that runs, as its clients see it."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.url = url
+        self._client = client
+
+    async def workers(self) -> dict[str, str]:
+        """State by URL."""
+        listed = (await self._client.get(f"{self.url}/workers")).json()["workers"]
+        return {worker["url"]: worker["state"] for worker in listed}
+
+    async def add(self, url: str) -> int:
+        return (await self._client.post(f"{self.url}/workers", json={"url": url})).status_code
+
+    async def remove(self, url: str) -> int:
+        return (await self._client.post(f"{self.url}/remove_worker", params={"url": url})).status_code
+
+    async def generate(self) -> int:
+        return (await self._client.post(f"{self.url}/generate", json=REQUEST)).status_code
+
+    async def store_healthy(self) -> bool:
+        lines = (await self._client.get(f"{self.url}/metrics")).text.splitlines()
+        return "dynamo_frontend_store_healthy 1" in lines
+
+    async def answers(self) -> bool:
+        with suppress(httpx.TransportError):
+            return (await self._client.get(f"{self.url}/live")).status_code == 200
+        return False
+
+
+@asynccontextmanager
+async def gateways(count: int, variables: Mapping[str, str]) -> AsyncIterator[list[Gateway]]:
+    """So many, with nothing but their store."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=False, timeout=20))
+        found = []
+        for _ in range(count):
+            port = str(free_port())
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", port,
+                env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            stack.push_async_callback(process.wait)
+            stack.callback(process.kill)
+            found.append(Gateway(f"http://127.0.0.1:{port}", client))
+        for gateway in found:
+            await eventually(gateway.answers, 60)
+        yield found
+
+
+def took(seconds: float, started: float) -> None:
+    assert asyncio.get_running_loop().time() - started < seconds
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Member]:
+    with cluster.running(tmp_path) as member:
+        yield member
+
+
+async def share_a_fleet(variables: Mapping[str, str]) -> None:
+    loop = asyncio.get_running_loop()
+    async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
+        async with gateways(2, variables) as (here, there):
+            started = loop.time()
+            assert await here.add(one.url) == 202
+            await eventually(lambda: has(there, {one.url}))
+            took(1, started)
+            started = loop.time()
+            assert await there.add(two.url) == 202
+            await eventually(lambda: has(here, {one.url, two.url}))
+            took(1, started)
+            for gateway in (here, there):
+                await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+                assert await gateway.generate() == 200
+            started = loop.time()
+            assert await here.remove(one.url) == 200
+            await eventually(lambda: has(there, {two.url}))
+            took(1, started)
+        async with gateways(1, variables) as (later,):
+            await eventually(lambda: has(later, {two.url}))
+
+
+async def has(gateway: Gateway, urls: set[str]) -> bool:
+    return set(await gateway.workers()) == urls
+
+
+async def all_ready(gateway: Gateway) -> bool:
+    return set((await gateway.workers()).values()) == {"ready"}
+
+
+async def test_two_gateways_on_one_etcd_see_the_same_fleet_within_a_second(member: Member) -> None:
+    """What one registers or removes, the other has; and so has one that starts when both have ended."""
+    await share_a_fleet({"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url})
+
+
+async def test_two_gateways_on_one_file_see_the_same_fleet_within_a_second(tmp_path: Path) -> None:
+    """Likewise."""
+    file = str(tmp_path / "workers.json")
+    await share_a_fleet({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
+
+
+async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
+    """Not one of them fails; a registration does, at once, and works again afterwards.
+
+    OUTAGE_SECONDS=30 makes it as long as an outage of the field.
+    """
+    seconds = float(os.environ.get("OUTAGE_SECONDS", "3"))  # noqa: TID251
+    loop = asyncio.get_running_loop()
+    variables = {"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url}
+    async with SimServer("sglang", SimConfig()) as sim, gateways(2, variables) as (here, there):
+        assert await here.add(sim.url) == 202
+        for gateway in (here, there):
+            await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+        await asyncio.to_thread(member.kill)
+        end, served = loop.time() + seconds, 0
+        while loop.time() < end:
+            assert [await here.generate(), await there.generate()] == [200, 200]
+            served += 2
+            await asyncio.sleep(0.02)
+        assert served >= 20
+        assert not await here.store_healthy()
+        assert await all_ready(here) and await all_ready(there)
+        started = loop.time()
+        assert await here.add("http://127.0.0.1:1") == 503
+        took(1, started)
+        member.start()
+        await asyncio.to_thread(member.wait)
+        await eventually(here.store_healthy)
+        await eventually(there.store_healthy)
+        assert await there.add("http://127.0.0.1:1") == 202
+        await eventually(lambda: has(here, {sim.url, "http://127.0.0.1:1"}))
