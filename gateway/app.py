@@ -24,7 +24,6 @@ from gateway.downstream import (
     Scope,
     Send,
     lifespan,
-    send_error,
 )
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.health import Health
@@ -117,7 +116,8 @@ class Gateway:
 async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
     methods = ", ".join(endpoint.methods)
     error = MethodNotAllowed(f"the methods of {endpoint.path} are {methods}")
-    await send_error(client, endpoint.format.render(error), [(b"allow", methods.encode())])
+    reply = endpoint.format.render(error)
+    await client.reply(reply.status, [*reply.headers, (b"allow", methods.encode())], reply.body)
 
 
 def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None) -> Gateway:

@@ -31,7 +31,7 @@ from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ending, Ids, Projection, Reader
+from gateway.formats.base import AnyFormat, Ending, Headers, Ids, Projection, Reader, ReplyHead
 from gateway.formats.json_splice import remove_member
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
@@ -61,55 +61,39 @@ class Services:
     keep_alive: float | None
 
 
-class Run:
+class Run(Drive):
     """One exchange at work. ``close`` gives back whatever was taken, in whatever phase it ended."""
 
-    __slots__ = (
-        "_body",
-        "_id_member",
-        "_sent",
-        "_services",
-        "_drive",
-        "_life",
-        "client",
-        "connection",
-        "exchange",
-        "reader",
-        "running",
-        "worker",
-    )
+    running: Running | None = None
+    worker: Worker | None = None
+    connection: Connection | None = None
+    reader: Reader | None = None
+    _sent = False
+    _life: object = None
+    _body = b""
+    _id_member: str | None = None
 
-    def __init__(
-        self,
-        client: Client,
-        format: AnyFormat,
-        endpoint: str,
-        drive: Drive,
-        services: Services,
-    ) -> None:
+    def __init__(self, client: Client, format: AnyFormat, endpoint: str, services: Services) -> None:
         self.client = client
+        self._format: AnyFormat = format
         self._services = services
-        self._drive = drive
-        self._sent = False
-        self._life: object = None
-        self._body = b""
-        self._id_member: str | None = None
-        self.exchange = Exchange(format.name, endpoint, time.monotonic(), services.metrics.gap_bounds)
-        self.running: Running | None = None
-        self.worker: Worker | None = None
-        self.connection: Connection | None = None
-        self.reader: Reader | None = None
-        services.metrics.started(self.exchange)
+        metrics = services.metrics
+        self.exchange = Exchange(format.name, endpoint, time.monotonic(), metrics.gap_bounds)
+        metrics.started(self.exchange)
 
     def enter(self) -> None:
         """Be counted as open. Raises Draining."""
-        self._services.lifecycle.enter(self._drive)
+        self._services.lifecycle.enter(self)
 
-    def watch(self) -> None:
-        """End this exchange when its client leaves; its request body has been read."""
-        self.client.watch(lambda: self._end(Cancelled("the client left")))
+    def left(self) -> None:
+        """The client is gone."""
+        self._services.lifecycle.end(self, Cancelled("the client left"))
 
-    def claim(self, format: AnyFormat, request: Any, projection: Projection, body: bytes) -> Running:
+    def aborted(self) -> None:
+        """A client's abort call named this exchange, and no engine can be asked to end it."""
+        self._services.lifecycle.end(self, Aborted("the request was aborted"))
+
+    def claim(self, request: Any, projection: Projection, body: bytes) -> Running:
         """Take ids for the request, which came as ``body``, and become findable under the public ones.
 
         Raises Poisoned, before anything is taken.
@@ -122,10 +106,10 @@ class Run:
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
         exchange.prompt_tokens = projection.prompt_tokens
-        self.running = Running(format, request, ids, lambda: self._end(Aborted("the request was aborted")))
-        self.running.named = bool(projection.ids) and not ids.private
-        in_flight.enter(ids, self.running)
-        return self.running
+        running = self.running = Running(self._format, request, ids, self.aborted)
+        running.named = bool(projection.ids) and not ids.private
+        in_flight.enter(ids, running)
+        return running
 
     def lease(self, running: Running, model: str | None, tried: Sequence[Worker]) -> Worker:
         """Hold a worker that was not ``tried``. Raises what Fleet.lease does."""
@@ -158,6 +142,23 @@ class Run:
         self.exchange.dispatched_at = time.monotonic()
         self._sent = True
 
+    def read(self, running: Running, head: ReplyHead) -> Reader:
+        """The reader for the reply with this head."""
+        assert self.worker is not None, "who replies was leased"
+        view = self.worker.view(self._format.name)
+        reader = self.reader = self._format.reader(running.request, view, running.ids, head)
+        return reader
+
+    def committed(self, head: ReplyHead) -> None:
+        """The client is given this status."""
+        self.exchange.committed = True
+        self.exchange.status = head.status
+
+    def commit(self, head: ReplyHead, headers: Headers) -> None:
+        """Start the reply downstream."""
+        self.committed(head)
+        self.client.start(head.status, headers)
+
     def saw(self, tokens: int) -> None:
         """``tokens`` are known to have been generated so far."""
         self.exchange.saw_tokens(tokens, time.monotonic())
@@ -165,7 +166,7 @@ class Run:
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         self.client.unwatch()
-        self._services.lifecycle.leave(self._drive)
+        self._services.lifecycle.leave(self)
         self._close_upstream(error)
         if self.running is not None:
             self._free(self.running, error)
@@ -173,9 +174,6 @@ class Run:
         # An engine whose inner process died may still say so itself, with an error of its own making.
         if self.exchange.ending is Ending.INCOMPLETE or self.exchange.reply_error == "internal":
             self._accuse()
-
-    def _end(self, reason: GatewayError) -> None:
-        self._services.lifecycle.end(self._drive, reason)
 
     def _close_upstream(self, error: GatewayError | None) -> None:
         worker = self.worker

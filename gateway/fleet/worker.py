@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.formats.base import WorkerInfo
@@ -61,8 +62,7 @@ class Address:
         return cls(url, parts.hostname, port or (443 if tls else 80), tls, prefix, authority)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A worker as one format sees it (gateway.formats.base.WorkerView)."""
 
     prefix: bytes
@@ -80,6 +80,7 @@ class Worker:
 
     __slots__ = (
         "__weakref__",
+        "_views",
         "address",
         "authorization",
         "in_flight",
@@ -103,6 +104,7 @@ class Worker:
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
         self.infos: Mapping[str, WorkerInfo] = {}
+        self._views: dict[str, View] = {}
         self.in_flight = 0
         self.life = object()
         #: Failed probes in a row.
@@ -120,7 +122,11 @@ class Worker:
 
     def view(self, format_name: str) -> View:
         """What the format called ``format_name`` may know of it."""
-        return View(self.address.prefix, self.authorization, self.infos.get(format_name))
+        info = self.infos.get(format_name)
+        view = self._views.get(format_name)
+        if view is None or view.info is not info:
+            view = self._views[format_name] = View(self.address.prefix, self.authorization, info)
+        return view
 
     def offers(self, capability: str) -> WorkerInfo | None:
         """Its info for ``capability`` if it can serve that, else None."""

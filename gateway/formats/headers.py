@@ -7,6 +7,8 @@ Source: RFC 9110 sections 7.6.1, 8.3 and 8.4.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gateway.formats.base import Headers, header
 
 _HOP_BY_HOP = frozenset(
@@ -51,14 +53,19 @@ def to_client(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 def media_type(headers: Headers) -> bytes:
     """The media type in lower case, without its parameters; b"" where none is named."""
-    value = header(headers, b"content-type") or b""
-    return value.partition(b";")[0].strip().lower()
+    value = header(headers, b"content-type")
+    return b"" if value is None else _media_type(value)
 
 
 def encoded(headers: Headers) -> bool:
     """Whether the body is in an encoding, and so is not what its media type says."""
-    value = header(headers, b"content-encoding") or b""
-    return value.strip().lower() not in (b"", b"identity")
+    value = header(headers, b"content-encoding")
+    return value is not None and value.strip().lower() not in (b"", b"identity")
+
+
+@lru_cache(256)
+def _media_type(value: bytes) -> bytes:
+    return value.partition(b";")[0].strip().lower()
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:

@@ -124,5 +124,5 @@ def _observe(tally: ModelTally, exchange: Exchange) -> None:
     ttft = exchange.ttft
     if ttft is not None:
         tally.ttft.observe(ttft)
-        if exchange.gaps.counts is not None:
+        if exchange.gaps is not None:
             tally.itl.merge(exchange.gaps.counts, exchange.gaps.total)
