@@ -191,9 +191,7 @@ def _resolve(over: asyncio.Future[None]) -> None:
 
 def _reply_headers(head: ReplyHead, ids: Ids) -> HeaderLines:
     public = public_id_line(ids)
-    if not public:
-        return to_client(head.headers)
-    return [line for line in to_client(head.headers) if line[0] != b"x-request-id"] + public
+    return to_client(head.headers, own_id=bool(public)) + public
 
 
 def _true_length(head: ReplyHead, reader: Reader) -> HeaderLines:

@@ -31,7 +31,7 @@ from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ending, Headers, Ids, Projection, Reader, ReplyHead
+from gateway.formats.base import AnyFormat, Ending, Headers, Ids, Projection, Reader, ReplyFacts, ReplyHead
 from gateway.formats.json_splice import remove_member
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
@@ -165,63 +165,52 @@ class Run(Drive):
 
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
+        services, exchange, reader = self._services, self.exchange, self.reader
         self.client.unwatch()
-        self._services.lifecycle.leave(self)
-        self._close_upstream(error)
+        services.lifecycle.leave(self)
+        if reader is not None:
+            _note(exchange, reader.facts)
+        if self.worker is not None:
+            self._close_upstream(self.worker, error)
         if self.running is not None:
             self._free(self.running, error)
-        self._record(error)
+        exchange.end(Event.FINISH if error is None else _event_of(error), time.monotonic(), error)
+        services.metrics.ended(exchange)
+        services.access_log.record(exchange)
+        if error is not None and error.source is Source.UPSTREAM:
+            log.info("%s at %s: %s%s", error.code, exchange.worker, error.message, _cause(error))
         # An engine whose inner process died may still say so itself, with an error of its own making.
-        if self.exchange.ending is Ending.INCOMPLETE or self.exchange.reply_error == "internal":
+        if exchange.ending is Ending.INCOMPLETE or exchange.reply_error == "internal":
             self._accuse()
 
-    def _close_upstream(self, error: GatewayError | None) -> None:
-        worker = self.worker
-        if worker is None:
-            return
-        if self.connection is not None:
+    def _close_upstream(self, worker: Worker, error: GatewayError | None) -> None:
+        connection = self.connection
+        if connection is not None:
             if error is None and not self._refused_in_stream():
-                worker.pool.give_back(self.connection)
+                worker.pool.give_back(connection)
                 worker.last_reply_at = asyncio.get_running_loop().time()
             else:
-                self.connection.close()
+                connection.close()
         self._services.fleet.release(worker)
-        if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
+        if error is not None and isinstance(error, UpstreamIncomplete | UpstreamMalformed):
             self._services.health.suspect(worker, refused=False)
 
     def _free(self, running: Running, error: GatewayError | None) -> None:
-        self._services.in_flight.leave(running.ids, running)
+        in_flight = self._services.in_flight
+        in_flight.leave(running.ids, running)
         if self._sent and error is not None and self.worker is not None:
             self._services.aborter.left(running, self.worker)
         elif self._sent and self.exchange.stream and running.named:
             # An engine was seen to abort, 2 s after a stream had ended, whatever ran under its id by then or
             # under an id that begins with it: nobody else gets the id before.
             loop = asyncio.get_running_loop()
-            loop.call_later(STREAM_LINGER, self._services.in_flight.release, running.ids)
+            loop.call_later(STREAM_LINGER, in_flight.release, running.ids)
         else:
-            self._services.in_flight.release(running.ids)
+            in_flight.release(running.ids)
 
     def _refused_in_stream(self) -> bool:
         """An engine was seen to break the connection of such a stream 2 s later, whatever used it by then."""
         return self.exchange.stream and self.reader is not None and self.reader.facts.error_status is not None
-
-    def _record(self, error: GatewayError | None) -> None:
-        exchange = self.exchange
-        if self.reader is not None:
-            facts = self.reader.facts
-            if facts.prompt_tokens is not None:
-                exchange.prompt_tokens = facts.prompt_tokens
-            exchange.cached_tokens = facts.cached_tokens
-            exchange.finish_reasons = tuple(facts.finish_reasons)
-            exchange.ending = facts.ending
-            exchange.routing_data = facts.routing_data
-            if facts.error_status is not None:
-                exchange.reply_error = error_type_of(facts.error_status)
-        exchange.end(_event_of(error), time.monotonic(), error)
-        self._services.metrics.ended(exchange)
-        self._services.access_log.record(exchange)
-        if error is not None and error.source is Source.UPSTREAM:
-            log.info("%s at %s: %s%s", error.code, exchange.worker, error.message, _cause(error))
 
     def _accuse(self) -> None:
         """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
@@ -244,9 +233,19 @@ def _cause(error: GatewayError) -> str:
     return f" ({type(cause).__name__}{text})"
 
 
-def _event_of(error: GatewayError | None) -> Event:
-    if error is None:
-        return Event.FINISH
+def _note(exchange: Exchange, facts: ReplyFacts) -> None:
+    """What the reader made of the reply."""
+    if facts.prompt_tokens is not None:
+        exchange.prompt_tokens = facts.prompt_tokens
+    exchange.cached_tokens = facts.cached_tokens
+    exchange.finish_reasons = tuple(facts.finish_reasons)
+    exchange.ending = facts.ending
+    exchange.routing_data = facts.routing_data
+    if facts.error_status is not None:
+        exchange.reply_error = error_type_of(facts.error_status)
+
+
+def _event_of(error: GatewayError) -> Event:
     return Event.CANCEL if isinstance(error, Cancelled | Aborted) else Event.FAIL
 
 

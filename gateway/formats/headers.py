@@ -28,6 +28,7 @@ _HOP_BY_HOP = frozenset(
 _NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
 # Date and Server are our own listener's; the length is counted anew.
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"date", b"server", b"content-length"}
+_OWN_ID = _NOT_DOWNSTREAM | {b"x-request-id"}
 # What names no other line.
 _USUAL = ([b"keep-alive"], [b"close"])
 _NONE: frozenset[bytes] = frozenset()
@@ -44,10 +45,12 @@ def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tupl
     return kept
 
 
-def to_client(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The worker's lines that a client gets."""
+def to_client(headers: Headers, *, own_id: bool = False) -> list[tuple[bytes, bytes]]:
+    """The worker's lines that a client gets; ``own_id``: without the worker's word for the request's id."""
     named = _named_by_connection(headers)
-    dropped = _NOT_DOWNSTREAM | named if named else _NOT_DOWNSTREAM
+    dropped = _OWN_ID if own_id else _NOT_DOWNSTREAM
+    if named:
+        dropped |= named
     return [line for line in headers if line[0] not in dropped]
 
 
@@ -69,7 +72,10 @@ def _media_type(value: bytes) -> bytes:
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    said = [value.lower() for name, value in headers if name == b"connection"]
-    if not said or said in _USUAL:
+    said = [value for name, value in headers if name == b"connection"]
+    if not said:
+        return _NONE
+    said = [value.lower() for value in said]
+    if said in _USUAL:
         return _NONE
     return frozenset(word.strip() for value in said for word in value.split(b","))

@@ -106,10 +106,8 @@ class ClientConnection(asyncio.Protocol):
         if self._closing or self._deaf:
             return
         self._barren += len(data)
-        rest: bytes | memoryview = data
         try:
-            while rest:
-                rest = self._parse(rest)
+            self._parse(data)
         except httptools.HttpParserError:
             return self._unreadable()
         if self._barren > HEAD_LIMIT:
@@ -232,19 +230,21 @@ class ClientConnection(asyncio.Protocol):
 
     # -- internals
 
-    def _parse(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Parse ``data``, at most up to the head of a request that offers another protocol; what is left."""
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
+    def _parse(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                data = memoryview(data)[offer.args[0] :]
             # No other protocol is spoken here: the request is served as if it had not asked. The parser takes
             # its body for the other protocol, so a new one reads on behind a head that makes no offer.
             self._parser = httptools.HttpRequestParser(self)
             if self._reading is not None:
                 lines = wire.lines(_framing(self._reading.headers))
                 self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
-            return memoryview(data)[offer.args[0] :]
-        return b""
+            if not data:
+                return
 
     def _unreadable(self) -> None:
         """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
