@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,9 +38,13 @@ NAMES = tuple(name for group in GROUPS.values() for name in group)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, write what was asked for. 0 unless nothing could be measured."""
+    """Measure, print, write what was asked for. 1: the gateway or a worker did not start."""
     options = _parse(arguments)
-    report = _put_together(options.read) if options.read else _measure(options, arguments)
+    try:
+        report = _put_together(options.read) if options.read else _measure(options)
+    except NotStarted as error:
+        print(error, file=sys.stderr)
+        return 1
     print(reports.text(report))
     if options.json is not None:
         report.write(options.json)
@@ -60,7 +63,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", type=_names, help=f"names, with commas: {', '.join((*GROUPS, *NAMES))}")
     parser.add_argument("--peers", type=Path, help="folder of virtual environments (BENCH_PEERS)")
     parser.add_argument(
-        "--gateway", type=Path, default=ROOT, help="checkout whose gateway is measured, by default this one"
+        "--gateway",
+        type=_checkout,
+        default=ROOT,
+        help="checkout whose gateway is measured, by default this one",
     )
     parser.add_argument("--json", type=Path, help="file for all that was found")
     parser.add_argument(
@@ -74,6 +80,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of each load, instead of 1, or 3 with --full")
     parser.add_argument("--connections", type=int, help="at most so many in each load: to try the harness")
     return parser.parse_args(arguments)
+
+
+def _checkout(text: str) -> Path:
+    """A folder with a gateway in it: without one, the gateway that is installed would be measured instead."""
+    folder = Path(text).resolve()
+    if not (folder / "gateway" / "__init__.py").exists():
+        raise argparse.ArgumentTypeError(f"{folder} has no gateway")
+    return folder
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -92,14 +106,13 @@ def _put_together(files: Sequence[Path]) -> Report:
     return first
 
 
-def _measure(options: argparse.Namespace, arguments: Sequence[str]) -> Report:
+def _measure(options: argparse.Namespace) -> Report:
     scale = FULL if options.full else SHORT
     scale = replace(scale, rounds=options.rounds or scale.rounds, seconds=options.seconds or scale.seconds)
     if options.connections:
         scale = replace(scale, connections=options.connections)
     wanted = options.only or (NAMES if options.full else (*GROUPS["table"], *BOUNDS))
-    command = f'make bench ARGS="{shlex.join(arguments)}"' if arguments else "make bench"
-    report = Report(procfs.machine(), [command], "full" if options.full else "short")
+    report = Report(procfs.machine(), [_command(options)], "full" if options.full else "short")
     if not wrk_is_here():
         report.missing.append(NO_WRK)
     with Processes(options.logs) as processes:
@@ -108,18 +121,35 @@ def _measure(options: argparse.Namespace, arguments: Sequence[str]) -> Report:
         if table := [name for name in wanted if name in GROUPS["table"]]:
             _table(bench, report, table, options)
         for name in wanted:
-            _one(bench, report, name)
+            if name not in GROUPS["table"]:
+                _one(bench, report, name)
     return report
 
 
+def _command(options: argparse.Namespace) -> str:
+    """The command line as another machine can use it: without this one's folders."""
+    given = {
+        "--only": options.only and ",".join(options.only),
+        "--rounds": options.rounds,
+        "--seconds": options.seconds,
+        "--peers": _peers(options) and "DIR",
+    }
+    words = ["--full"] * options.full + [f"{flag} {value}" for flag, value in given.items() if value]
+    return f'make bench ARGS="{" ".join(words)}"' if words else "make bench"
+
+
+def _peers(options: argparse.Namespace) -> Path | None:
+    given = os.environ.get("BENCH_PEERS")
+    return options.peers or (Path(given) if given else None)
+
+
 def _table(bench: Bench, report: Report, names: Sequence[str], options: argparse.Namespace) -> None:
-    folder = options.peers or (Path(given) if (given := os.environ.get("BENCH_PEERS")) else None)
     ports = bench.workers.ports
     gateway = start_gateway(bench.processes, ports, bench.checkout)
-    peers, missing = start_peers(bench.processes, ports, folder)
+    peers, missing = start_peers(bench.processes, ports, _peers(options))
     report.missing += missing
     for each in report.missing:
-        _say(f"!!! NOT MEASURED: {each}")
+        _say(f"!!! NOT THERE: {each}")
     targets = [Target(DIRECT, ports[0]), *peers, gateway]
     report.met(targets)
     for row in shrunk(ROWS, bench.scale.connections):
@@ -135,7 +165,7 @@ def _one(bench: Bench, report: Report, name: str) -> None:
     try:
         if name in MEASURES:
             report.bounds |= {each.name: each for each in MEASURES[name](bench)}
-        elif name in GROUPS["growth"]:
+        else:
             report.curves |= {each.name: each for each in CURVES[name.removeprefix("growth-")](bench)}
     except NotStarted as error:
         report.missing.append(f"{name}: {error}")

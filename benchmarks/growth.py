@@ -24,7 +24,7 @@ from benchmarks.workers import Workers, start_workers
 WORKERS = (2, 16, 64, 512)
 EXCHANGES = (10, 100, 1000, 5000)
 PROMPTS = (10, 100, 1000, 10_000, 128_000)
-EVENTS = (200, 2_000, 20_000, 200_000, 2_000_000)
+EVENTS = (200, 2_000, 20_000, 60_000, 200_000, 600_000, 2_000_000)
 #: The gateway asks each worker for its health once in so many seconds: a load that is shorter may miss it.
 PROBES = 5.0
 
@@ -42,15 +42,17 @@ class Spot:
 
 def workers(bench: Bench) -> list[Curve]:
     """The unary load with ever more workers, and what knowing them costs while nothing is asked."""
-    seconds = PROBES if bench.scale.rounds > 1 else bench.scale.seconds
-    spots, idle = {}, {}
+    spots = {}
     for count in WORKERS:
         fleet = start_workers(bench.processes, count, apart=1, name=f"fleet-{count}")
         gateway = bench.gateway(f"gateway-{count}w", fleet.ports)
         _all_known(gateway, count)
-        idle[count] = _idle_share(gateway, seconds)
         spots[count] = Spot(gateway, UNARY, fleet)
-    samples = _interleaved(bench, spots, seconds)
+    idle = _idle_shares({count: spot.target for count, spot in spots.items()}, 2 * PROBES)
+    # The first load finds no connection to any worker.
+    for spot in spots.values():
+        bench.sample(spot.target, spot.load, 1, spot.workers)
+    samples = _interleaved(bench, spots, PROBES)
     for spot in spots.values():
         end(spot.target.process)
     return [
@@ -165,11 +167,11 @@ def _all_known(gateway: Target, count: int) -> None:
         time.sleep(0.05)
 
 
-def _idle_share(gateway: Target, seconds: float) -> float:
-    """The share of a core that goes while nothing is asked."""
-    before = gateway.cpu_seconds()
+def _idle_shares(gateways: Mapping[int, Target], seconds: float) -> dict[int, float]:
+    """The share of a core that each takes while nothing is asked."""
+    before = {size: gateway.cpu_seconds() for size, gateway in gateways.items()}
     time.sleep(seconds)
-    return (gateway.cpu_seconds() - before) / seconds
+    return {size: (gateway.cpu_seconds() - before[size]) / seconds for size, gateway in gateways.items()}
 
 
 #: Name on the command line -> measurement, which may give several curves.

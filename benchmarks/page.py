@@ -32,7 +32,11 @@ def _parts(report: Report, page: Path) -> dict[str, str]:
     parts: dict[str, str] = {}
     machine = "\n\n".join([reports.machine_line(report), *reports.notices(report), _commands(report)])
     if report.table:
-        parts |= {"machine": machine, "table": reports.table(report)}
+        parts |= {
+            "machine": machine,
+            "table": reports.table(report),
+            "generators": reports.generators(report),
+        }
     if report.bounds:
         parts["bounds"] = reports.bounds(report)
     if report.curves:

@@ -75,7 +75,7 @@ def text(report: Report) -> str:
     """The whole report in Markdown."""
     parts = [machine_line(report), *notices(report)]
     if report.table:
-        parts.append(table(report))
+        parts += [table(report), generators(report)]
     if report.bounds:
         parts.append(bounds(report))
     if report.curves:
@@ -95,7 +95,7 @@ def machine_line(report: Report) -> str:
 
 def notices(report: Report) -> list[str]:
     """What was not there, loudly."""
-    return [f"**NOT MEASURED:** {each}" for each in report.missing]
+    return [f"**NOT THERE:** {each}" for each in report.missing]
 
 
 def table(report: Report) -> str:
@@ -123,6 +123,23 @@ def table(report: Report) -> str:
     ]
     told = f"\n\nErrors: {'; '.join(errors)}." if errors else ""
     return _markdown(heads, rows) + told
+
+
+def generators(report: Report) -> str:
+    """That it is not the load generator which is measured: its share of a core, and what it gets directly."""
+    rows = [
+        [
+            result.title,
+            result.generator if result.generator == "wrk" else "our own",
+            f"{result.generator_cores[GATEWAY]:.0%}",
+            f"{result.speeds[GATEWAY]:,.0f}",
+            f"{result.speeds[DIRECT]:,.0f}",
+            f"{result.generator_cores[DIRECT]:.0%}",
+        ]
+        for result in _in_order(report.table)
+    ]
+    heads = ["load", "generator", "of a core", "a second, through the gateway", "directly", "of a core"]
+    return _markdown(heads, rows)
 
 
 def _head(report: Report, name: str) -> str:

@@ -33,6 +33,10 @@ class Result:
     bound: str
     verdict: str
     errors: Mapping[str, int]
+    #: What got through, in requests or events a second, and the generator's own share of a core meanwhile.
+    speeds: Mapping[str, float]
+    generator: str
+    generator_cores: Mapping[str, float]
 
 
 def run_row(bench: Bench, row: Row, targets: Sequence[Target]) -> list[dict[str, Sample]]:
@@ -61,6 +65,9 @@ def result_of(row: Row, rounds: Rounds) -> Result:
         bound_of(row),
         verdict,
         {name: errors for name in names if (errors := sum(each[name].seen.errors for each in rounds))},
+        {name: statistics.median(_speed(row.figure, each[name]) for each in rounds) for name in names},
+        rounds[0][names[0]].generator,
+        {name: statistics.median(each[name].seen.client_cpu for each in rounds) for name in names},
     )
 
 
@@ -108,6 +115,11 @@ def _value(figure: Figure, sample: Sample, direct: Sample | None) -> float | Non
         alone = direct.seen.p50_ms if direct is not None else None
         return sample.seen.p50_ms - alone if sample.seen.p50_ms is not None and alone is not None else None
     return sample.request_us if figure is Figure.REQUEST else sample.event_us
+
+
+def _speed(figure: Figure, sample: Sample) -> float:
+    of_events = figure in (Figure.EVENT, Figure.THROUGHPUT)
+    return sample.seen.events_per_s if of_events else sample.seen.replies_per_s
 
 
 def raw(row: str, rounds: Rounds) -> Iterable[dict[str, Any]]:
