@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from fastapi import FastAPI
 
@@ -36,6 +37,8 @@ from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.listener.pace import Pace
+from gateway.multi.member import Member
+from gateway.multi.siblings import Siblings
 from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
@@ -51,16 +54,21 @@ ABORT_GRACE = 1.0
 class Background:
     """What runs beside the exchanges: probes, the loop's lag, aborts under way, the access log."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, member: Member | None) -> None:
         self._services = services
+        self._member = member
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Begin to watch every worker; returns at once, whatever the workers do."""
+        """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
+        process of several."""
         services = self._services
         for worker in services.fleet.workers:
             services.health.watch(worker)
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+        if self._member is not None:
+            await self._member.start()
+            await self._member.meet(services.fleet)
 
     async def stop(self) -> None:
         """End all of it; aborts under way get a moment to be heard."""
@@ -70,6 +78,8 @@ class Background:
         await self._tasks.stop()
         services.fleet.close()
         services.access_log.close()
+        if self._member is not None:
+            await self._member.stop()
 
 
 class Gateway:
@@ -120,10 +130,18 @@ async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
     await client.reply(reply.status, [*reply.headers, (b"allow", methods.encode())], reply.body)
 
 
-def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None) -> Gateway:
+def create_app(
+    settings: Settings,
+    *,
+    catalog: Sequence[Endpoint] | None = None,
+    siblings: Siblings | None = None,
+    turn: AbstractContextManager[object] | None = None,
+) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
 
-    ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
+    ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
+    of several, and ``turn`` is held while one of them writes to standard output. Raises CatalogError and
+    FormatError.
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
     for entry in settings.workers:
@@ -138,14 +156,27 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
         catalog = _default_catalog(settings, formats, reserved)
     else:
         catalogs.validate_catalog(catalog, reserved)
-    services = _services(settings, [endpoint.format for endpoint in catalog])
-    views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render)
+    services = _services(settings, [endpoint.format for endpoint in catalog], siblings, turn)
+    member = None if siblings is None else _member(siblings, services, catalog)
+    views = _views(services, member)
     control = control_app(settings, catalog, views)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
         for endpoint in catalog
     }
-    return Gateway(handlers, control, services, Background(services))
+    return Gateway(handlers, control, services, Background(services, member))
+
+
+def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint]) -> Member:
+    formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
+    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats)
+
+
+def _views(services: Services, member: Member | None) -> Views:
+    fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
+    if member is None:
+        return Views(fleet, lifecycle, services.aborter, metrics)
+    return Views(fleet, lifecycle, member.aborter, metrics, member.whole)
 
 
 def _default_catalog(
@@ -166,7 +197,12 @@ def _default_catalog(
         raise CatalogError(f"{', '.join(named)}: {error}" if named else str(error)) from error
 
 
-def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
+def _services(
+    settings: Settings,
+    formats: Sequence[AnyFormat],
+    siblings: Siblings | None,
+    turn: AbstractContextManager[object] | None,
+) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -176,8 +212,8 @@ def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
     for entry in settings.workers:
         address, authorization = Address.parse(entry.url), settings.worker_authorization
         fleet.add(Worker(address, only=entry.format, authorization=authorization))
-    in_flight: InFlight[Running] = InFlight()
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
+    in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, turn=turn)
     interval = settings.sse_keep_alive_interval_ms
     return Services(
         fleet=fleet,
@@ -191,6 +227,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat]) -> Services:
             settings.buckets,
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
+            supervisor=None if siblings is None else siblings.supervisor,
         ),
         access_log=access_log,
         body_limit=settings.body_limit,

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from gateway.control.replies import get
-from gateway.control.views import FleetView
+from gateway.control.views import Views
 from gateway.fleet.worker import Worker, WorkerState
 
 PATH = "/workers"
@@ -33,7 +33,8 @@ class Offer(BaseModel):
 
 
 class WorkerEntry(BaseModel):
-    """``load`` is the number of requests this gateway has at the worker now. ``id`` stays for a URL."""
+    """``load`` is the number of requests this gateway has at the worker now, in all its processes. ``id``
+    stays for a URL."""
 
     id: str
     url: str
@@ -53,21 +54,27 @@ class WorkerList(BaseModel):
     total: int
 
 
-def workers_router(fleet: FleetView) -> APIRouter:
+def workers_router(views: Views) -> APIRouter:
     """The list of workers, read-only."""
     router = APIRouter(tags=["workers"])
 
-    # ``async`` without an await because FastAPI runs all others in threads.
     async def workers() -> WorkerList:
-        entries = [entry(worker, worker.state, worker.reason) for worker in fleet.workers]
+        elsewhere = await views.loads_elsewhere()
+        entries = [
+            entry(worker, worker.state, worker.reason, elsewhere.get(worker.url, 0))
+            for worker in views.fleet.workers
+        ]
         return WorkerList(workers=entries, total=len(entries))
 
     get(router, PATH, workers, summary="All workers, their state and load")
     return router
 
 
-def entry(worker: Worker, state: WorkerState, reason: str) -> WorkerEntry:
-    """``worker`` when it was in ``state`` because of ``reason``; all else as it is now."""
+def entry(worker: Worker, state: WorkerState, reason: str, elsewhere: int) -> WorkerEntry:
+    """``worker`` when it was in ``state`` because of ``reason``; all else as it is now.
+
+    ``elsewhere`` is its load from other processes of the gateway.
+    """
     offers = [_offer(name, worker) for name in worker.infos]
     # The one it serves with; else any, so that a reader sees what stands there.
     best = max(offers, key=lambda offer: offer.usable, default=None)
@@ -76,7 +83,7 @@ def entry(worker: Worker, state: WorkerState, reason: str) -> WorkerEntry:
         url=worker.url,
         model_id=best.models[0] if best and best.models else None,
         is_healthy=state is WorkerState.READY,
-        load=worker.in_flight,
+        load=worker.in_flight + elsewhere,
         worker_type="regular",
         state=state.value,
         reason=reason,

@@ -10,6 +10,7 @@ fleet (``Exchange.model`` is None otherwise), workers those of the fleet.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -18,7 +19,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from gateway.exchange import Exchange, State
 from gateway.fleet.worker import Worker
 from gateway.telemetry.buckets import Buckets
-from gateway.telemetry.exposition import Exposition
+from gateway.telemetry.exposition import Exposition, Processes
+from gateway.telemetry.process import process_text, process_values
+from gateway.telemetry.snapshot import Snapshot, restored, take
 from gateway.telemetry.tally import UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
 
 _LOOP_INTERVAL = 0.1
@@ -30,6 +33,7 @@ class Metrics:
     ``registry`` is shown along with them: it holds those of the process, and a host may add its own.
     ``workers`` and ``dropped_lines`` are asked at each scrape: the fleet, and access log lines lost so far.
     ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
+    ``supervisor`` is the id of the process that started this one as one of several; None: there is only this.
     """
 
     def __init__(
@@ -39,13 +43,19 @@ class Metrics:
         *,
         workers: Callable[[], Iterable[Worker]] = tuple,
         dropped_lines: Callable[[], int] = int,
+        supervisor: int | None = None,
     ) -> None:
         self.gap_bounds = buckets.itl
         self.registry = CollectorRegistry()
         self._buckets = buckets
         self._tallies = Tallies()
+        self._prefix = prefix
+        self._workers = workers
+        self._dropped_lines = dropped_lines
+        self._supervisor = supervisor
         self._exposition = Exposition(prefix, self._tallies, workers, dropped_lines)
-        ProcessCollector(registry=self.registry)
+        if supervisor is None:
+            ProcessCollector(registry=self.registry)
 
     def started(self, exchange: Exchange) -> None:
         """``exchange`` was accepted. Once each; its labels may still be unknown."""
@@ -92,6 +102,36 @@ class Metrics:
         # A model's name is a worker's word and may hold what UTF-8 cannot.
         own = self._exposition.text().encode(errors="backslashreplace")
         return own + generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def loads(self) -> dict[str, int]:
+        """Requests that this process has in flight, by worker."""
+        return {worker.url: worker.in_flight for worker in self._workers()}
+
+    def snapshot(self) -> Snapshot:
+        """What this process has counted so far, to be summed up with that of others."""
+        return take(self._tallies, self.loads(), self._dropped_lines(), process_values())
+
+    def render_whole(
+        self, own: Snapshot, others: Iterable[Snapshot], serving: int, restarts: int
+    ) -> tuple[bytes, str]:
+        """The scrape of a gateway of several processes: ``own`` is a snapshot of this one, ``others`` those
+        of all others, dead ones included. Changes ``own``."""
+        loads: Counter[str] = Counter()
+        for other in others:
+            loads.update({key[1]: int(load) for key, load in other.numbers.items() if key[0] == "load"})
+            own.add(other)
+        processes = Processes(serving, restarts, loads)
+        lost = int(own.numbers["lost_lines",])
+        tallies = restored(own, self._buckets)
+        text = Exposition(self._prefix, tallies, self._workers, lambda: lost, processes).text()
+        summed = {key[1]: value for key, value in own.numbers.items() if key[0] == "process"}
+        assert self._supervisor is not None, "one of several processes has a supervisor"
+        parts = (
+            text.encode(errors="backslashreplace"),
+            process_text(summed, self._supervisor),
+            generate_latest(self.registry),
+        )
+        return b"".join(parts), CONTENT_TYPE_PLAIN_0_0_4
 
 
 def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
