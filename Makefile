@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format test-engines lock clean
+.PHONY: help install demo test check format bench test-engines lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -44,6 +44,9 @@ check: $(STAMP) ## lint, formatting, types, import rules
 format: $(STAMP) ## rewrite files to the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(STAMP) ## what the gateway costs beside its peers, in a minute; ARGS="--full" for all there is to measure
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 test-engines: $(STAMP) ## the gateway in front of real SGLang and vLLM, on the CPU (first time: 7 GB)
 	@scripts/test-engines $(BIN)/python $(ARGS)

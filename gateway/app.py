@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from fastapi import FastAPI
 
@@ -24,7 +25,6 @@ from gateway.downstream import (
     Scope,
     Send,
     lifespan,
-    send_error,
 )
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.health import Health
@@ -39,6 +39,8 @@ from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.listener.pace import Pace
+from gateway.multi.member import Member
+from gateway.multi.siblings import Siblings
 from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
@@ -47,6 +49,7 @@ from gateway.stores.base import Store
 from gateway.stores.registry import STORES
 from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
 
 #: Seconds that aborts still under way get at the end of the process.
@@ -56,18 +59,23 @@ ABORT_GRACE = 1.0
 class Background:
     """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
 
-    def __init__(self, services: Services, store: Store, members: Members) -> None:
+    def __init__(self, services: Services, store: Store, members: Members, member: Member | None) -> None:
         self._services = services
         self._store = store
         self._members = members
+        self._member = member
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Begin to watch every worker; returns at once, whatever the workers do."""
+        """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
+        process of several."""
         services = self._services
         self._members.watch_all()
         self._tasks.spawn(follow(self._store, self._members), "following the store")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+        if self._member is not None:
+            await self._member.start()
+            await self._member.meet(services.fleet)
 
     async def stop(self) -> None:
         """End all of it; aborts under way get a moment to be heard."""
@@ -78,6 +86,8 @@ class Background:
         await self._tasks.stop()
         services.fleet.close()
         services.access_log.close()
+        if self._member is not None:
+            await self._member.stop()
 
 
 class Gateway:
@@ -124,13 +134,22 @@ class Gateway:
 async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
     methods = ", ".join(endpoint.methods)
     error = MethodNotAllowed(f"the methods of {endpoint.path} are {methods}")
-    await send_error(client, endpoint.format.render(error), [(b"allow", methods.encode())])
+    reply = endpoint.format.render(error)
+    await client.reply(reply.status, [*reply.headers, (b"allow", methods.encode())], reply.body)
 
 
-def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None) -> Gateway:
+def create_app(
+    settings: Settings,
+    *,
+    catalog: Sequence[Endpoint] | None = None,
+    siblings: Siblings | None = None,
+    turn: AbstractContextManager[object] | None = None,
+) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
 
-    ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
+    ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
+    of several, and ``turn`` is held while one of them writes to standard output. Raises CatalogError and
+    FormatError.
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
     for entry in settings.workers:
@@ -146,16 +165,29 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
     else:
         catalogs.validate_catalog(catalog, reserved)
     store = STORES[settings.discovery_backend](settings)
-    services = _services(settings, [endpoint.format for endpoint in catalog], store)
+    services = _services(settings, [endpoint.format for endpoint in catalog], store, siblings, turn)
     members = _members(settings, services)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
-    views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render, registrar)
+    member = None if siblings is None else _member(siblings, services, catalog)
+    views = _views(services, registrar, member)
     control = control_app(settings, catalog, views)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
         for endpoint in catalog
     }
-    return Gateway(handlers, control, services, Background(services, store, members))
+    return Gateway(handlers, control, services, Background(services, store, members, member))
+
+
+def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint]) -> Member:
+    formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
+    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats)
+
+
+def _views(services: Services, registrar: Registrar, member: Member | None) -> Views:
+    fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
+    if member is None:
+        return Views(fleet, lifecycle, services.aborter, metrics, registrar)
+    return Views(fleet, lifecycle, member.aborter, metrics, registrar, member.whole)
 
 
 def _default_catalog(
@@ -183,7 +215,13 @@ def _members(settings: Settings, services: Services) -> Members:
     return members
 
 
-def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) -> Services:
+def _services(
+    settings: Settings,
+    formats: Sequence[AnyFormat],
+    store: Store,
+    siblings: Siblings | None,
+    turn: AbstractContextManager[object] | None,
+) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -191,9 +229,20 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) ->
         died=lambda life: shield.died(life, time.monotonic()),
         min_weight_version=settings.min_weight_version,
     )
-    in_flight: InFlight[Running] = InFlight()
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
+    in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, turn=turn)
     interval = settings.sse_keep_alive_interval_ms
+    metrics = Metrics(
+        settings.metrics_prefix,
+        settings.buckets,
+        Now(
+            workers=lambda: fleet.workers,
+            dropped_lines=lambda: access_log.dropped,
+            store_healthy=lambda: store.healthy,
+        ),
+        supervisor=None if siblings is None else siblings.supervisor,
+    )
+    fleet.moved = metrics.moved
     return Services(
         fleet=fleet,
         health=Health(fleet, formats, settings.probe_interval_secs),
@@ -201,14 +250,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) ->
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),
         shield=shield,
-        metrics=Metrics(
-            settings.metrics_prefix,
-            settings.buckets,
-            workers=lambda: fleet.workers,
-            transitions=lambda: fleet.transitions,
-            dropped_lines=lambda: access_log.dropped,
-            store_healthy=lambda: store.healthy,
-        ),
+        metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,
         keep_alive=None if interval is None else interval / 1000,

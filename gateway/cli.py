@@ -34,8 +34,8 @@ from gateway.sim.config import KINDS, SimConfig
 
 CANNOT, WRONG_CALL = 1, 2
 
-#: Seconds a process has to end by itself once its standard input was closed.
-_END_GRACE = 3.0
+#: Seconds a process has to end by itself once its standard input was closed, and then to cut what still runs.
+_END_GRACE, _CUT_GRACE = 3.0, 3.0
 
 app = typer.Typer(
     help="An HTTP gateway in front of fleets of LLM engines: token ids in, token ids out.",
@@ -57,7 +57,7 @@ def one_line_errors() -> Iterator[None]:
     """What a user can put right is told in one line, never by a traceback."""
     try:
         yield
-    except (SettingsError, CatalogError, FormatError) as error:
+    except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
         raise _stop(str(error), WRONG_CALL) from None
     except (server.PortTaken, DemoFailed) as error:
         raise _stop(str(error), CANNOT) from None
@@ -144,6 +144,7 @@ def end_with_stdin() -> None:
 def _wait_for_end_of_stdin() -> None:
     while os.read(0, 1024):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(_END_GRACE)
+    for seconds in (_END_GRACE, _CUT_GRACE):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(seconds)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -101,6 +101,13 @@ class Settings(BaseSettings):
 
     host: str = _setting("DYN_HTTP_HOST", "0.0.0.0", "Address to listen on", min_length=1)
     port: int = _setting("DYN_HTTP_PORT", 8000, "Port to listen on; 0 takes a free one", ge=0, le=65535)
+    processes: int = _setting(
+        "DYN_HTTP_PROCESSES",
+        1,
+        "Processes that serve the port together, for hosts where one core is not enough",
+        ge=1,
+        le=256,
+    )
     worker: tuple[str, ...] = _setting(
         "DYN_WORKER",
         (),

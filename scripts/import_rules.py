@@ -75,7 +75,8 @@ ROOMS: Mapping[str, str] = {
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
     "listener": "downstream drive errors formats.base sockets",
-    "server": "app lifecycle listener settings telemetry",
+    "multi": "aborts fleet formats.base lifecycle tasks telemetry",
+    "server": "app lifecycle listener multi settings telemetry",
     "options": "settings",
     "check": "fleet formats routing settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.

@@ -51,8 +51,8 @@ def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views)
     formats = _formats(endpoints)
     app.include_router(system.system_router(settings, endpoints, views, own_version))
     app.include_router(models.models_router(settings.models_path, views.fleet))
-    app.include_router(events.events_router(views.fleet, views.lifecycle))  # before /workers/{any}
-    app.include_router(workers.workers_router(views.fleet, views.registrar))
+    app.include_router(events.events_router(views))  # before /workers/{any}
+    app.include_router(workers.workers_router(views))
     app.include_router(aborts.aborts_router(ABORT_PATHS, formats, views.aborter))
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _no_route)

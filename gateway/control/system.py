@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from gateway.catalog import Endpoint
-from gateway.control.replies import get
+from gateway.control.replies import failure, get
 from gateway.control.views import Views
 from gateway.settings import Settings
 
@@ -36,14 +36,23 @@ class Instance(BaseModel):
     in_flight: int
 
 
+class Processes(BaseModel):
+    """Of the processes that ``--processes`` asks for, how many serve."""
+
+    wanted: int
+    serving: int
+
+
 class Health(BaseModel):
-    """``healthy`` says that the gateway runs, with or without workers."""
+    """``healthy`` says that the gateway runs, with or without workers. ``in_flight`` and ``draining`` are
+    those of all its processes; ``processes`` is there where it has several."""
 
     status: str
     stage: str
     message: str
     endpoints: list[str]
     instances: list[Instance]
+    processes: Processes | None = None
 
 
 class Live(BaseModel):
@@ -60,7 +69,8 @@ class EndpointReadiness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """``ready`` when some endpoint has a worker and the gateway is not draining."""
+    """``ready`` when all processes have started, some endpoint has a worker and the gateway is not
+    draining."""
 
     status: str
     message: str
@@ -78,7 +88,8 @@ def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: View
     system = _System(endpoints, views, version)
     router = APIRouter(tags=["system"])
     get(router, "/", system.about, summary="What answers here")
-    get(router, settings.health_path, system.health, summary="Whether it takes requests, and all workers")
+    summary = "Whether it takes requests, and all workers"
+    get(router, settings.health_path, system.health, summary=summary, response_model_exclude_none=True)
     for path in (settings.live_path, "/liveness"):
         get(router, path, system.live, summary="Whether the process answers, draining or not")
     for path in ("/ready", "/readiness"):
@@ -101,6 +112,7 @@ class _System:
         return About(name="tito-gateway", version=self._version, endpoints=self._paths, docs="/docs")
 
     async def health(self, response: Response) -> Health:
+        elsewhere = await self._views.loads_elsewhere()
         draining = self._views.lifecycle.draining
         if draining:
             response.status_code = SERVICE_UNAVAILABLE
@@ -110,10 +122,19 @@ class _System:
             message="Service is not ready" if draining else "Service is healthy",
             endpoints=self._paths,
             instances=[
-                Instance(url=worker.url, state=worker.state.value, in_flight=worker.in_flight)
+                Instance(
+                    url=worker.url,
+                    state=worker.state.value,
+                    in_flight=worker.in_flight + elsewhere.get(worker.url, 0),
+                )
                 for worker in self._views.fleet.workers
             ],
+            processes=self._processes(),
         )
+
+    def _processes(self) -> Processes | None:
+        whole = self._views.whole
+        return None if whole is None else Processes(wanted=whole.state.wanted, serving=whole.state.serving)
 
     async def live(self) -> Live:
         # Also while draining: an orchestrator that saw a failure here would kill what still runs.
@@ -137,9 +158,15 @@ class _System:
     def _obstacle(self, endpoints: Sequence[EndpointReadiness]) -> str:
         if self._views.lifecycle.draining:
             return "Service is draining"
+        if self._views.whole is not None and not self._views.whole.state.settled:
+            return "Not all processes serve yet"
         # One is enough: a fleet of one engine leaves the other endpoint without a worker for good.
         return "" if any(endpoint.workers for endpoint in endpoints) else "No worker is usable"
 
     async def metrics(self) -> Response:
-        body, content_type = self._views.metrics()
+        whole = self._views.whole
+        rendered = self._views.metrics() if whole is None else await whole.metrics()
+        if rendered is None:
+            return failure(SERVICE_UNAVAILABLE, "The other processes of the gateway cannot be asked")
+        body, content_type = rendered
         return Response(body, headers={"content-type": content_type})

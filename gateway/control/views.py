@@ -82,12 +82,46 @@ class AbortView(Protocol):
         ...
 
 
+class StateView(Protocol):
+    """How the processes of the gateway are; ``settled``: all have served at the same time once."""
+
+    @property
+    def wanted(self) -> int: ...
+
+    @property
+    def serving(self) -> int: ...
+
+    @property
+    def settled(self) -> bool: ...
+
+
+class WholeView(Protocol):
+    """The other processes of a gateway that has several."""
+
+    @property
+    def state(self) -> StateView: ...
+
+    async def loads(self) -> Mapping[str, int]:
+        """Requests that they have in flight, by worker."""
+        ...
+
+    async def metrics(self) -> tuple[bytes, str] | None:
+        """The scrape over all processes, body and content type; None: they cannot be asked."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Views:
-    """All of it. ``metrics`` gives the scrape's body and content type."""
+    """All of it. ``metrics`` gives the scrape's body and content type; ``whole`` is None where this process
+    is all there is."""
 
     fleet: FleetView
     lifecycle: LifecycleView
     aborter: AbortView
     metrics: Callable[[], tuple[bytes, str]]
     registrar: RegistrarView
+    whole: WholeView | None = None
+
+    async def loads_elsewhere(self) -> Mapping[str, int]:
+        """Requests that other processes of the gateway have in flight, by worker."""
+        return await self.whole.loads() if self.whole is not None else {}

@@ -7,7 +7,7 @@ never enter: a dialect, HTTP, what changes any of it (Fleet does).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.address import Address, BadWorkerUrl
@@ -21,8 +21,7 @@ __all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
 _NEVER = float("-inf")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A worker as one format sees it (gateway.formats.base.WorkerView)."""
 
     prefix: bytes
@@ -41,6 +40,7 @@ class Worker:
 
     __slots__ = (
         "__weakref__",
+        "_views",
         "address",
         "authorization",
         "busy_until",
@@ -81,6 +81,7 @@ class Worker:
         #: The weight version at which it was opened although that was too low.
         self.waived: object = Worker
         self.infos: Mapping[str, WorkerInfo] = {}
+        self._views: dict[str, View] = {}
         self.in_flight = 0
         #: What it last told of its load, and how much of that was no request of this gateway.
         self.reported: WorkerLoad | None = None
@@ -124,7 +125,11 @@ class Worker:
 
     def view(self, format_name: str) -> View:
         """What the format called ``format_name`` may know of it."""
-        return View(self.address.prefix, self.authorization, self.infos.get(format_name))
+        info = self.infos.get(format_name)
+        view = self._views.get(format_name)
+        if view is None or view.info is not info:
+            view = self._views[format_name] = View(self.address.prefix, self.authorization, info)
+        return view
 
     def offers(self, capability: str) -> WorkerInfo | None:
         """Its info for ``capability`` if it can serve that, else None."""

@@ -38,8 +38,7 @@ def header(headers: Headers, name: bytes) -> bytes | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
+class Ids(NamedTuple):
     """The ids of one exchange, one entry per id it is filed under (several: a batch with a list of ids).
 
     ``public`` is what the client sees, ``dispatch`` what the engine sees, entry for entry. They are equal
@@ -208,8 +207,7 @@ class UpstreamRequest(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyHead:
+class ReplyHead(NamedTuple):
     """Status and headers of a worker's final (not 1xx) response; names in lower case."""
 
     status: int

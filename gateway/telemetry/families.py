@@ -115,6 +115,10 @@ ROUTED = Family(
 LOST_LINES = Family(
     "access_log_dropped_total", "counter", (), "Access log lines lost because nobody read them"
 )
+PROCESSES = Family("processes", "gauge", (), "Processes of the gateway that serve")
+PROCESS_RESTARTS = Family(
+    "process_restarts_total", "counter", (), "Processes of the gateway started in place of one that died"
+)
 
 #: error type -> the class under which Dynamo counts such failures
 CLASSES: Mapping[str, str] = MappingProxyType(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from gateway.exchange import Exchange, State
+from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
 from gateway.telemetry.buckets import Bounds, Buckets
 
@@ -87,11 +88,28 @@ class Tallies:
         self.failures: Counter[tuple[str, str | None]] = Counter()
         #: (worker URL, format, end state) of exchanges that reached a worker
         self.served: Counter[tuple[str, str, State]] = Counter()
+        #: (from, to) of workers that went from one state to another
+        self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)
         #: running exchanges -> already in ``begun``?
         self.running: dict[Exchange, bool] = {}
+        #: The same as ``running_now`` gives, of other processes, where this is a sum over them.
+        self.elsewhere: Counter[tuple[str, bool, bool, bool]] = Counter()
+
+    def running_now(self) -> Counter[tuple[str, bool, bool, bool]]:
+        """How many exchanges run, by (model, stream, already in ``begun``, without a token so far)."""
+        now = self.elsewhere.copy()
+        for exchange, counted in self.running.items():
+            model = exchange.model or UNKNOWN_MODEL
+            now[model, exchange.stream, counted, exchange.first_token_at is None] += 1
+        return now
+
+    def forget_served(self, urls: Collection[str]) -> None:
+        """Keep of ``served`` what is about ``urls``: workers come and go under ever new addresses."""
+        for gone in [key for key in self.served if key[0] not in urls]:
+            del self.served[gone]
 
     def count_begun(self) -> None:
         """Bring ``begun`` up to date with running exchanges, each once and only when its labels are final.

@@ -54,13 +54,13 @@ class Tally:
 
     Token counts in a document are running totals of its sample, whatever the stream mode. ``error_event``:
     an error stood in place of a document, and nothing follows it. A sample that ends in an error ends alone.
-    Of several failures the first is the one that counts.
+    Of several failures the first is the one that counts. ``facts`` are those to add to, None: new ones.
     """
 
     __slots__ = ("_counted", "_fan", "_finished", "_samples", "error_event", "facts")
 
-    def __init__(self, samples: int, fan: int) -> None:
-        self.facts = ReplyFacts(terminal=samples == 0)
+    def __init__(self, samples: int, fan: int, facts: ReplyFacts | None = None) -> None:
+        self.facts = ReplyFacts(terminal=samples == 0) if facts is None else facts
         self.error_event = False
         self._samples = samples
         self._fan = fan
