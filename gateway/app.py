@@ -194,6 +194,14 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) ->
     in_flight: InFlight[Running] = InFlight()
     access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
     interval = settings.sse_keep_alive_interval_ms
+    metrics = Metrics(
+        settings.metrics_prefix,
+        settings.buckets,
+        workers=lambda: fleet.workers,
+        dropped_lines=lambda: access_log.dropped,
+        store_healthy=lambda: store.healthy,
+    )
+    fleet.moved = metrics.moved
     return Services(
         fleet=fleet,
         health=Health(fleet, formats, settings.probe_interval_secs),
@@ -201,14 +209,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) ->
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),
         shield=shield,
-        metrics=Metrics(
-            settings.metrics_prefix,
-            settings.buckets,
-            workers=lambda: fleet.workers,
-            transitions=lambda: fleet.transitions,
-            dropped_lines=lambda: access_log.dropped,
-            store_healthy=lambda: store.healthy,
-        ),
+        metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,
         keep_alive=None if interval is None else interval / 1000,

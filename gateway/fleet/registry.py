@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -49,8 +48,8 @@ class Fleet:
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._followers = Followers()
-        #: How often a worker went from one state to another.
-        self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
+        #: Told each transition, from and to.
+        self.moved: Callable[[WorkerState, WorkerState], None] = lambda before, after: None
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
@@ -134,7 +133,7 @@ class Fleet:
 
     def _change(self, worker: Worker, after: WorkerState) -> None:
         before, worker.state = worker.state, after
-        self.transitions[before, after] += 1
+        self.moved(before, after)
         level = logging.WARNING if after is WorkerState.DEAD else logging.INFO
         log.log(level, "worker %s: %s -> %s %s", worker.url, before, after, worker.reason)
         if after is WorkerState.DEAD:

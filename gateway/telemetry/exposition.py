@@ -31,14 +31,12 @@ class Exposition:
         prefix: str,
         tallies: Tallies,
         workers: Callable[[], Iterable[Worker]],
-        transitions: Callable[[], Mapping[tuple[WorkerState, WorkerState], int]],
         dropped_lines: Callable[[], int],
         store_healthy: Callable[[], bool],
     ) -> None:
         self._prefix = prefix
         self._tallies = tallies
         self._workers = workers
-        self._transitions = transitions
         self._dropped_lines = dropped_lines
         self._store_healthy = store_healthy
 
@@ -144,7 +142,7 @@ class Exposition:
             counts[worker.state] += 1
         yield from self._plain(of.WORKERS, (((state.value,), n) for state, n in counts.items()))
         yield from self._plain(of.STORE_HEALTHY, [((), int(self._store_healthy()))])
-        went = self._transitions().items()
+        went = self._tallies.transitions.items()
         yield from self._plain(of.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
         told = [(worker.url, worker.reported) for worker in workers]
         yield from self._plain(

@@ -10,7 +10,7 @@ fleet (``Exchange.model`` is None otherwise), workers those of the fleet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -41,7 +41,6 @@ class Metrics:
         buckets: Buckets,
         *,
         workers: Callable[[], Iterable[Worker]] = tuple,
-        transitions: Callable[[], Mapping[tuple[WorkerState, WorkerState], int]] = dict,
         dropped_lines: Callable[[], int] = int,
         store_healthy: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -49,9 +48,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._buckets = buckets
         self._tallies = Tallies()
-        self._exposition = Exposition(
-            prefix, self._tallies, workers, transitions, dropped_lines, store_healthy
-        )
+        self._exposition = Exposition(prefix, self._tallies, workers, dropped_lines, store_healthy)
         ProcessCollector(registry=self.registry)
 
     def started(self, exchange: Exchange) -> None:
@@ -73,6 +70,10 @@ class Metrics:
             tallies.served[exchange.worker, exchange.format, exchange.state] += 1
         _count_traffic(self._format(exchange.format), exchange)
         _observe(self._model(model), exchange)
+
+    def moved(self, before: WorkerState, after: WorkerState) -> None:
+        """A worker went from one state to another."""
+        self._tallies.transitions[before, after] += 1
 
     def _format(self, name: str) -> FormatTally:
         tally = self._tallies.formats.get(name)

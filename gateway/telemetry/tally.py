@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from gateway.exchange import Exchange, State
+from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
 from gateway.telemetry.buckets import Bounds, Buckets
 
@@ -87,6 +88,8 @@ class Tallies:
         self.failures: Counter[tuple[str, str | None]] = Counter()
         #: (worker URL, format, end state) of exchanges that reached a worker
         self.served: Counter[tuple[str, str, State]] = Counter()
+        #: (from, to) of workers that went from one state to another
+        self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)
