@@ -29,6 +29,8 @@ from gateway.downstream import (
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.health import Health
 from gateway.fleet.members import Members
+from gateway.fleet.pauses import Pauses
+from gateway.fleet.queue import Queue
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
@@ -73,6 +75,8 @@ class Background:
         self._members.watch_all()
         self._tasks.spawn(follow(self._store, self._members), "following the store")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+        if services.queue.on:
+            self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
         if self._member is not None:
             await self._member.start()
             await self._member.meet(services.fleet)
@@ -170,12 +174,24 @@ def create_app(
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
     member = None if siblings is None else _member(siblings, services, catalog)
     views = _views(services, registrar, member)
-    control = control_app(settings, catalog, views)
+    relays = _relays(settings, formats, catalog, reserved)
+    control = control_app(settings, catalog, views, relays)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
-        for endpoint in catalog
+        for endpoint in (*catalog, *relays)
     }
     return Gateway(handlers, control, services, Background(services, store, members, member))
+
+
+def _relays(
+    settings: Settings, formats: Mapping[str, AnyFormat], catalog: Sequence[Endpoint], reserved: Sequence[str]
+) -> Sequence[Endpoint]:
+    try:
+        return catalogs.relays(
+            formats, catalog, added=settings.relay_path, chosen=settings.format_options, reserved=reserved
+        )
+    except CatalogError as error:
+        raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
 
 
 def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint]) -> Member:
@@ -186,8 +202,8 @@ def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint])
 def _views(services: Services, registrar: Registrar, member: Member | None) -> Views:
     fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
     if member is None:
-        return Views(fleet, lifecycle, services.aborter, metrics, registrar)
-    return Views(fleet, lifecycle, member.aborter, metrics, registrar, member.whole)
+        return Views(fleet, lifecycle, services.aborter, metrics, registrar, Pauses(fleet))
+    return Views(fleet, lifecycle, member.aborter, metrics, registrar, Pauses(fleet), member.whole)
 
 
 def _default_catalog(
@@ -239,16 +255,27 @@ def _services(
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
             store_healthy=lambda: store.healthy,
+            waiting=lambda: queue.waiting,
         ),
         supervisor=None if siblings is None else siblings.supervisor,
     )
     fleet.moved = metrics.moved
+    queue = Queue(
+        fleet,
+        metrics,
+        seconds=settings.hold_seconds,
+        requests=settings.hold_requests,
+        size=settings.hold_bytes,
+    )
+    lifecycle = Lifecycle()
+    lifecycle.drained = queue.close
     return Services(
         fleet=fleet,
+        queue=queue,
         health=Health(fleet, formats, settings.probe_interval_secs),
         in_flight=in_flight,
         aborter=Aborter(in_flight),
-        lifecycle=Lifecycle(),
+        lifecycle=lifecycle,
         shield=shield,
         metrics=metrics,
         access_log=access_log,

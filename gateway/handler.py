@@ -97,13 +97,16 @@ class GenerateHandler:
 
     async def _dispatch(self, run: Run, running: Running, model: str | None) -> tuple[Connection, ReplyHead]:
         """Lease a worker and send it the request; the next one if that provably did not take it."""
-        tried: list[Worker] = []
+        tried: dict[Worker, object] = {}
         failure: GatewayError | None = None
         while True:
             try:
                 worker = run.lease(running, model, tried)
             except NoWorker as nobody:
-                raise failure or nobody from None
+                if not self._services.queue.on:
+                    raise failure or nobody from None
+                await run.wait(model, tried)
+                worker = run.lease(running, model, tried)
             try:
                 connection = worker.pool.take()
                 if connection is None:
@@ -112,8 +115,7 @@ class GenerateHandler:
                 return connection, await connection.head()
             except (ConnectFailed, NotReceived) as error:
                 failure = error
-            run.unlease(worker, failure)
-            tried.append(worker)
+            tried[worker] = run.unlease(worker, failure)
 
     def _send(self, run: Run, running: Running, worker: Worker, connection: Connection) -> None:
         request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)

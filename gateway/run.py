@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from gateway.errors import (
     Cancelled,
     ConnectFailed,
     GatewayError,
+    NoWorker,
     Source,
     UpstreamIncomplete,
     UpstreamMalformed,
@@ -29,6 +30,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
+from gateway.fleet.queue import Queue, excluded
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
 from gateway.formats.base import (
@@ -62,6 +64,7 @@ class Services:
     """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never)."""
 
     fleet: Fleet
+    queue: Queue
     health: Health
     in_flight: InFlight[Running]
     aborter: Aborter
@@ -82,6 +85,8 @@ class Run(Drive):
     reader: Reader | None = None
     _sent = False
     _life: object = None
+    #: Until when it may wait for a worker (monotonic); None: it did not have to.
+    _until: float | None = None
     _body = b""
     _id_member: str | None = None
 
@@ -123,9 +128,12 @@ class Run(Drive):
         in_flight.enter(ids, running)
         return running
 
-    def lease(self, running: Running, model: str | None, tried: Sequence[Worker]) -> Worker:
-        """Hold a worker that was not ``tried``. Raises what Fleet.lease does."""
-        exchange, capability = self.exchange, running.format.capability
+    def lease(self, running: Running, model: str | None, tried: Collection[Worker]) -> Worker:
+        """Hold a worker that was not ``tried``. Raises what Fleet.lease does, and NoWorker while others wait
+        in line for one."""
+        exchange, capability, queue = self.exchange, running.format.capability, self._services.queue
+        if queue.waiting and self._until is None and queue.has_line(capability, model):
+            raise NoWorker("others wait for a worker; please try again")
         worker = self._services.fleet.lease(capability, model, tried)
         self.worker = worker
         self._life = worker.life
@@ -137,8 +145,21 @@ class Run(Drive):
         exchange.on(Event.DISPATCH)
         return worker
 
-    def unlease(self, worker: Worker, error: GatewayError) -> None:
-        """Let go of a worker that provably did not take the request, because of ``error``."""
+    async def wait(self, model: str | None, tried: dict[Worker, object]) -> None:
+        """Stand in line until there is a worker for this request, to be leased at once.
+
+        Of ``tried``, what is another process by then is forgotten. Raises NoWorker and Draining.
+        """
+        queue = self._services.queue
+        if self._until is None:
+            self._until = queue.deadline()
+        await queue.wait((self._format.capability, model), tried, size=len(self._body), until=self._until)
+        for worker in tried.keys() - excluded(tried):
+            del tried[worker]
+
+    def unlease(self, worker: Worker, error: GatewayError) -> object:
+        """Let go of a worker that provably did not take the request, because of ``error``. Returns which life
+        of it was asked."""
         self.exchange.on(Event.RETRY)
         self._sent = False
         self.worker = None
@@ -146,6 +167,7 @@ class Run(Drive):
             self.running.worker = None
         self._services.fleet.release(worker)
         self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
+        return self._life
 
     def sending(self, running: Running, connection: Connection) -> None:
         """From now on the worker may have the request."""

@@ -67,11 +67,12 @@ ROOMS: Mapping[str, str] = {
     "telemetry": "errors exchange formats.base fleet.states fleet.worker",
     "settings": "errors fleet.address fleet.allow telemetry.buckets variables",
     "variables": "",
-    "catalog": "errors formats.base formats.registry",
+    "calls": "",
+    "catalog": "calls errors formats.base formats.registry formats.relayed",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
-    "control": "aborts catalog errors fleet formats inflight lifecycle settings stores tasks telemetry",
+    "control": "aborts calls catalog errors fleet formats inflight lifecycle settings stores tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
     "listener": "downstream drive errors formats.base sockets",
@@ -116,7 +117,7 @@ FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
 #: Rooms whose subject is one engine, or the list of them.
-ENGINE_ROOMS = ("gateway.sim", "gateway.catalog")
+ENGINE_ROOMS = ("gateway.sim", "gateway.calls", "gateway.catalog")
 
 
 @dataclass(frozen=True)

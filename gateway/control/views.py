@@ -5,7 +5,7 @@ Owns: the protocols it is written against. Must never enter: an implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,6 +53,18 @@ class RegistrarView(Protocol):
     async def hold(self, worker: Worker) -> None: ...
 
     async def open(self, worker: Worker) -> None: ...
+
+
+class PausesView(Protocol):
+    """Marks of workers that were paused through the gateway; see gateway.fleet.pauses."""
+
+    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
+        """``worker`` lacks ``parts`` of ``kind`` and gets no request; which of them it lacked not before."""
+        ...
+
+    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+        """It has these again; None: all."""
+        ...
 
 
 class LifecycleView(Protocol):
@@ -120,6 +132,7 @@ class Views:
     aborter: AbortView
     metrics: Callable[[], tuple[bytes, str]]
     registrar: RegistrarView
+    pauses: PausesView
     whole: WholeView | None = None
 
     async def loads_elsewhere(self) -> Mapping[str, int]:

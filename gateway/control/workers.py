@@ -24,8 +24,9 @@ from gateway.stores.base import ReadOnlyStore, StoreUnavailable
 
 PATH = "/workers"
 ONE = "/workers/{key:path}"
+OPEN, HOLD, DRAIN = f"{ONE}/open", f"{ONE}/hold", f"{ONE}/drain"
 ADD, LIST, REMOVE = "/add_worker", "/list_workers", "/remove_worker"
-PATHS = (PATH, ONE, ADD, LIST, REMOVE)
+PATHS = (PATH, ONE, OPEN, HOLD, DRAIN, ADD, LIST, REMOVE)
 
 _BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["url"]}}}}
@@ -76,9 +77,9 @@ def workers_router(views: Views) -> APIRouter:
             changes.remove,
             "Let a worker finish and forget it; an unknown one is no error",
         ),
-        ("POST", f"{ONE}/open", 200, changes.open, "Lift every hold on a worker"),
-        ("POST", f"{ONE}/hold", 200, changes.hold, "Give a worker no request until it is opened"),
-        ("POST", f"{ONE}/drain", 202, changes.dismiss, "Let a worker finish and forget it"),
+        ("POST", OPEN, 200, changes.open, "Lift every hold on a worker"),
+        ("POST", HOLD, 200, changes.hold, "Give a worker no request until it is opened"),
+        ("POST", DRAIN, 202, changes.dismiss, "Let a worker finish and forget it"),
         ("DELETE", ONE, 202, changes.dismiss, "The same; the worker by its id or its URL"),
     )
     for method, path, status, handler, summary in routes:

@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -26,6 +27,8 @@ from gateway.formats.base import WorkerInfo
 SLICE = 64
 
 Row = dict[str, Any]
+#: There is no other process.
+NOWHERE: Mapping[str, int] = MappingProxyType({})
 
 
 class _Shape(BaseModel):
@@ -163,7 +166,7 @@ def dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-async def listing(workers: Sequence[Worker], elsewhere: Mapping[str, int]) -> str:
+async def listing(workers: Sequence[Worker], elsewhere: Mapping[str, int] = NOWHERE) -> str:
     """All of ``workers`` as a WorkerList in JSON, made in slices so that nobody waits for it long.
 
     ``elsewhere`` is their load from other processes of the gateway, by URL.

@@ -195,7 +195,8 @@ class Health:
         return Vital.BAD
 
     async def _describe(self, worker: Worker) -> str | None:
-        found = await interview(worker, self._formats.values(), patience=self._patience)
+        away = worker.state not in _SERVING
+        found = await interview(worker, self._formats.values(), patience=self._patience, knock=away)
         if found is None:
             return "it gave no answer to any probe"
         usable = any(info.usable for info in found.infos.values())

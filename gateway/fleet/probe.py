@@ -90,26 +90,39 @@ class Description:
 
 
 async def interview(
-    worker: Worker, formats: Iterable[AnyFormat], *, patience: float = PROBE_TIMEOUT
+    worker: Worker, formats: Iterable[AnyFormat], *, patience: float = PROBE_TIMEOUT, knock: bool = False
 ) -> Description | None:
     """Ask all that each format (or only the one the worker was declared to speak) wants to know.
 
-    None: it answered no question at all. Raises Unreachable and NotAsked.
+    ``knock``: nobody may be there, so one question goes first and the others only once it was taken. None: it
+    answered no question at all. Raises Unreachable and NotAsked.
     """
     asked = [format for format in formats if worker.only in (None, format.name)]
     questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())
-    asking = (ask(worker, question, patience=patience) for question in questions)
-    replies = await asyncio.gather(*asking, return_exceptions=True)
-    for reply in replies:
-        if isinstance(reply, BaseException):
-            raise reply
+    first = 1 if knock else 0
+    replies = [
+        *await _ask_all(worker, questions[:first], patience),
+        *await _ask_all(worker, questions[first:], patience),
+    ]
     answers = {
         question.target: reply
         for question, reply in zip(questions, replies, strict=True)
-        if isinstance(reply, ProbeReply)
+        if reply is not None
     }
     if not answers:
         return None
     infos = {format.name: format.identify(answers) for format in asked}
     missing = [each.target for each in questions if each.target not in answers]
     return Description({name: info for name, info in infos.items() if info is not None}, missing)
+
+
+async def _ask_all(
+    worker: Worker, questions: Sequence[ProbeRequest], patience: float
+) -> Sequence[ProbeReply | None]:
+    asking = (ask(worker, question, patience=patience) for question in questions)
+    replies = []
+    for reply in await asyncio.gather(*asking, return_exceptions=True):
+        if isinstance(reply, BaseException):
+            raise reply
+        replies.append(reply)
+    return replies

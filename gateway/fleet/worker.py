@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from gateway.fleet.address import Address, BadWorkerUrl
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
-from gateway.formats.base import WorkerInfo, WorkerLoad
+from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
 from gateway.transport.pool import Pool
 
 __all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
@@ -134,6 +134,6 @@ class Worker:
     def offers(self, capability: str) -> WorkerInfo | None:
         """Its info for ``capability`` if it can serve that, else None."""
         for info in self.infos.values():
-            if info.usable and info.capability == capability:
+            if info.usable and (info.capability == capability or info.capability in capability.split(ANY_OF)):
                 return info
         return None

@@ -26,6 +26,9 @@ from gateway.errors import GatewayError
 
 R = TypeVar("R")
 
+#: Stands between capabilities of which a worker must offer any one.
+ANY_OF = "|"
+
 #: Header lines as they stood on the wire, in order, names in lower case.
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -305,7 +308,8 @@ class Format(Protocol[R]):
 
     @property
     def capability(self) -> str:
-        """What a worker must offer; compared with WorkerInfo.capability."""
+        """What a worker must offer, compared with WorkerInfo.capability; of several, ``ANY_OF`` between them,
+        any."""
         ...
 
     @property

@@ -39,11 +39,12 @@ ALONE = Processes(1, 0, MappingProxyType({}))
 
 class Now(NamedTuple):
     """What is asked at each scrape: the fleet, access log lines lost so far, whether the store of workers can
-    be read."""
+    be read, requests that wait for a worker."""
 
     workers: Callable[[], Iterable[Worker]] = tuple
     dropped_lines: Callable[[], int] = int
     store_healthy: Callable[[], bool] = lambda: True
+    waiting: Callable[[], int] = int
 
 
 NOTHING = Now()
@@ -70,7 +71,7 @@ class Exposition:
         workers = list(self._now.workers())
         parts = (self._requests(), self._running(), self._models(), self._traffic(), self._fleet(workers))
         delay = self._histogram(of.LOOP_DELAY, [((), self._tallies.loop_delay)])
-        return "".join(chain(*parts, delay, self._several()))
+        return "".join(chain(*parts, delay, self._held(), self._several()))
 
     def _requests(self) -> Iterator[str]:
         begun, requests = self._tallies.begun, self._tallies.requests
@@ -179,6 +180,11 @@ class Exposition:
         yield from self._plain(
             of.WORKER_WAITING, (((url,), load.waiting) for url, load in told if load is not None)
         )
+
+    def _held(self) -> Iterator[str]:
+        yield from self._plain(of.WAITING, [((), self._now.waiting())])
+        yield from self._histogram(of.WAITED, [((), self._tallies.waits)])
+        yield from self._plain(of.NOT_HELD, (((why,), n) for why, n in self._tallies.not_held.items()))
 
     def _several(self) -> Iterator[str]:
         yield from self._plain(of.PROCESSES, [((), self._processes.serving)])

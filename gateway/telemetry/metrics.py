@@ -78,6 +78,14 @@ class Metrics:
         """A worker went from one state to another."""
         self._tallies.transitions[before, after] += 1
 
+    def waited(self, seconds: float) -> None:
+        """A request stopped waiting for a worker, whatever became of it."""
+        self._tallies.waits.observe(seconds)
+
+    def not_held(self, reason: str) -> None:
+        """A request got no worker though it could have waited for one: ``full`` or ``timeout``."""
+        self._tallies.not_held[reason] += 1
+
     def _format(self, name: str) -> FormatTally:
         tally = self._tallies.formats.get(name)
         if tally is None:
@@ -110,7 +118,8 @@ class Metrics:
 
     def snapshot(self) -> Snapshot:
         """What this process has counted so far, to be summed up with that of others."""
-        return take(self._tallies, self.loads(), self._now.dropped_lines(), process_values())
+        now = self._now
+        return take(self._tallies, self.loads(), now.dropped_lines(), now.waiting(), process_values())
 
     def render_whole(
         self, own: Snapshot, others: Iterable[Snapshot], serving: int, restarts: int
@@ -124,7 +133,8 @@ class Metrics:
         processes = Processes(serving, restarts, loads)
         lost = int(own.numbers["lost_lines",])
         tallies = restored(own, self._buckets)
-        now = self._now._replace(dropped_lines=lambda: lost)
+        waiting = int(own.numbers["waiting",])
+        now = self._now._replace(dropped_lines=lambda: lost, waiting=lambda: waiting)
         text = Exposition(self._prefix, tallies, now, processes).text()
         summed = {key[1]: value for key, value in own.numbers.items() if key[0] == "process"}
         assert self._supervisor is not None, "one of several processes has a supervisor"

@@ -23,6 +23,7 @@ from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies
 #: ("requests", model, stream, error type) and the like.
 Key = tuple[Any, ...]
 
+_UNLABELLED = ("loop_delay", "waits")
 _HISTOGRAMS = ("duration", "isl", "osl", "cached", "ttft", "itl")
 #: Attributes of a FormatTally that are one number each.
 _TRAFFIC = ("request_bytes", "reply_bytes", "retries", "routed")
@@ -77,7 +78,7 @@ def _closed(last: Snapshot) -> Snapshot:
     for key, number in last.numbers.items():
         if key[0] == "running":
             running.append((key, number))
-        elif key[0] not in ("load", "process") or key[1] == _CPU:
+        elif key[0] not in ("load", "waiting", "process") or key[-1] == _CPU:
             numbers[key] = number
     for (_, model, stream, begun, _waiting), count in running:
         ends: list[Key] = [
@@ -90,13 +91,13 @@ def _closed(last: Snapshot) -> Snapshot:
 
 
 def take(
-    tallies: Tallies, loads: Mapping[str, int], lost_lines: int, process: Mapping[str, float]
+    tallies: Tallies, loads: Mapping[str, int], lost_lines: int, waiting: int, process: Mapping[str, float]
 ) -> Snapshot:
     """What this process has counted. ``loads`` are the requests in flight by worker, which must be all of the
-    fleet; ``process`` what the system says of the process, by name."""
+    fleet; ``waiting`` those that wait for one; ``process`` what the system says of the process, by name."""
     tallies.count_begun()
     tallies.forget_served(loads)
-    numbers: dict[Key, float] = {("lost_lines",): lost_lines}
+    numbers: dict[Key, float] = {("lost_lines",): lost_lines, ("waiting",): waiting}
     for kind, counts in _counters(tallies):
         numbers.update({(kind, *key): count for key, count in counts.items()})
     for url, load in loads.items():
@@ -104,12 +105,13 @@ def take(
             numbers["load", url] = load
     for name, value in process.items():
         numbers["process", name] = value
+    numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
     for name, tally in tallies.formats.items():
         for attribute in _TRAFFIC:
             numbers[attribute, name] = getattr(tally, attribute)
         numbers.update({("endings", name, ending): count for ending, count in tally.endings.items()})
         numbers.update({("refused", name, rule): count for rule, count in tally.refused.items()})
-    histograms: dict[Key, list[float]] = {("loop_delay",): _values(tallies.loop_delay)}
+    histograms: dict[Key, list[float]] = {(name,): _values(getattr(tallies, name)) for name in _UNLABELLED}
     for model, of in tallies.models.items():
         numbers["output_tokens", model] = of.output_tokens
         for part in _HISTOGRAMS:
@@ -136,7 +138,7 @@ def restored(total: Snapshot, buckets: Buckets) -> Tallies:
     for key, number in total.numbers.items():
         _restore(tallies, key, int(number), buckets)
     for (kind, *labels), values in total.histograms.items():
-        histogram = getattr(_model(tallies, labels[0], buckets), kind) if labels else tallies.loop_delay
+        histogram = getattr(_model(tallies, labels[0], buckets) if labels else tallies, kind)
         histogram.total, histogram.counts = values[0], [int(count) for count in values[1:]]
     return tallies
 
@@ -166,6 +168,8 @@ def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) 
             _model(tallies, model, buckets).output_tokens = number
         case "endings", name, ending:
             _format(tallies, name).endings[Ending(ending)] = number
+        case "not_held", reason:
+            tallies.not_held[reason] = number
         case "refused", name, rule:
             _format(tallies, name).refused[rule] = number
         case (kind, name) if kind in _TRAFFIC:

@@ -20,6 +20,7 @@ from gateway.telemetry.buckets import Bounds, Buckets
 UNKNOWN_MODEL = "unknown_model"
 
 _LOOP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_WAIT_BOUNDS = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class Histogram:
@@ -93,6 +94,10 @@ class Tallies:
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)
+        #: Seconds that requests waited for a usable worker.
+        self.waits = Histogram(_WAIT_BOUNDS)
+        #: reason -> requests that got none so
+        self.not_held: Counter[str] = Counter()
         #: running exchanges -> already in ``begun``?
         self.running: dict[Exchange, bool] = {}
         #: The same as ``running_now`` gives, of other processes, where this is a sum over them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -14,6 +14,7 @@ from gateway.control.app import control_app
 from gateway.control.views import Views
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.fleet.changes import Changes, Followers
+from gateway.fleet.record import WorkerRecord
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
 from gateway.settings import Settings
@@ -98,11 +99,36 @@ class World:
         return worker
 
 
+@dataclass
+class Desk:
+    """Finds the workers of a world and changes none; tests of changes have a real gateway."""
+
+    world: World
+
+    def find(self, key: str) -> Worker | None:
+        return next((worker for worker in self.world.workers if key in (worker.url, worker.id)), None)
+
+    async def add(self, record: WorkerRecord) -> Worker:
+        raise AssertionError(record)
+
+    async def change(self, worker: Worker) -> None:
+        raise AssertionError(worker)
+
+    remove = hold = open = change
+
+    def pause(self, worker: Worker, kind: str, parts: Collection[str] | None) -> frozenset[str]:
+        raise AssertionError(worker)
+
+    resume = pause
+
+
 def endpoint(path: str = "/generate", **format: str) -> Endpoint:
     return Endpoint(path, ("POST", "PUT"), cast(AnyFormat, FakeFormat(**format)))
 
 
 def client(world: World, *endpoints: Endpoint, **settings: Any) -> httpx.AsyncClient:
-    views = Views(world, world, world, lambda: (b"a_metric 1\n", "text/plain; version=0.0.4; charset=utf-8"))
+    scrape = (b"a_metric 1\n", "text/plain; version=0.0.4; charset=utf-8")
+    desk = Desk(world)
+    views = Views(world, world, world, lambda: scrape, desk, desk)
     app = control_app(Settings(**settings), endpoints or (endpoint(),), views)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", verify=False)

@@ -17,7 +17,7 @@ from gateway.control.views import Views
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.settings import Settings, SettingsError
-from tests.control.support import World, client, endpoint
+from tests.control.support import Desk, World, client, endpoint
 
 
 def _default(formats: Mapping[str, AnyFormat]) -> tuple[Endpoint, ...]:
@@ -60,7 +60,10 @@ async def test_wrong_method_is_a_405_with_allow(method: str, path: str, allowed:
 
 
 async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
-    app = control_app(Settings(), [endpoint()], Views(World(), World(), World(), lambda: (b"", "")))
+    world = World()
+    desk = Desk(world)
+    views = Views(world, world, world, lambda: (b"", ""), desk, desk)
+    app = control_app(Settings(), [endpoint()], views)
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -76,7 +79,8 @@ async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
 
 def test_reserved_paths_hold_every_route_there_is() -> None:
     world = World()
-    views = Views(world, world, world, lambda: (b"", ""))
+    desk = Desk(world)
+    views = Views(world, world, world, lambda: (b"", ""), desk, desk)
     app = control_app(Settings(), [endpoint(), endpoint("/o", name="vllm")], views)
     documents = {"/docs", "/openapi.json"}
     assert set(app.openapi()["paths"]) - {"/generate", "/o"} | documents == {

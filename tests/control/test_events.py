@@ -16,6 +16,7 @@ from sse_starlette.sse import AppStatus
 
 from gateway.control import events
 from gateway.fleet.registry import Fleet
+from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.sim import SimConfig, SimServer
 from tests.control.support import World, client
@@ -113,8 +114,8 @@ async def test_each_change_is_told_in_order_with_the_state_of_its_moment() -> No
         a = join(fleet, "a")
         async with watching(rigged.client) as watcher:
             await watcher.event()
-            fleet.set_state(a, WorkerState.DEAD, "gone")
-            fleet.set_state(a, WorkerState.READY)
+            fleet.on(a, WorkerEvent.DIE, "gone")
+            fleet.on(a, WorkerEvent.SERVES)
             join(fleet, "b", WorkerState.JOINING)
             fleet.remove(a.url)
             event, entry = await watcher.event()
@@ -122,7 +123,8 @@ async def test_each_change_is_told_in_order_with_the_state_of_its_moment() -> No
             assert (entry["reason"], entry["is_healthy"]) == ("gone", False)
             assert await watcher.brief() == ("state", "http://a:1", "ready")
             assert await watcher.brief() == ("joined", "http://b:1", "joining")
-            assert await watcher.brief() == ("left", "http://a:1", "ready")
+            assert await watcher.brief() == ("state", "http://a:1", "draining")
+            assert await watcher.brief() == ("left", "http://a:1", "gone")
 
 
 async def test_worker_found_dead_by_a_probe_is_told() -> None:
@@ -174,8 +176,8 @@ async def test_follower_that_falls_behind_is_told_so_and_all_anew(monkeypatch: p
             await watcher.event()
             await until(lambda: followers(fleet) == 1)
             for _ in range(2):
-                fleet.set_state(a, WorkerState.DEAD)
-                fleet.set_state(a, WorkerState.READY)
+                fleet.on(a, WorkerEvent.DIE)
+                fleet.on(a, WorkerEvent.SERVES)
             fleet.remove(a.url)
             join(fleet, "b")
             join(fleet, "c", WorkerState.DEAD)
@@ -183,7 +185,8 @@ async def test_follower_that_falls_behind_is_told_so_and_all_anew(monkeypatch: p
             assert await watcher.brief() == ("state", "http://b:1", "ready")
             assert await watcher.brief() == ("state", "http://c:1", "dead")
             fleet.remove("http://b:1")
-            assert await watcher.brief() == ("left", "http://b:1", "ready")
+            assert await watcher.brief() == ("state", "http://b:1", "draining")
+            assert await watcher.brief() == ("left", "http://b:1", "gone")
 
 
 @asynccontextmanager
@@ -200,10 +203,10 @@ async def stalled(rigged: Rig) -> AsyncIterator[RawClient]:
     try:
         await watcher.head()
         (changes,) = fleet._followers._queues
-        flip = {WorkerState.READY: WorkerState.DEAD, WorkerState.DEAD: WorkerState.READY}
+        flip = {WorkerState.READY: WorkerEvent.DIE, WorkerState.DEAD: WorkerEvent.SERVES}
         async with asyncio.timeout(20):
             while changes.qsize() < 10:  # taken no more
-                fleet.set_state(a, flip[a.state], "x" * 100_000)
+                fleet.on(a, flip[a.state], "x" * 100_000)
                 await asyncio.sleep(0.001)
         yield watcher
     finally:

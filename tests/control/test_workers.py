@@ -1,51 +1,73 @@
-"""The list of workers."""
+"""The workers API in all its dialects, on a real gateway in front of real (simulated) engines."""
 
 from __future__ import annotations
 
-from gateway.fleet.worker import Address, Worker, WorkerState
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from gateway.control.workers_rows import WorkerList
+from gateway.fleet.record import WorkerRecord
+from gateway.fleet.worker import WorkerState
+from gateway.sim import SimConfig, SimServer
+from gateway.stores.base import Change, ReadOnlyStore, Reset, StoreUnavailable
+from gateway.stores.memory import MemoryStore
+from gateway.stores.registry import STORES
 from tests.control.support import World, client
+from tests.processes import free_port
+from tests.support import RawClient, Rig, eventually, rig, until
+
+GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+VLLM, TOKENS = "/inference/v1/generate", {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 2}}
 
 
-async def test_worker_is_listed_with_what_is_known_of_it() -> None:
+async def row(rigged: Rig, url: str) -> dict[str, Any]:
+    """The entry of ``url`` in the list."""
+    listed = (await rigged.client.get("/workers")).json()["workers"]
+    (found,) = [one for one in listed if one["url"] == url]
+    return dict(found)
+
+
+async def becomes(rigged: Rig, url: str, state: str) -> None:
+    """Return once the list says so of ``url``."""
+
+    async def shown() -> bool:
+        return bool((await row(rigged, url))["state"] == state)
+
+    await eventually(shown)
+
+
+@contextmanager
+def hung() -> Iterator[str]:
+    """The URL of a server that accepts and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def registered(rigged: Rig, url: str, **members: Any) -> httpx.Response:
+    return await rigged.client.post("/workers", json={"url": url, **members})
+
+
+# -- the list
+
+
+async def test_worker_is_listed_with_the_shape_that_is_documented() -> None:
     world = World()
-    world.add("http://a:1", version="1.2", context_length=4096, stream_mode="cumulative").in_flight = 2
+    world.add("http://a:1", version="1.2").in_flight = 2
     async with client(world) as http:
-        body = (await http.get("/workers")).json()
-    (entry,) = body["workers"]
-    assert body["total"] == 1
-    assert entry.pop("id")
-    assert entry == {
-        "url": "http://a:1",
-        "model_id": "m",
-        "is_healthy": True,
-        "load": 2,
-        "worker_type": "regular",
-        "state": "ready",
-        "reason": "",
-        "engine": "eng",
-        "version": "1.2",
-        "offers": [
-            {
-                "format": "sglang",
-                "usable": True,
-                "reason": "",
-                "engine": "eng",
-                "version": "1.2",
-                "models": ["m"],
-                "context_length": 4096,
-                "stream_mode": "cumulative",
-                "weight_version": None,
-            }
-        ],
-    }
-
-
-async def test_worker_that_never_answered_is_listed_with_the_reason() -> None:
-    world = World(workers=[Worker(Address.parse("http://a:1"))])
-    async with client(world) as http:
-        (entry,) = (await http.get("/workers")).json()["workers"]
-    assert (entry["is_healthy"], entry["state"], entry["reason"]) == (False, "joining", "not probed yet")
-    assert (entry["model_id"], entry["engine"], entry["offers"]) == (None, None, [])
+        reply = await http.get("/workers")
+    body = WorkerList.model_validate(reply.json())
+    assert reply.headers["content-type"] == "application/json"
+    assert (body.total, body.workers[0].load, body.workers[0].offers[0].models) == (1, 2, ["m"])
 
 
 async def test_id_of_a_worker_stays_the_same() -> None:
@@ -62,7 +84,424 @@ async def test_id_of_a_worker_stays_the_same() -> None:
 
 async def test_key_of_a_worker_is_never_shown() -> None:
     world = World()
-    world.add("http://a:1").authorization = b"Bearer hunter2"
+    worker = world.add("http://a:1")
+    worker.authorization = b"Bearer hunter2"
     async with client(world) as http:
-        for path in ("/workers", "/health", "/ready", "/v1/models"):
+        for path in ("/workers", f"/workers/{worker.id}", "/list_workers", "/health", "/ready", "/v1/models"):
             assert "hunter2" not in (await http.get(path)).text
+
+
+async def test_urls_of_those_that_can_be_reached() -> None:
+    """Its readers call each of them, and one that is dead for a minute."""
+    world = World()
+    for state in WorkerState:
+        if state is not WorkerState.GONE:
+            world.add(f"http://{state}:1/Path/", state)
+    async with client(world) as http:
+        urls = (await http.get("/list_workers")).json()["urls"]
+    assert urls == [f"http://{name}:1/Path/" for name in ("joining", "ready", "busy", "suspect", "held")]
+
+
+@pytest.mark.parametrize("spell", [lambda w: w.id, lambda w: w.url, lambda w: quote(w.url, safe="")])
+async def test_one_worker_is_found_by_id_and_by_url(spell: Any) -> None:
+    world = World()
+    worker = world.add("http://a:1/p")
+    async with client(world) as http:
+        assert (await http.get(f"/workers/{spell(worker)}")).json()["url"] == worker.url
+        missing = await http.get("/workers/nobody")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "worker_not_found"
+
+
+# -- registration
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        (lambda http, url: http.post("/workers", json={"url": url, "worker_type": "regular"}), 202),
+        (lambda http, url: http.post(f"/add_worker?url={url}"), 200),
+        (lambda http, url: http.post("/add_worker", params={"url": url}), 200),
+        (lambda http, url: http.post("/add_worker", json={"url": url}), 200),
+    ],
+    ids=["json", "query", "encoded query", "json of the other"],
+)
+async def test_registered_worker_is_listed_at_once_and_serves(how: Any, status: int) -> None:
+    """In every dialect, twice with the same id, under its URL exactly as given."""
+    async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
+        assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 503
+        first = await how(rigged.client, sim.url)
+        assert first.status_code == status
+        listed = await row(rigged, sim.url)
+        again = await how(rigged.client, sim.url)
+        assert again.json() == first.json()
+        assert first.json()["worker_id"] == listed["id"]
+        assert first.json()["url"] == sim.url
+        assert (await rigged.client.get(first.json()["location"])).json()["id"] == listed["id"]
+        await becomes(rigged, sim.url, "ready")
+        assert len(rigged.app.fleet.workers) == 1
+        assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 200
+
+
+async def test_what_was_said_of_a_worker_is_kept_and_shown() -> None:
+    """Members that are not known are accepted."""
+    async with rig() as rigged:
+        said = {"model_id": "m", "worker_type": "prefill", "bootstrap_port": 8998, "priority": -3}
+        reply = await registered(
+            rigged, "http://127.0.0.1:9", labels={"zone": "a"}, cost=2, extra=[1], **said
+        )
+        assert reply.status_code == 202
+        found = await row(rigged, "http://127.0.0.1:9")
+        assert {name: found[name] for name in said} == said
+        assert found["labels"] == {"zone": "a"}
+        assert (await registered(rigged, "http://127.0.0.1:9", api_key="k")).json()["message"] == (
+            "worker registered; api_key was not taken, see --worker-api-key"
+        )
+
+
+async def test_half_of_a_pair_serves_no_request_alone() -> None:
+    """Whatever the engine itself says."""
+    async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
+        await registered(rigged, sim.url, worker_type="decode")
+        await until(lambda: "decode half" in rigged.app.fleet.workers[0].reason)
+        assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 503
+        await registered(rigged, sim.url)
+        await becomes(rigged, sim.url, "ready")
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"", 400, "invalid_worker"),
+        (b"{", 400, "invalid_json"),
+        (b'"http://a:1"', 400, "invalid_json"),
+        (b'{"url": 1}', 400, "invalid_worker"),
+        (b'{"url": "a:1"}', 400, "invalid_worker"),
+        (b'{"url": "http://a:1?x"}', 400, "invalid_worker"),
+        (b'{"url": "http://me:secret@a:1"}', 400, "invalid_worker"),
+        (b'{"url": "http://a:1", "labels": {"a": 1}}', 400, "invalid_worker"),
+        (b'{"url": "http://a:1", "held": "\\ud800"}', 400, "invalid_worker"),
+        (b" " * 200_000, 413, "body_too_large"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/workers", "/add_worker"])
+async def test_bad_registration_is_told_clearly(path: str, content: bytes, status: int, code: str) -> None:
+    async with rig() as rigged:
+        reply = await rigged.client.post(path, content=content)
+        assert reply.status_code == status
+        error = reply.json()["error"]
+        assert (error["code"], set(error)) == (code, {"message", "type", "code"})
+        assert error["message"] and "secret" not in reply.text
+        assert rigged.app.fleet.workers == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("http://127.0.0.1:9", True),
+        ("http://127.9.9.9:30000/p", True),
+        ("http://gpu-7.pool:8000", True),
+        ("https://127.0.0.1:9", False),
+        ("http://10.0.0.1:9", False),
+        ("http://localhost:9", False),
+        ("http://gpu-7.pool:8001", False),
+        ("http://gpu-7.pool.evil:8000", False),
+    ],
+)
+async def test_only_allowed_urls_are_registered(url: str, allowed: bool) -> None:
+    async with rig(allow_worker_url=("http://127.0.0.0/8", "gpu-*.pool:8000")) as rigged:
+        reply = await registered(rigged, url)
+        assert reply.status_code == (202 if allowed else 403)
+        assert len(rigged.app.fleet.workers) == allowed
+        if not allowed:
+            assert reply.json()["error"]["code"] == "url_not_allowed"
+
+
+async def test_calls_are_quick_whatever_a_worker_does() -> None:
+    """One that hangs, one that refuses, one whose name is none, and one of another kind; none of them is
+    waited for, at its registration or at its removal."""
+
+    async def strange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 302 X\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(strange, "127.0.0.1", 0)
+    with hung() as hanging:
+        async with server, rig() as rigged:
+            odd = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            urls = [hanging, f"http://127.0.0.1:{free_port()}", "http://nowhere.invalid:1", odd]
+            async with asyncio.timeout(4):  # a second each would be too much already
+                for url in urls:
+                    assert (await registered(rigged, url)).status_code == 202
+                assert [(await row(rigged, url))["state"] for url in urls] == ["joining"] * 4
+                await until(lambda: "does not speak" in rigged.app.fleet.workers[3].reason)
+                for url in urls:
+                    assert (await rigged.client.delete(f"/workers/{url}")).status_code == 202
+            assert rigged.app.fleet.workers == ()
+
+
+async def test_512_workers_are_registered_and_ready_within_5_seconds() -> None:
+    """One engine under many addresses is many workers. What counts is what the whole of it, client and engine
+    included, takes of a core: how many of them there are just now is no fault of the gateway."""
+    config = SimConfig(host="0.0.0.0", log_limit=1)
+    async with SimServer("vllm", config) as sim, rig(probe_interval_secs=5) as rigged:
+        port = sim.url.rsplit(":", 1)[1]
+        began = time.process_time()
+        for number in range(512):
+            url = f"http://127.1.{number // 250}.{number % 250 + 1}:{port}"
+            assert (await registered(rigged, url, format="vllm")).status_code == 202
+        listed = (await rigged.client.get("/workers")).json()
+        assert (listed["total"], len({one["id"] for one in listed["workers"]})) == (512, 512)
+        await until(lambda: all(worker.usable for worker in rigged.app.fleet.workers), 50)
+        assert time.process_time() - began < 5
+
+
+# -- removal
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        (lambda http, worker: http.delete(f"/workers/{worker['id']}"), 202),
+        (lambda http, worker: http.delete(f"/workers/{quote(worker['url'], safe='')}"), 202),
+        (lambda http, worker: http.delete(f"/workers/{worker['url']}"), 202),
+        (lambda http, worker: http.delete(f"/workers/{worker['url']}/"), 202),
+        (lambda http, worker: http.post(f"/remove_worker?url={worker['url']}"), 200),
+        (lambda http, worker: http.post("/remove_worker", json={"url": worker["url"]}), 200),
+        (lambda http, worker: http.post(f"/workers/{worker['id']}/drain"), 202),
+    ],
+    ids=["id", "encoded url", "url", "url with a slash", "query", "json", "drain"],
+)
+async def test_removed_worker_is_gone(how: Any, status: int) -> None:
+    """In every dialect, whether it was registered or given at the start; and it can come back."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
+        for _ in range(2):
+            reply = await how(rigged.client, await row(rigged, sim.url))
+            assert reply.status_code == status
+            assert reply.json()["url"] == sim.url
+            assert rigged.app.fleet.workers == ()
+            assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 503
+            await registered(rigged, sim.url)
+            await becomes(rigged, sim.url, "ready")
+
+
+async def test_removal_of_nobody() -> None:
+    """404 in JSON; 200 in the dialect whose callers take anything else for their own failure."""
+    async with rig() as rigged:
+        for call in (
+            rigged.client.delete("/workers/nobody"),
+            rigged.client.delete("/workers/http%3A%2F%2Fa%3A1"),
+            rigged.client.post("/workers/nobody/drain"),
+            rigged.client.post("/workers/nobody/open"),
+            rigged.client.post("/workers/nobody/hold"),
+        ):
+            reply = await call
+            assert reply.status_code == 404
+            assert reply.json()["error"]["code"] == "worker_not_found"
+        assert (await rigged.client.post("/remove_worker?url=http://a:1")).status_code == 200
+        assert (await rigged.client.post("/remove_worker")).status_code == 400
+
+
+@asynccontextmanager
+async def streaming(rigged: Rig, tokens: int = 20) -> AsyncIterator[RawClient]:
+    """A stream that runs, its first bytes read."""
+    raw = await RawClient.connect(rigged.port)
+    body = b'{"input_ids": [1], "stream": true, "sampling_params": {"max_new_tokens": %d}}' % tokens
+    raw.request("/generate", body, headers=(("connection", "close"),))
+    await raw.head()
+    try:
+        yield raw
+    finally:
+        raw.leave()
+
+
+async def test_removed_worker_finishes_what_runs_on_it() -> None:
+    """It drains: nothing new, what runs becomes whole, then it is gone and nothing is left of it."""
+    async with SimServer("sglang", SimConfig(token_delay=0.03)) as sim, rig(sim.url) as rigged:
+        async with streaming(rigged) as raw:
+            worker = rigged.app.fleet.workers[0]
+            assert (await rigged.client.delete(f"/workers/{worker.id}")).status_code == 202
+            assert (await row(rigged, sim.url))["state"] == "draining"
+            assert (await rigged.client.get("/list_workers")).json()["urls"] == []
+            assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 503
+            asked = len(sim.log)
+            rest = await raw.reader.read()
+            assert b"data: [DONE]" in rest
+        await until(lambda: rigged.app.fleet.workers == ())
+        assert (worker.state, worker.in_flight, worker.pool.idle) == (WorkerState.GONE, 0, 0)
+        assert len(sim.log) == asked
+        assert sim.url not in (await rigged.client.get("/metrics")).text
+
+
+async def test_registered_again_takes_back_a_drain() -> None:
+    """The same worker: what runs on it is still counted."""
+    async with SimServer("sglang", SimConfig(token_delay=0.03)) as sim, rig(sim.url) as rigged:
+        async with streaming(rigged) as raw:
+            worker = rigged.app.fleet.workers[0]
+            await rigged.client.delete(f"/workers/{worker.id}")
+            await registered(rigged, sim.url)
+            await becomes(rigged, sim.url, "ready")
+            assert rigged.app.fleet.workers == (worker,)
+            assert (await row(rigged, sim.url))["load"] == 1
+            assert b"data: [DONE]" in await raw.reader.read()
+        await until(lambda: worker.in_flight == 0)
+        assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 200
+
+
+async def test_registered_again_clears_a_dead_mark() -> None:
+    """At once, however rarely the dead are asked."""
+    async with rig(probe_interval_secs=1000) as rigged:
+        async with SimServer("sglang", SimConfig()) as sim:
+            await registered(rigged, sim.url)
+            await becomes(rigged, sim.url, "ready")
+        rigged.app.fleet.workers[0].pool.close()
+        assert (await rigged.client.post("/generate", json=GENERATE)).status_code in (502, 503)
+        await becomes(rigged, sim.url, "dead")
+        async with SimServer("sglang", SimConfig(port=int(sim.url.rsplit(":", 1)[1]))):
+            reply = await registered(rigged, sim.url)
+            assert reply.status_code == 202
+            await becomes(rigged, sim.url, "ready")
+
+
+# -- holding
+
+
+async def test_held_worker_serves_once_it_is_opened() -> None:
+    """However good its probes are; and it can be held again."""
+    async with SimServer("vllm", SimConfig()) as sim, rig(probe_interval_secs=0.02) as rigged:
+        reply = await registered(rigged, sim.url, held=True)
+        await becomes(rigged, sim.url, "held")
+        probed = len(sim.log)
+        await until(lambda: len(sim.log) > probed + 3)  # each of its descriptions asks for nothing
+        found = await row(rigged, sim.url)
+        assert (found["state"], found["holds"], found["is_healthy"]) == ("held", ["owner"], False)
+        assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 503
+        where = reply.json()["location"]
+        assert (await rigged.client.post(f"{where}/open")).status_code == 200
+        assert (await row(rigged, sim.url))["state"] == "ready"
+        assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 200
+        assert (await rigged.client.post(f"{where}/hold")).status_code == 200
+        assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 503
+        assert (await row(rigged, sim.url))["reason"] == "held until it is opened"
+        await registered(rigged, sim.url)  # the last word of its owner counts
+        assert (await row(rigged, sim.url))["state"] == "ready"
+
+
+async def test_worker_is_held_until_its_weights_are_new_enough() -> None:
+    """And one that was registered held is then opened with it."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(min_weight_version="5") as rigged:
+        await registered(rigged, sim.url, held=True)
+        await becomes(rigged, sim.url, "held")
+        assert "weight version is default, and 5 is wanted" in (await row(rigged, sim.url))["reason"]
+        async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
+            await engine.post("/update_weight_version", json={"new_version": "4"})
+            await until(lambda: "is 4" in rigged.app.fleet.workers[0].reason)
+            await engine.post("/update_weight_version", json={"new_version": "12"})
+        await becomes(rigged, sim.url, "ready")
+        assert (await row(rigged, sim.url))["weight_version"] == "12"
+
+
+async def test_worker_with_old_weights_can_be_opened_by_hand() -> None:
+    """And stays so, whatever its probes say of the same weights."""
+    async with SimServer("vllm", SimConfig()) as sim:
+        async with rig(min_weight_version="5", probe_interval_secs=0.02) as rigged:
+            worker_id = (await registered(rigged, sim.url)).json()["worker_id"]
+            await becomes(rigged, sim.url, "held")
+            await rigged.client.post(f"/workers/{worker_id}/open")
+            probed = len(sim.log)
+            await until(lambda: len(sim.log) > probed + 3)
+            assert (await row(rigged, sim.url))["state"] == "ready"
+
+
+# -- load
+
+
+async def test_load_of_the_engine_is_shown() -> None:
+    """Of whichever kind: what it runs, whoever sent it."""
+    body = {"token_ids": [1], "sampling_params": {"max_tokens": 500}}
+    config = SimConfig(token_delay=0.05, max_model_len=100_000)
+    async with SimServer("vllm", config) as vllm, SimServer("sglang", config) as sglang:
+        async with rig(vllm.url, sglang.url, probe_interval_secs=0.05) as rigged:
+            async with httpx.AsyncClient(trust_env=False) as other, asyncio.TaskGroup() as group:
+                calls = [
+                    group.create_task(other.post(f"{vllm.url}/inference/v1/generate", json=body)),
+                    group.create_task(
+                        other.post(
+                            f"{sglang.url}/generate",
+                            json={"input_ids": [1], "sampling_params": {"max_new_tokens": 500}},
+                        )
+                    ),
+                ]
+                for worker in rigged.app.fleet.workers:
+                    await until(lambda worker=worker: worker.others == 1)  # type: ignore[misc]
+                    found = await row(rigged, worker.url)
+                    assert found["load"] == 0
+                    assert found["reported_load"]["running"] == 1
+                for call in calls:
+                    call.cancel()
+                scraped = (await rigged.client.get("/metrics")).text
+                assert f'worker_reported_running{{worker="{vllm.url}"}} 1' in scraped
+
+
+# -- stores
+
+
+class Elsewhere(MemoryStore):
+    """A store that fails, or whose records others write."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__()
+        self._fault = fault
+        self.writable = not isinstance(fault, ReadOnlyStore)
+
+    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+        raise self._fault
+
+    async def delete(self, url: str) -> bool:
+        raise self._fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code", "header"),
+    [
+        (StoreUnavailable("etcd does not answer"), 503, "store_unavailable", "retry-after"),
+        (ReadOnlyStore("the list is Kubernetes' own"), 405, "read_only_store", "allow"),
+    ],
+)
+async def test_store_that_takes_no_change(
+    fault: Exception, status: int, code: str, header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller is told, the fleet is as before, and a worker can be held all the same where the store is
+    read only."""
+    monkeypatch.setitem(STORES, "memory", lambda settings: Elsewhere(fault))
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
+        for call in (
+            registered(rigged, "http://a:1"),
+            rigged.client.delete(f"/workers/{sim.url}"),
+            rigged.client.post(f"/remove_worker?url={sim.url}"),
+        ):
+            reply = await call
+            assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+            assert header in reply.headers
+        assert [worker.url for worker in rigged.app.fleet.workers] == [sim.url]
+        assert (await rigged.client.post(f"/workers/{sim.url}/hold")).status_code == 200
+        assert (await row(rigged, sim.url))["state"] == "held"
+        assert (await rigged.client.post(f"/workers/{sim.url}/open")).status_code == 200
+
+
+async def test_hold_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another gateway, or the next start, knows of it."""
+    store = MemoryStore()
+    monkeypatch.setitem(STORES, "memory", lambda settings: store)
+    watched = store.watch()
+    assert await anext(watched) == Reset({})
+    async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
+        where = (await registered(rigged, sim.url, priority=1)).json()["location"]
+        await rigged.client.post(f"{where}/hold")
+        await rigged.client.post(f"{where}/hold")
+        await rigged.client.post(f"{where}/open")
+        await rigged.client.delete(where)
+    changes: list[Change] = [change async for change in watched]
+    held = [getattr(change, "record", None) and change.record.held for change in changes]  # type: ignore[union-attr]
+    assert held == [False, True, False, None]

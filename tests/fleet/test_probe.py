@@ -6,16 +6,19 @@ import asyncio
 import gzip
 import ssl
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
 import trustme
 
 from gateway.fleet import probe as module
-from gateway.fleet.probe import Unreachable, ask, interview, probe_client
+from gateway.fleet.probe import Unreachable, ask, interview
+from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import ProbeReply, ProbeRequest
-from tests.fleet.engine import EchoFormat, Engine, engine
+from gateway.routing.policy import LeastInFlight
+from tests.fleet.engine import EchoFormat, Engine, connected, engine
 from tests.support import until
 
 ECHO: Any = EchoFormat()
@@ -23,18 +26,15 @@ OTHER: Any = EchoFormat("other")
 
 
 async def answer(server: Engine, **options: Any) -> ProbeReply | None:
-    worker = server.worker(**options)
-    async with probe_client(timeout=0.2) as client:
-        return await ask(client, worker, ProbeRequest("GET", "/info"))
+    return await ask(server.worker(**options), ProbeRequest("GET", "/info"), patience=0.2)
 
 
 async def test_question_and_answer() -> None:
     """A question is sent as it is, the prefix in front, and the connection is not kept."""
     async with engine() as server:
         server.answers["/p/info"] = (418, b"tea")
-        worker = Worker(Address.parse(server.url + "/p/"))
-        async with probe_client() as client:
-            assert await ask(client, worker, ProbeRequest("GET", "/info")) == ProbeReply(418, b"tea")
+        worker = connected(Worker(Address.parse(server.url + "/p/")))
+        assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(418, b"tea")
         head = server.requests[0].lower()
         assert head.startswith(b"get /p/info http/1.1\r\n")
         assert b"\r\nconnection: close\r\n" in head
@@ -43,8 +43,8 @@ async def test_question_and_answer() -> None:
 
 async def test_question_with_a_body() -> None:
     """A question's body is sent as JSON."""
-    async with engine() as server, probe_client() as client:
-        await ask(client, server.worker(), ProbeRequest("POST", "/models", b"{}"))
+    async with engine() as server:
+        await ask(server.worker(), ProbeRequest("POST", "/models", b"{}"))
         assert b"\r\ncontent-type: application/json\r\n" in server.requests[0].lower()
         assert b"\r\ncontent-length: 2\r\n" in server.requests[0].lower()
 
@@ -95,15 +95,15 @@ async def test_answer_that_dribbles() -> None:
         gone.set()
 
     server = await asyncio.start_server(dribble, "127.0.0.1", 0)
-    async with server, probe_client(timeout=0.05) as client:
-        worker = Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    async with server:
+        worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
         while not came.is_set():  # on a busy machine even connecting may take longer than the limit
-            assert await ask(client, worker, ProbeRequest("GET", "/info")) is None
+            assert await ask(worker, ProbeRequest("GET", "/info"), patience=0.05) is None
         await gone.wait()
 
 
 async def test_answer_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer is not read without end, nor one that unfolds without end."""
+    """An answer is not read without end, and none is unfolded: it was asked for as it is."""
     monkeypatch.setattr(module, "ANSWER_LIMIT", 1000)
     async with engine() as server:
         server.answers["/info"] = (200, b"x" * 1000)
@@ -111,8 +111,10 @@ async def test_answer_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         server.answers["/info"] = (200, b"x" * 1001)
         assert await answer(server) is None
         server.extra = b"content-encoding: gzip\r\n"
-        server.answers["/info"] = (200, gzip.compress(b"x" * 100_000))
-        assert await answer(server) is None
+        packed = gzip.compress(b"x" * 100_000)
+        server.answers["/info"] = (200, packed)
+        assert await answer(server) == ProbeReply(200, packed)
+        assert b"\r\naccept-encoding: identity\r\n" in server.requests[-1]
 
 
 @pytest.mark.parametrize(
@@ -127,34 +129,33 @@ async def test_answer_that_is_none(nonsense: bytes) -> None:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, probe_client(timeout=1) as client:
-        worker = Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        assert await ask(client, worker, ProbeRequest("GET", "/info")) is None
+    async with server:
+        worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
+        assert await ask(worker, ProbeRequest("GET", "/info"), patience=1) is None
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
 async def test_name_that_cannot_be_resolved(host: str) -> None:
     """A name that is none is a worker nobody listens for."""
-    async with probe_client() as client:
-        with pytest.raises(Unreachable):
-            await ask(client, Worker(Address.parse(f"http://{host}:1")), ProbeRequest("GET", "/info"))
+    with pytest.raises(Unreachable):
+        await ask(connected(Worker(Address.parse(f"http://{host}:1"))), ProbeRequest("GET", "/info"))
 
 
 async def test_describe_once() -> None:
     """A worker can be asked once, without a watch."""
-    async with engine() as server, probe_client() as client:
-        found = await interview(client, server.worker(), [ECHO, OTHER])
+    async with engine() as server:
+        found = await interview(server.worker(), [ECHO, OTHER])
         assert found is not None
         assert list(found.infos) == ["echo"]
         server.stop()
         with pytest.raises(Unreachable):
-            await interview(client, server.worker(), [ECHO])
+            await interview(server.worker(), [ECHO])
 
 
 async def test_describe_what_gives_no_answer() -> None:
     """Silence is told from a stranger's answer."""
-    async with engine(lambda server: server.answers.clear()) as server, probe_client(timeout=0.02) as client:
-        assert await interview(client, server.worker(), [ECHO]) is None
+    async with engine(lambda server: server.answers.clear()) as server:
+        assert await interview(server.worker(), [ECHO], patience=0.02) is None
 
 
 async def test_probes_over_tls() -> None:
@@ -165,21 +166,25 @@ async def test_probes_over_tls() -> None:
     authority.configure_trust(ours)
     server = Engine()
     await server.start(theirs)
-    worker = Worker(Address.parse(server.url.replace("http:", "https:")))
+    address = Address.parse(server.url.replace("http:", "https:"))
     question = ProbeRequest("GET", "/info")
-    async with probe_client(ours) as trusting, probe_client() as careful:
-        assert await ask(trusting, worker, question) == ProbeReply(200, b"echo m")
-        with pytest.raises(Unreachable):
-            await ask(careful, worker, question)
+    for trust, trusted in ((ours, True), (None, False)):
+        worker = Worker(address)
+        Fleet(LeastInFlight(Random(0)), 5.0, trust).add(worker)
+        if trusted:
+            assert await ask(worker, question) == ProbeReply(200, b"echo m")
+        else:
+            with pytest.raises(Unreachable):
+                await ask(worker, question)
     server.stop()
 
 
 async def test_cancelled_question_leaves_no_connection() -> None:
     """Whenever a probe is cancelled, its connection is closed with it."""
-    async with engine(lambda server: server.answers.clear()) as server, probe_client() as client:
+    async with engine(lambda server: server.answers.clear()) as server:
         for step in range(60):
             async with asyncio.TaskGroup() as group:
-                asking = group.create_task(ask(client, server.worker(), ProbeRequest("GET", "/info")))
+                asking = group.create_task(ask(server.worker(), ProbeRequest("GET", "/info")))
                 for _ in range(step % 30):
                     await asyncio.sleep(0)
                 asking.cancel()

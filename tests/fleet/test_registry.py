@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest, NoWorker, UnknownModel
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
+from gateway.fleet.states import USABLE, WorkerEvent
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
@@ -60,11 +61,11 @@ def test_member_with_a_known_url_replaces_it() -> None:
 
 
 @pytest.mark.parametrize("state", WorkerState)
-def test_only_ready_workers_are_leased(state: WorkerState) -> None:
-    """A worker in any other state gets no request."""
+def test_only_usable_workers_are_leased(state: WorkerState) -> None:
+    """One that is ready, or busy or suspect and the only one; in any other state it gets no request."""
     fleet = fleet_of(member("a", "m", state=state))
     for model in (None, "m", "other"):
-        if state is WorkerState.READY:
+        if state in USABLE:
             fleet.lease(CAPABILITY, model)
         else:
             with pytest.raises(NoWorker):
@@ -78,11 +79,11 @@ def test_state_counts_from_the_next_request_on(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             assert set(fleet.usable(CAPABILITY)) == {a, b}
-            fleet.set_state(a, WorkerState.DEAD, "gone")
+            fleet.on(a, WorkerEvent.DIE, "gone")
             assert list(fleet.usable(CAPABILITY)) == [b]
             assert a.reason == "gone"
-            fleet.set_state(a, WorkerState.DEAD, "still gone")
-            fleet.set_state(a, WorkerState.READY)
+            fleet.on(a, WorkerEvent.DIE, "still gone")
+            fleet.on(a, WorkerEvent.SERVES)
     assert len(caplog.records) == 4
 
 
@@ -204,7 +205,7 @@ def test_several_models_and_another_named() -> None:
 
 
 @pytest.mark.parametrize("others", [("n",), ("n", "o")])
-@pytest.mark.parametrize("state", [WorkerState.DEAD, WorkerState.UNUSABLE, WorkerState.JOINING])
+@pytest.mark.parametrize("state", [WorkerState.DEAD, WorkerState.HELD, WorkerState.JOINING])
 def test_model_whose_worker_is_away(others: tuple[str, ...], state: WorkerState) -> None:
     """It is neither unknown, which clients take for final, nor another worker's to answer."""
     fleet = fleet_of(member("a", "m", state=state), *(member(name, name) for name in others))
@@ -284,14 +285,15 @@ def test_follower_is_told_of_joins_leaves_and_transitions() -> None:
     with fleet.follow() as changes:
         assert followed(changes) == []
         fleet.add(b)
-        fleet.set_state(b, WorkerState.READY)
-        fleet.set_state(b, WorkerState.DEAD, "gone")
+        fleet.on(b, WorkerEvent.SERVES)
+        fleet.on(b, WorkerEvent.DIE, "gone")
         fleet.remove(a.url)
         assert followed(changes) == [
             ("joined", "b", "joining"),
             ("state", "b", "ready"),
             ("state", "b", "dead"),
-            ("left", "a", "ready"),
+            ("state", "a", "draining"),
+            ("left", "a", "gone"),
         ]
 
 
@@ -300,7 +302,11 @@ def test_replaced_member_leaves_before_the_new_one_joins() -> None:
     fleet = fleet_of(member("a", state=WorkerState.DEAD))
     with fleet.follow() as changes:
         fleet.add(member("a", state=WorkerState.JOINING))
-        assert followed(changes) == [("left", "a", "dead"), ("joined", "a", "joining")]
+        assert followed(changes) == [
+            ("state", "a", "draining"),
+            ("left", "a", "gone"),
+            ("joined", "a", "joining"),
+        ]
 
 
 def test_follower_is_not_told_what_is_no_change() -> None:
@@ -308,7 +314,7 @@ def test_follower_is_not_told_what_is_no_change() -> None:
     a = member("a")
     fleet = fleet_of(a)
     with fleet.follow() as changes:
-        fleet.set_state(a, WorkerState.READY, "still")
+        fleet.on(a, WorkerEvent.SERVES)
         fleet.remove("http://nobody")
         assert followed(changes) == []
 
@@ -323,5 +329,5 @@ def test_worker_that_left_is_spoken_of_no_more(replaced: bool) -> None:
     else:
         fleet.remove(a.url)
     with fleet.follow() as changes:
-        fleet.set_state(a, WorkerState.DEAD, "refused a connection")
+        fleet.on(a, WorkerEvent.DIE, "refused a connection")
         assert followed(changes) == []

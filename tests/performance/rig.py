@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from gateway.app import create_app
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerEvent
 from gateway.formats.base import WorkerInfo
 from gateway.formats.registry import load_formats
 from gateway.listener.connection import ClientConnection
@@ -62,7 +62,7 @@ class Rig:
         self._clients: list[ClientConnection] = []
         for worker in self.app.fleet.workers:
             worker.infos = {format: info}
-            self.app.fleet.set_state(worker, WorkerState.READY)
+            self.app.fleet.on(worker, WorkerEvent.SERVES)
             for _ in range(kept):
                 connection, wire = Connection(bytearray(32 * 1024)), Wire()
                 connection.connection_made(cast(Any, wire))

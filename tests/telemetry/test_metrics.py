@@ -24,8 +24,8 @@ from gateway.errors import (
 from gateway.exchange import Event
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import Ending, WorkerInfo
-from gateway.telemetry.families import REASONS
 from gateway.telemetry.exposition import Now
+from gateway.telemetry.families import REASONS
 from gateway.telemetry.metrics import Metrics
 from tests.support import until
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh, scrape, value
@@ -239,7 +239,7 @@ def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
     metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: [first, second]))
     first.state = WorkerState.DEAD
     assert value(metrics, "model_ready", model="m") == 1
-    second.state = WorkerState.UNUSABLE
+    second.state = WorkerState.HELD
     assert value(metrics, "model_ready", model="m") == 0
     assert value(metrics, "model_context_length", model="m") == 4096
 
@@ -293,6 +293,14 @@ def test_two_gateways_in_a_process_count_apart() -> None:
 def test_exchange_that_was_never_started_is_a_fault(metrics: Metrics) -> None:
     with pytest.raises(KeyError):
         metrics.ended(completed())
+
+
+def test_store_that_is_out_of_touch_is_seen() -> None:
+    healthy = [True]
+    metrics = Metrics("dynamo_frontend", BUCKETS, Now(store_healthy=lambda: healthy[0]))
+    assert value(metrics, "store_healthy") == 1
+    healthy[0] = False
+    assert value(metrics, "store_healthy") == 0
 
 
 async def test_late_event_loop_is_seen(metrics: Metrics) -> None:

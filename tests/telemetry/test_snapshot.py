@@ -26,7 +26,7 @@ def told(metrics: Metrics) -> Snapshot:
 
 def shown(tallies: Tallies) -> dict[Any, Any]:
     """All that tallies hold, without what only one process has."""
-    snapshot = take(tallies, {"http://w:1": 0}, 0, {})
+    snapshot = take(tallies, {"http://w:1": 0}, 0, 0, {})
     numbers = {key: number for key, number in snapshot.numbers.items() if number}
     # Sums of seconds in another order differ in the last digit.
     rounded = {key: [round(each, 6) for each in values] for key, values in snapshot.histograms.items()}

@@ -197,6 +197,8 @@ class ApiServer:
         finally:
             self.cluster.listeners.discard(watch.woken)
             self._watches.discard(watch)
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
         writer.write(b"0\r\n\r\n")
 
     async def _stream(self, watch: Watch, writer: asyncio.StreamWriter) -> None:

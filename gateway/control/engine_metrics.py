@@ -1,0 +1,90 @@
+"""The metrics of all workers in one scrape.
+
+Owns: the route, whom it scrapes, its limits of time and size. Must never enter: the gateway's own metrics,
+the text format.
+
+Workers are scraped at once and merged in slices, so that nobody waits for a scrape, however large the fleet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from gateway.calls import METRICS_PATH
+from gateway.control.exposition_merge import Merger
+from gateway.control.replies import get
+from gateway.control.targets import targets_of
+from gateway.control.views import FleetView
+from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.worker import Worker
+from gateway.formats.base import Headers
+
+PATH = "/engine_metrics"
+#: Seconds that all workers together have to answer, bytes of one answer, and of all that is merged.
+PATIENCE, ANSWER_LIMIT, WHOLE_LIMIT = 2.0, 8 * 1024 * 1024, 128 * 1024 * 1024
+#: Lines that are merged before others get their turn on the loop.
+SLICE = 200
+#: A family of the gateway's own: whose metrics are in the scrape.
+UP = "engine_metrics_up"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def engine_metrics_router(fleet: FleetView) -> APIRouter:
+    """The one route."""
+    router = APIRouter(tags=["system"])
+
+    async def engine_metrics(request: Request) -> Response:
+        authorization = [line for line in request.scope["headers"] if line[0] == b"authorization"]
+        merger = await scraped(fleet.workers, authorization)
+        return StreamingResponse(_slices(merger), headers={"content-type": CONTENT_TYPE})
+
+    get(
+        router,
+        PATH,
+        engine_metrics,
+        summary="Prometheus metrics of all workers, with a label `worker`",
+        response_class=Response,
+    )
+    return router
+
+
+async def scraped(workers: Sequence[Worker], authorization: Headers, *, patience: float = PATIENCE) -> Merger:
+    """All metrics that ``workers`` tell within ``patience`` seconds; who does not is told of by ``UP``."""
+    targets = targets_of(workers, None)
+    call = Call(b"GET", METRICS_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization])
+    scrapes = await asyncio.gather(*(_scrape(worker, call, patience) for worker in targets.asked))
+    merger = Merger()
+    up = {one.worker: 0 for one in targets.skipped}
+    for worker, scrape in zip(targets.asked, scrapes, strict=True):
+        up[worker] = int(scrape is not None and merger.size + len(scrape) <= WHOLE_LIMIT)
+        if up[worker] and scrape is not None:
+            await _take(merger, worker.url, scrape)
+    head = f"# HELP {UP} 1 if the worker's metrics are in this scrape\n# TYPE {UP} gauge\n"
+    for worker, value in up.items():
+        for _ in merger.take(worker.url, f"{head}{UP} {value}\n".encode()):
+            pass
+    return merger
+
+
+async def _take(merger: Merger, url: str, scrape: bytes) -> None:
+    for number, _ in enumerate(merger.take(url, scrape), 1):
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+
+
+async def _scrape(worker: Worker, call: Call, patience: float) -> bytes | None:
+    try:
+        answer = await ask(worker, call, seconds=patience, limit=ANSWER_LIMIT)
+    except NotAnswered:
+        return None
+    return answer.body if answer.accepted else None
+
+
+async def _slices(merger: Merger) -> AsyncIterator[bytes]:
+    for family in merger.render():
+        yield family
+        await asyncio.sleep(0)

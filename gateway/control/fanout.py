@@ -1,0 +1,253 @@
+"""Control calls that go to every worker.
+
+Owns: the routes, who is called, the answer made of all answers, and the mark of a pause. Must never enter:
+what a call means to an engine, changing a byte of it.
+
+Where the fleet has one worker for a call, or the call names one (``?worker=`` or ``X-Worker-Id``), the reply
+is that worker's own, as if it had been called directly. Else it is a summary; ``X-Reply-Shape`` asks for the
+other of the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from gateway.calls import CONTROL_CALLS, ControlCall
+from gateway.control.parts import lacking, returned
+from gateway.control.replies import as_it_is
+from gateway.control.targets import Skipped, body_of, named, nobody, read, targets_of
+from gateway.control.views import Views
+from gateway.control.workers_calls import BadCall, Refused
+from gateway.fleet.call import Answer, Call, NotAnswered, ask
+from gateway.fleet.worker import Worker
+
+log = logging.getLogger(__name__)
+
+#: A worker's answer over this is none, in bytes.
+ANSWER_LIMIT = 64 * 1024 * 1024
+#: Bytes of a worker's answer that a summary shows as JSON, and characters that it shows of any other.
+JSON_LIMIT, TEXT_LIMIT = 64 * 1024, 2000
+
+SHAPE = "x-reply-shape"
+SUMMARY, PLAIN = "summary", "plain"
+
+
+class WorkerAnswer(BaseModel):
+    """What one worker answered: ``body`` as JSON if it is, else the start of its text.
+
+    ``status`` is null where there was no whole answer; ``error`` then says why.
+    """
+
+    worker: str
+    worker_id: str
+    status: int | None
+    body: Any
+    error: str | None
+
+
+class Passed(BaseModel):
+    """A worker that was not called."""
+
+    worker: str
+    worker_id: str
+    reason: str
+
+
+class Summary(BaseModel):
+    """``success``: each of ``results`` has a status of 2xx and does not say itself that it failed."""
+
+    success: bool
+    message: str
+    results: list[WorkerAnswer]
+    skipped: list[Passed]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One worker's answer, or why there is none."""
+
+    worker: Worker
+    answer: Answer | None
+    error: str | None = None
+
+    @property
+    def status(self) -> int | None:
+        return None if self.answer is None else self.answer.head.status
+
+    @property
+    def accepted(self) -> bool:
+        return self.answer is not None and self.answer.accepted and not _says_failed(self.answer.body)
+
+
+def reserved() -> tuple[str, ...]:
+    """Paths of ``fanout_router``."""
+    return tuple(call.path for call in CONTROL_CALLS)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``body`` is the largest body of a call in bytes; a worker may take ``seconds``, None: any time."""
+
+    body: int
+    seconds: float | None
+
+
+def fanout_router(views: Views, limits: Limits) -> APIRouter:
+    """One route per control call."""
+    router = APIRouter(tags=["control"])
+    for call in CONTROL_CALLS:
+        fanout = _Fanout(call, views, limits)
+        whom = "the one worker it is for" if call.single else "every worker"
+        for method in call.methods:
+            router.add_api_route(
+                call.path,
+                fanout.handle,
+                methods=[method],
+                summary=f"Passed on to {whom}",
+                response_model=Summary,
+                responses=_RESPONSES,
+                openapi_extra=_BODY if method == "POST" else None,
+            )
+    return router
+
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    404: {"model": Refused, "description": "There is no such worker"},
+    409: {"model": Refused, "description": "The call is for one worker, and none is named"},
+    413: {"model": Refused, "description": "The body is too large"},
+    502: {"model": Summary, "description": "Some worker did not accept it"},
+    503: {"model": Refused, "description": "There is no worker to call"},
+}
+_BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
+
+
+class _Fanout:
+    """The route of one call."""
+
+    def __init__(self, call: ControlCall, views: Views, limits: Limits) -> None:
+        self._call = call
+        self._views = views
+        self._pauses = views.pauses
+        self._limits = limits
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            sent, name = read(request, self._call.path, await body_of(request, self._limits.body))
+            shape = _shape(request)
+            workers, skipped, alone = self._whom(name)
+        except BadCall as error:
+            return error.reply()
+        outcomes = await asyncio.gather(*(self._one(worker, sent) for worker in workers))
+        accepted = sum(outcome.accepted for outcome in outcomes)
+        log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
+        if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
+            return _plain(outcomes[0])
+        return _summary(outcomes, skipped)
+
+    def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
+        """Who is called, who is passed over, and whether it is for one worker. Raises BadCall."""
+        if name is not None:
+            return [named(self._views.registrar, name)], [], True
+        targets = targets_of(self._views.fleet.workers, self._call.formats)
+        if self._call.single and targets.total > 1:
+            raise BadCall(
+                409,
+                "one_worker_only",
+                f"{self._call.path} is for one worker, and the fleet has {targets.total}: name it by"
+                " ?worker= or X-Worker-Id, its id or its URL",
+            )
+        if not targets.asked:
+            raise nobody(targets)
+        return targets.asked, targets.skipped, targets.total == 1
+
+    async def _one(self, worker: Worker, sent: Call) -> Outcome:
+        """Call one worker. It gets no request from before it is paused until after it is resumed."""
+        kind, added = self._call.pauses, frozenset[str]()
+        if kind is not None:
+            added = self._pauses.pause(worker, kind, lacking(kind, sent))
+        outcome = await self._asked(worker, sent)
+        if kind is not None and not outcome.accepted:
+            self._pauses.resume(worker, kind, added)
+        if self._call.resumes is not None and outcome.accepted:
+            self._pauses.resume(worker, self._call.resumes, returned(sent))
+        return outcome
+
+    async def _asked(self, worker: Worker, sent: Call) -> Outcome:
+        try:
+            return Outcome(worker, await ask(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT))
+        except NotAnswered as error:
+            return Outcome(worker, None, str(error))
+
+
+def _shape(request: Request) -> str | None:
+    shape = request.headers.get(SHAPE)
+    if shape not in (None, SUMMARY, PLAIN):
+        raise BadCall(400, "invalid_shape", f"X-Reply-Shape must be {SUMMARY} or {PLAIN}")
+    return shape
+
+
+def _plain(outcome: Outcome) -> Response:
+    """A worker's own reply."""
+    if outcome.answer is None:
+        return BadCall(502, "worker_failed", f"{outcome.worker.url}: {outcome.error}").reply()
+    return as_it_is(outcome.answer.head, outcome.answer.body)
+
+
+def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Response:
+    failed = [outcome for outcome in outcomes if not outcome.accepted]
+    summary = Summary(
+        success=not failed,
+        message=f"accepted by {len(outcomes) - len(failed)} of {len(outcomes)} workers",
+        results=[_row(outcome) for outcome in outcomes],
+        skipped=[
+            Passed(worker=one.worker.url, worker_id=one.worker.id, reason=one.reason) for one in skipped
+        ],
+    )
+    return JSONResponse(summary.model_dump(), _status(outcomes) if failed else 200)
+
+
+def _status(outcomes: Sequence[Outcome]) -> int:
+    """That of a failure: a refusal that all workers agree on is the caller's fault, all else a 502."""
+    statuses = {outcome.status for outcome in outcomes}
+    (status, *others) = statuses
+    return status if status is not None and not others and 400 <= status < 500 else 502
+
+
+def _row(outcome: Outcome) -> WorkerAnswer:
+    worker, answer = outcome.worker, outcome.answer
+    body = None if answer is None else _shown(answer.body)
+    return WorkerAnswer(
+        worker=worker.url, worker_id=worker.id, status=outcome.status, body=body, error=outcome.error
+    )
+
+
+def _shown(body: bytes) -> Any:
+    found = _json(body)
+    return body[: 4 * TEXT_LIMIT].decode("utf-8", "replace")[:TEXT_LIMIT] if found is _NO_JSON else found
+
+
+_NO_JSON = object()
+
+
+def _json(body: bytes) -> Any:
+    if len(body) > JSON_LIMIT:
+        return _NO_JSON
+    try:
+        return json.loads(body, parse_constant=str)
+    except (ValueError, RecursionError):
+        return _NO_JSON
+
+
+def _says_failed(body: bytes) -> bool:
+    """Some engines answer 200 and ``"success": false``."""
+    found = _json(body)
+    return isinstance(found, dict) and found.get("success") is False

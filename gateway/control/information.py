@@ -1,0 +1,182 @@
+"""What engines say of themselves and of their load, asked of them when it is asked for.
+
+Owns: the routes, which worker answers, the load of all workers as one document. Must never enter: what the
+gateway knows by itself (``workers``, ``models``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from gateway.calls import INFORMATION_PATHS, LOAD_PATHS
+from gateway.control.replies import as_it_is, get
+from gateway.control.targets import named, nobody, read, targets_of
+from gateway.control.views import FleetView, RegistrarView
+from gateway.control.workers_calls import BadCall, Refused
+from gateway.fleet.call import Answer, Call, NotAnswered, ask
+from gateway.fleet.states import USABLE, WorkerState
+from gateway.fleet.worker import Worker
+
+#: Seconds that one worker may take, and bytes that its answer may have.
+PATIENCE, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
+#: Workers that are asked, one after another, before the last one's answer has to do.
+TRIES = 4
+
+#: In which order workers are asked: those that serve first, then those that could.
+_ORDER = (*USABLE, WorkerState.HELD)
+
+_ANY_JSON: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "As the engine answers", **_ANY_JSON},
+    404: {"model": Refused, "description": "There is no such worker"},
+    502: {"model": Refused, "description": "No worker gave an answer"},
+    503: {"model": Refused, "description": "There is no worker to ask"},
+}
+
+
+def reserved() -> tuple[str, ...]:
+    """Paths of ``information_router``."""
+    return (*INFORMATION_PATHS, *LOAD_PATHS)
+
+
+def information_router(fleet: FleetView, registrar: RegistrarView) -> APIRouter:
+    """One route per path. Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker."""
+    router = APIRouter(tags=["information"])
+    asking = _Asking(fleet, registrar)
+    for path, formats in INFORMATION_PATHS.items():
+        get(router, path, asking.any_of(path, formats), summary="One usable worker's answer", **_described())
+    for path, formats in LOAD_PATHS.items():
+        get(router, path, asking.all_of(path, formats), summary="The load of all workers", **_described())
+    return router
+
+
+def _described() -> dict[str, Any]:
+    return {"response_class": Response, "responses": _RESPONSES}
+
+
+class _Asking:
+    """Makes the handlers."""
+
+    def __init__(self, fleet: FleetView, registrar: RegistrarView) -> None:
+        self._fleet = fleet
+        self._registrar = registrar
+
+    def any_of(self, path: str, formats: Sequence[str]) -> Any:
+        """A handler that passes on one worker's answer as it is."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                sent, name = _read(request, path)
+                workers = [named(self._registrar, name)] if name is not None else self._usable(formats)
+                return await _first(workers, sent)
+            except BadCall as error:
+                return error.reply()
+
+        return handle
+
+    def all_of(self, path: str, formats: Sequence[str]) -> Any:
+        """A handler that makes one document of all workers' answers."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                sent, name = _read(request, path)
+                if name is not None:
+                    return await _first([named(self._registrar, name)], sent)
+                return await self._loads(formats, sent)
+            except BadCall as error:
+                return error.reply()
+
+        return handle
+
+    def _usable(self, formats: Sequence[str]) -> Sequence[Worker]:
+        """Those to ask, best first. Raises BadCall."""
+        targets = targets_of(self._fleet.workers, formats)
+        found = [worker for worker in targets.asked if worker.state in _ORDER]
+        if not found:
+            raise nobody(targets)
+        return sorted(found, key=lambda worker: _ORDER.index(worker.state))
+
+    async def _loads(self, formats: Sequence[str], sent: Call) -> Response:
+        targets = targets_of(self._fleet.workers, formats)
+        if not targets.asked:
+            raise nobody(targets)
+        told = await asyncio.gather(*(_told(worker, sent) for worker in targets.asked))
+        documents = [(worker, one) for worker, one in zip(targets.asked, told, strict=True) if _merges(one)]
+        silent = [one.worker.url for one in targets.skipped]
+        silent += [worker.url for worker, one in zip(targets.asked, told, strict=True) if not _merges(one)]
+        if not documents:
+            raise BadCall(502, "no_answer", "no worker told its load")
+        return JSONResponse(merged(documents), headers={"x-workers-silent": str(len(silent))})
+
+
+def _read(request: Request, path: str) -> tuple[Call, str | None]:
+    sent, name = read(request, path, b"")
+    # A HEAD is answered as a GET without its body, which only the gateway has to leave out.
+    return Call(b"GET", sent.target, sent.headers), name
+
+
+async def _first(workers: Iterable[Worker], sent: Call) -> Response:
+    """The first good answer, or else the last bad one. Raises BadCall where there is none at all."""
+    bad: Answer | None = None
+    why = "no worker was asked"
+    for worker in list(workers)[:TRIES]:
+        try:
+            answer = await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
+        except NotAnswered as error:
+            why = f"{worker.url}: {error}"
+            continue
+        if answer.accepted:
+            return as_it_is(answer.head, answer.body)
+        bad = answer
+    if bad is None:
+        raise BadCall(502, "no_answer", why)
+    return as_it_is(bad.head, bad.body)
+
+
+async def _told(worker: Worker, sent: Call) -> Any:
+    """What a worker answered, parsed; None: nothing that can be read."""
+    try:
+        answer = await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
+        return json.loads(answer.body, parse_constant=str) if answer.accepted else None
+    except (NotAnswered, ValueError, RecursionError):
+        return None
+
+
+def _merges(document: Any) -> bool:
+    return isinstance(document, dict | list)
+
+
+def merged(documents: Sequence[tuple[Worker, Any]]) -> Any:
+    """One document in the shape of each: lists are joined, and each entry is told its worker.
+
+    Of an object, ``loads`` is joined so, whole numbers are added up and every other member is the first
+    worker's; where it has no ``loads``, ``workers`` has what each said.
+    """
+    first = documents[0][1]
+    if isinstance(first, list):
+        return [
+            entry for worker, one in documents if isinstance(one, list) for entry in _entries(worker, one)
+        ]
+    alike = [(worker, one) for worker, one in documents if isinstance(one, dict)]
+    whole = {name: _added([one.get(name) for _, one in alike]) for name in first}
+    if isinstance(first.get("loads"), list):
+        loads = [(worker, one.get("loads")) for worker, one in alike]
+        whole["loads"] = [e for worker, one in loads if isinstance(one, list) for e in _entries(worker, one)]
+    else:
+        whole["workers"] = [{"worker": worker.url, **one} for worker, one in alike]
+    return whole
+
+
+def _entries(worker: Worker, entries: Iterable[Any]) -> Iterable[Any]:
+    return ({"worker": worker.url, **entry} if isinstance(entry, dict) else entry for entry in entries)
+
+
+def _added(values: Sequence[Any]) -> Any:
+    numbers = [value for value in values if type(value) is int]
+    return sum(numbers) if numbers and type(values[0]) is int else values[0]

@@ -1,0 +1,53 @@
+"""What a worker lacks after a call that pauses it, and what it has again after one that resumes it.
+
+Owns: reading the tags and the level in such calls. Must never enter: who is paused, I/O.
+
+Engines release their memory and take it back by tags, in the body of the call or its query. A worker that
+got back its weights only cannot serve yet.
+"""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qs
+
+from gateway.fleet.call import Call
+from gateway.fleet.pauses import Parts
+
+#: What a worker lacks whose memory was released without a word about tags.
+MEMORY = frozenset({"weights", "kv_cache"})
+#: What one lacks that sleeps at level 0, with all its memory.
+AT_LEVEL_0 = frozenset({"scheduling"})
+
+
+def lacking(kind: str, call: Call) -> Parts:
+    """Parts of ``kind`` that a worker lacks once it has accepted ``call``; never none."""
+    tags = _tags(call)
+    if kind != "memory":
+        return frozenset({kind})
+    if _query(call).get("level") == ["0"]:
+        return AT_LEVEL_0
+    return tags or MEMORY
+
+
+def returned(call: Call) -> Parts | None:
+    """Parts that it has again; None: all."""
+    return _tags(call) or None
+
+
+def _tags(call: Call) -> Parts:
+    tags = _query(call).get("tags", [])
+    try:
+        body = json.loads(call.body) if call.body.strip() else None
+    except (ValueError, RecursionError):
+        body = None  # the engine will say so
+    named = body.get("tags") if isinstance(body, dict) else None
+    if isinstance(named, str):
+        named = [named]
+    if isinstance(named, list):
+        tags += [tag for tag in named if isinstance(tag, str)]
+    return frozenset(tags)
+
+
+def _query(call: Call) -> dict[str, list[str]]:
+    return parse_qs(call.target.partition(b"?")[2].decode("latin-1"))

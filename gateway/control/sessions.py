@@ -1,0 +1,33 @@
+"""The end of a session, as agents' frameworks announce it.
+
+Owns: the route. Must never enter: what a policy keeps of sessions.
+
+No policy keeps anything of a session yet, so there is nothing to forget; the clients that say goodbye want
+their 200 all the same, whatever they name.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+PATH = "/finish_session"
+
+
+class Finished(BaseModel):
+    """``session_id`` is the one of the query, null where it names none."""
+
+    status: str
+    session_id: str | None
+
+
+def sessions_router() -> APIRouter:
+    """The one route."""
+    router = APIRouter(tags=["control"])
+
+    # ``async`` without an await because FastAPI runs all others in threads.
+    async def finish_session(session_id: str | None = None) -> Finished:
+        return Finished(status="ok", session_id=session_id)
+
+    router.add_api_route(PATH, finish_session, methods=["POST"], summary="A session is over; never an error")
+    return router

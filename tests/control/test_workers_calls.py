@@ -1,0 +1,103 @@
+"""Reading what a call of the workers API asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fastapi import Request
+
+from gateway.control.workers_calls import BODY_LIMIT, BadCall, keys_of, members_of, record_of
+
+
+def call(body: bytes = b"", query: bytes = b"", raw_path: bytes = b"/workers") -> Request:
+    sent = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return sent.pop(0)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/workers",
+        "raw_path": raw_path,
+        "query_string": query,
+        "headers": [],
+    }
+    return Request(scope, receive)
+
+
+def said(**members: Any) -> bytes:
+    return json.dumps(members).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "members"),
+    [
+        (b"", b"", {}),
+        (b" \n", b"", {}),
+        (said(url="http://a:1"), b"", {"url": "http://a:1"}),
+        (b"", b"url=http://a:1", {"url": "http://a:1"}),
+        (b"", b"url=http%3A%2F%2Fa%3A1%2Fp%2520q", {"url": "http://a:1/p%20q"}),
+        (said(url="http://a:1", priority=1), b"url=http://b:1", {"url": "http://b:1", "priority": 1}),
+        (said(model_id="m"), b"", {"model": "m"}),
+        (said(model_id="m", model="n"), b"", {"model": "n"}),
+        (b"", b"bootstrap_port=8998&held=TRUE", {"bootstrap_port": 8998, "held": True}),
+        (b"", b"held=0&labels=x&url=", {"held": False}),
+        (b"", b"priority=high&held=maybe", {"priority": "high", "held": "maybe"}),
+        (said(cost=1.5, api_key="k"), b"", {"cost": 1.5, "api_key": "k"}),
+    ],
+)
+async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str, Any]) -> None:
+    """JSON or query, the query over the JSON; other routers' names are understood."""
+    assert await members_of(call(body, query)) == members
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "invalid_json"),
+        (b"[]", "invalid_json"),
+        (b"null", "invalid_json"),
+        (b"\xff", "invalid_json"),
+        (b"[" * 100_000, "invalid_json"),
+        (b" " * (BODY_LIMIT + 1), "body_too_large"),
+    ],
+)
+async def test_body_that_cannot_be_read(body: bytes, code: str) -> None:
+    """Whatever it is, it is the caller's fault and told so."""
+    with pytest.raises(BadCall) as caught:
+        await members_of(call(body))
+    assert (caught.value.code, caught.value.status) == (code, 413 if code == "body_too_large" else 400)
+
+
+async def test_query_without_end_is_refused() -> None:
+    with pytest.raises(BadCall, match="too many"):
+        await members_of(call(query=b"&".join(b"a=1" for _ in range(101))))
+
+
+def test_error_names_the_member_at_fault() -> None:
+    with pytest.raises(BadCall, match="bootstrap_port must be an integer") as caught:
+        record_of({"url": "http://a:1", "bootstrap_port": "x"})
+    body = json.loads(bytes(caught.value.reply().body))
+    assert body == {
+        "error": {"message": caught.value.message, "type": "Bad Request", "code": "invalid_worker"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "raw", "meant"),
+    [
+        ("abc", b"/workers/abc", "abc"),
+        ("http://a:1", b"/workers/http%3A%2F%2Fa%3A1", "http://a:1"),
+        ("http://a:1", b"/workers/http://a:1", "http://a:1"),
+        ("http:/a:1", b"/workers/http:/a:1", "http://a:1"),
+        ("http://a:1/p q", b"/workers/http://a:1/p%20q", "http://a:1/p%20q"),
+        ("http://a:1/p%20q", b"/workers/http%3A%2F%2Fa%3A1%2Fp%2520q", "http://a:1/p%20q"),
+    ],
+)
+def test_key_at_the_end_of_a_path(key: str, raw: bytes, meant: str) -> None:
+    """An id, a URL that is encoded, one that is not, and one that lost a slash on its way."""
+    assert meant in keys_of(call(raw_path=raw), key)

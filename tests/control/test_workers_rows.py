@@ -1,0 +1,156 @@
+"""A worker as the API shows it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from gateway.control.workers_rows import WorkerEntry, WorkerList, entry, listing
+from gateway.fleet.record import WorkerRecord
+from gateway.fleet.states import Hold
+from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.formats.base import WorkerInfo, WorkerLoad
+
+
+def known(url: str = "http://a:1", **facts: object) -> Worker:
+    """A ready worker that told of itself."""
+    worker = Worker(Address.parse(url))
+    worker.state, worker.reason = WorkerState.READY, ""
+    described = {"engine": "eng", "capability": "cap", "usable": True, "models": ("m", "lora"), **facts}
+    worker.infos = {"echo": WorkerInfo(**described)}  # type: ignore[arg-type]
+    return worker
+
+
+def test_row_has_what_was_registered_and_what_was_told() -> None:
+    """In the shape of the routers that came before, and more; nothing that a key could be in."""
+    worker = known(version="1.2", context_length=4096, weight_version="7", adapters=("lora",))
+    worker.authorization = b"Bearer hunter2"
+    worker.record = WorkerRecord(worker.url, priority=3, bootstrap_port=8998, labels={"zone": "a"})
+    worker.in_flight, worker.reported = 2, WorkerLoad(5, 1, 0.25)
+    row = entry(worker)
+    assert row == {
+        "id": worker.id,
+        "url": "http://a:1",
+        "model_id": "m",
+        "priority": 3,
+        "cost": 1.0,
+        "worker_type": "regular",
+        "is_healthy": True,
+        "load": 2,
+        "connection_mode": "http",
+        "metadata": {"zone": "a"},
+        "disable_health_check": False,
+        "bootstrap_port": 8998,
+        "labels": {"zone": "a"},
+        "state": "ready",
+        "reason": "",
+        "holds": [],
+        "engine": "eng",
+        "version": "1.2",
+        "context_length": 4096,
+        "weight_version": "7",
+        "reported_load": {"running": 5, "waiting": 1, "cache_usage": 0.25},
+        "offers": [
+            {
+                "format": "echo",
+                "usable": True,
+                "reason": "",
+                "engine": "eng",
+                "version": "1.2",
+                "models": ("m", "lora"),
+                "adapters": ("lora",),
+                "context_length": 4096,
+                "stream_mode": None,
+                "weight_version": "7",
+            }
+        ],
+    }
+    assert WorkerEntry.model_validate(row)
+
+
+def test_row_of_a_worker_that_never_answered() -> None:
+    """What its owner said stands in for what it did not tell."""
+    worker = Worker(Address.parse("http://a:1@3"), record=WorkerRecord("http://a:1@3", model="said"))
+    row = entry(worker)
+    assert WorkerEntry.model_validate(row)
+    assert (row["url"], row["model_id"], row["engine"], row["offers"]) == ("http://a:1@3", "said", None, [])
+    assert (row["state"], row["reason"], row["is_healthy"]) == ("joining", "not probed yet", False)
+
+
+@pytest.mark.parametrize("state", WorkerState)
+def test_healthy_is_who_may_be_given_requests(state: WorkerState) -> None:
+    """Whoever reads no states reads this."""
+    worker = known()
+    worker.state = state
+    assert entry(worker)["is_healthy"] is worker.usable
+
+
+def test_row_of_a_moment_that_is_over() -> None:
+    """State and reason are those of the moment, the rest is as it is now."""
+    worker = known()
+    worker.holds[Hold.OWNER] = "why"
+    row = entry(worker, WorkerState.DEAD, "gone")
+    assert (row["state"], row["reason"], row["is_healthy"], row["holds"]) == (
+        "dead",
+        "gone",
+        False,
+        ["owner"],
+    )
+
+
+def test_usable_offer_counts_where_a_worker_has_several() -> None:
+    worker = known()
+    off = WorkerInfo("other", "cap", False, reason="off", models=("x",))
+    worker.infos = {"a": off, **worker.infos}
+    assert (entry(worker)["engine"], entry(worker)["model_id"]) == ("eng", "m")
+
+
+async def test_list_counts_types_and_states() -> None:
+    """All words, also those that count none."""
+    workers = [known("http://a:1"), known("http://b:1")]
+    workers[1].state = WorkerState.DEAD
+    workers[1].record = WorkerRecord("http://b:1", worker_type="prefill")
+    body = json.loads(await listing(workers))
+    assert WorkerList.model_validate(body).total == 2
+    assert body["stats"] == {
+        "regular_count": 1,
+        "prefill_count": 1,
+        "decode_count": 0,
+        "joining_count": 0,
+        "ready_count": 1,
+        "busy_count": 0,
+        "suspect_count": 0,
+        "held_count": 0,
+        "dead_count": 1,
+        "draining_count": 0,
+    }
+    empty = json.loads(await listing([]))
+    assert (empty["workers"], empty["total"]) == ([], 0)
+
+
+async def test_workers_whose_words_are_no_text_are_listed() -> None:
+    """JSON may hold lone surrogates, which do not encode."""
+    assert json.loads(await listing([known(version="\ud800")]))["workers"][0]["version"] == "\ud800"
+
+
+async def test_list_of_a_large_fleet_is_made_fast_and_in_slices() -> None:
+    """512 workers within 100 ms, the best of a few looks, and others get their turn meanwhile."""
+    workers = [known(f"http://10.0.{n // 256}.{n % 256}:30000") for n in range(512)]
+
+    async def took() -> float:
+        began = time.thread_time()
+        await listing(workers)
+        return time.thread_time() - began
+
+    assert min([await took() for _ in range(5)]) < 0.1
+    rendering = listing(workers)
+    turns = 0
+    try:
+        while True:
+            rendering.send(None)
+            turns += 1
+    except StopIteration as end:
+        assert len(json.loads(end.value)["workers"]) == 512
+    assert turns == 8

@@ -1,0 +1,99 @@
+"""A gateway whose engines are pods: they join, leave and are kept through an outage while requests go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from gateway.sim import SimConfig, SimServer
+from tests.stores.kubernetes.cluster import Object
+from tests.stores.kubernetes.following import Site
+from tests.stores.kubernetes.things import pod
+from tests.support import Rig, arrived, eventually, generates, rig
+
+SLOW = SimConfig(model="tiny", token_delay=0.02)
+
+
+def engine_pod(name: str, sim: SimServer, **more: Any) -> Object:
+    parts = urlsplit(sim.url)
+    return pod(name, str(parts.hostname), port=str(parts.port), **more)
+
+
+@asynccontextmanager
+async def gateway_of(site: Site) -> AsyncIterator[Rig]:
+    async with rig(
+        discovery_backend="kubernetes",
+        kubernetes_selector="app=engine",
+        kubernetes_namespace="default",
+        kubernetes_api_url=site.server.url,
+        kubernetes_token_file=str(site.token),
+        kubernetes_ca_file=str(site.certificates),
+    ) as gateway:
+        yield gateway
+
+
+async def ready(gateway: Rig) -> set[str]:
+    """URLs of the workers that take requests, as the gateway's own API has them."""
+    workers = (await gateway.client.get("/workers")).json()["workers"]
+    return {worker["url"] for worker in workers if worker["state"] == "ready"}
+
+
+async def takes(gateway: Rig, *sims: SimServer) -> None:
+    """Wait until these are all that take requests."""
+    wanted = {sim.url for sim in sims}
+
+    async def holds() -> bool:
+        return await ready(gateway) == wanted
+
+    await eventually(holds)
+
+
+async def generate(gateway: Rig, tokens: int = 2) -> httpx.Response:
+    body = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": tokens}}
+    return await gateway.client.post("/generate", json=body)
+
+
+async def test_pods_join_and_leave_while_requests_go_on(site: Site) -> None:
+    """A pod that is on its way out finishes what it has and gets nothing new."""
+    async with SimServer("sglang", SLOW) as first, SimServer("sglang", SLOW) as second:
+        site.cluster.put("pods", engine_pod("a", first))
+        async with gateway_of(site) as gateway:
+            await takes(gateway, first)
+            running = asyncio.ensure_future(generate(gateway, tokens=40))
+            await arrived(1, first)
+            site.cluster.put("pods", engine_pod("b", second))
+            await takes(gateway, first, second)
+            site.cluster.put("pods", engine_pod("a", first, leaving=True))
+            await takes(gateway, second)
+            assert not running.done()
+            assert [(await generate(gateway)).status_code for _ in range(3)] == [200] * 3
+            assert (await running).status_code == 200
+            assert (len(generates(first)), len(generates(second))) == (1, 3)
+
+
+async def test_requests_go_on_while_the_api_server_is_away(site: Site) -> None:
+    """Its outage empties nothing, and what happened in it is known once it is over."""
+    async with SimServer("sglang", SLOW) as first, SimServer("sglang", SLOW) as second:
+        site.cluster.put("pods", engine_pod("a", first))
+        async with gateway_of(site) as gateway:
+            await takes(gateway, first)
+            await site.server.stop()
+            assert [(await generate(gateway)).status_code for _ in range(3)] == [200] * 3
+            site.cluster.put("pods", engine_pod("b", second))
+            site.cluster.delete("pods", "a")
+            assert await ready(gateway) == {first.url}
+            await site.server.start()
+            await takes(gateway, second)
+
+
+async def test_workers_cannot_be_registered_over_the_api(site: Site) -> None:
+    """Kubernetes is who says what a worker is; the refusal is JSON that says so."""
+    async with gateway_of(site) as gateway:
+        reply = await gateway.client.post("/workers", json={"url": "http://127.0.0.1:1"})
+        assert 400 <= reply.status_code < 500
+        assert "Kubernetes" in reply.json()["error"]["message"]
