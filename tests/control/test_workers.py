@@ -474,7 +474,7 @@ async def test_store_that_takes_no_change(
 ) -> None:
     """The caller is told, the fleet is as before, and a worker can be held all the same where the store is
     read only."""
-    monkeypatch.setitem(STORES, "memory", lambda settings: Elsewhere(fault))  # type: ignore[arg-type]
+    monkeypatch.setitem(STORES, "memory", lambda settings: Elsewhere(fault))
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         for call in (
             registered(rigged, "http://a:1"),
@@ -493,7 +493,7 @@ async def test_store_that_takes_no_change(
 async def test_hold_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another gateway, or the next start, knows of it."""
     store = MemoryStore()
-    monkeypatch.setitem(STORES, "memory", lambda settings: store)  # type: ignore[arg-type]
+    monkeypatch.setitem(STORES, "memory", lambda settings: store)
     watched = store.watch()
     assert await anext(watched) == Reset({})
     async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
