@@ -31,6 +31,7 @@ from gateway.settings import (
     variable_of,
 )
 from gateway.sim.config import KINDS, SimConfig
+from gateway.workers_cli import workers
 
 CANNOT, WRONG_CALL = 1, 2
 
@@ -112,6 +113,7 @@ app.command("check")(
     )
 )
 app.add_typer(simulators, name="sim")
+app.add_typer(workers, name="workers")
 for _kind in KINDS:
     simulators.command(_kind)(
         command(

@@ -84,7 +84,9 @@ ROOMS: Mapping[str, str] = {
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
     "testing": "app catalog errors fleet.worker formats inflight server settings",
-    "cli": "app catalog check demo formats options server settings sim",
+    # A user of the gateway as well, but for the store that it keeps a worker in.
+    "workers_cli": "check fleet.record settings stores variables",
+    "cli": "app catalog check demo formats options server settings sim workers_cli",
     "__main__": "cli",
 }
 
@@ -96,7 +98,7 @@ ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.app", "gateway.control"),
     "httptools": ("gateway.listener", "gateway.transport", "gateway.sim"),
-    "httpx": ("gateway.fleet", "gateway.stores", "gateway.testing"),
+    "httpx": ("gateway.stores", "gateway.testing", "gateway.workers_cli"),
     "hypothesis": ("gateway.testing",),
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
@@ -105,7 +107,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control.events",),
     "starlette": ("gateway.app", "gateway.control"),
-    "typer": ("gateway.cli", "gateway.options"),
+    "typer": ("gateway.cli", "gateway.options", "gateway.workers_cli"),
     "uvicorn": ("gateway.listener", "gateway.server", "gateway.testing"),
     "uvloop": ("gateway.sim",),
 }

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.drive import apart
 from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, UpstreamMalformed
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, UpstreamRequest, WorkerInfo
@@ -43,7 +42,7 @@ async def ask(
     """
     try:
         async with asyncio.timeout(patience):
-            connection = await apart(worker.pool.connect(), Connection.close)
+            connection = await worker.pool.connect()
             try:
                 return await _answer(connection, worker, question)
             finally:

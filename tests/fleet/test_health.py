@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -13,6 +14,7 @@ import pytest
 from gateway.fleet import health as module
 from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
+from gateway.fleet.states import Hold
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.routing.policy import LeastInFlight
 from tests.fleet.engine import EchoFormat, Engine, engine
@@ -396,3 +398,160 @@ async def test_format_that_fails_on_an_answer(caplog: pytest.LogCaptureFixture) 
             assert "KeyError" in caplog.text
             format.broken = False
             await becomes(worker, READY)
+
+
+# -- busy, paused, off
+
+
+async def test_worker_that_refuses_is_busy_for_a_while() -> None:
+    """A 429 or 503 is no fault: it is used last, a good probe does not end it too soon, and time does."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER, recovery=0.01) as (health, fleet):
+            await becomes(worker, READY)
+            health.refused(worker, 429, None)
+            assert (worker.state, worker.reason) == (BUSY, "it answered 429")
+            assert list(fleet.usable("echo-generate")) == [worker]
+            left = worker.busy_until - time.monotonic()
+            assert 0.9 < left <= module.BUSY_SECONDS
+            await server.asked("/health")
+            assert worker.state is BUSY
+            worker.busy_until = time.monotonic()
+            health.watch(worker)
+            await becomes(worker, READY)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(b"7", 7), (b"0", module.BUSY_SECONDS), (b"86400", module.BUSY_LIMIT), (b"Wed, 21 Oct", 1)],
+)
+async def test_busy_for_as_long_as_it_says_within_bounds(told: bytes, seconds: float) -> None:
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER) as (health, _):
+            await becomes(worker, READY)
+            health.refused(worker, 503, told)
+            assert seconds - 0.5 < worker.busy_until - time.monotonic() <= seconds
+
+
+@pytest.mark.parametrize("state", [DEAD, JOINING, WorkerState.DRAINING])
+async def test_late_refusal_of_a_worker_that_does_not_serve_is_no_news(state: WorkerState) -> None:
+    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    worker.state = state
+    async with watched() as (health, _):
+        health.refused(worker, 503, None)
+        assert worker.state is state
+
+
+async def test_worker_that_takes_nothing_now_is_busy_however_long_and_never_dead() -> None:
+    """Paused, say: its format tells such an answer from a bad one."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.002):
+            await becomes(worker, READY)
+            server.answers["/health"] = (429, b"")
+            await becomes(worker, BUSY)
+            asked = server.count("/health")
+            await until(lambda: server.count("/health") > asked + 5)
+            assert (worker.state, worker.strikes) == (BUSY, 0)
+            server.answers["/health"] = (200, b"")
+            await becomes(worker, READY)
+
+
+async def test_paused_worker_can_join() -> None:
+    """It is used if there is no other: what it is sent waits in it."""
+    async with engine(lambda server: server.answers.update({"/health": (429, b"")})) as server:
+        worker = server.worker()
+        async with watched(worker) as (_, fleet):
+            await becomes(worker, BUSY)
+            assert fleet.lease("echo-generate", None) is worker
+
+
+async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
+    """But identified, and asked when something is amiss."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0, recovery=0.01) as (health, _):
+            await becomes(worker, READY)
+            await until(lambda: server.at_once == 0)
+            asked = len(server.requests)
+            await asyncio.sleep(0.05)
+            assert len(server.requests) == asked
+            health.suspect(worker, refused=False)
+            assert worker.state is SUSPECT
+            await becomes(worker, READY)
+            server.stop()
+            health.suspect(worker, refused=True)
+            assert worker.state is DEAD
+            await server.start()
+            await becomes(worker, READY)
+
+
+async def test_tokens_that_come_meanwhile_make_up_for_a_failed_probe() -> None:
+    """A worker that is too busy to answer probes, and streams, is not away."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER, patience=0.02) as (health, _):
+            await becomes(worker, READY)
+            del server.answers["/health"]
+            for _ in range(module.STRIKES + 1):
+                asking = asyncio.ensure_future(server.asked("/health"))
+                health.watch(worker)
+                await asking
+                worker.last_reply_at = time.monotonic()
+                await until(lambda: server.at_once == 0)
+            assert (worker.state, worker.strikes) == (READY, 0)
+
+
+async def test_held_worker_that_fails_its_probes_is_dead() -> None:
+    """And held again when it is back."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker) as (_, fleet):
+            await becomes(worker, READY)
+            fleet.hold(worker, Hold.OWNER, "mine")
+            server.stop()
+            await becomes(worker, DEAD)
+            await server.start()
+            await becomes(worker, HELD)
+
+
+# -- load
+
+
+async def test_load_of_others_is_what_is_reported_beyond_the_own() -> None:
+    """Own leases are counted exactly by the fleet, and only there."""
+    async with engine() as server:
+        server.answers["/load"] = (200, b"7")
+        worker = server.worker()
+        async with watched(worker, interval=0.002) as (_, fleet):
+            await until(lambda: worker.others == 7)
+            for _ in range(3):
+                fleet.lease("echo-generate", None)
+            await until(lambda: worker.others == 4)
+            assert (worker.in_flight, worker.load) == (3, 7)
+            server.answers["/load"] = (200, b"1")
+            await until(lambda: worker.others == 0)
+            assert worker.load == 3
+
+
+async def test_question_for_the_load_that_is_not_answered_is_not_asked_again() -> None:
+    """Until another process stands there."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.001):
+            await until(lambda: server.count("/health") > 5)
+            assert server.count("/load") == 1
+            assert worker.reported is None
+
+
+async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
+    """Thousands of URLs that nobody listens at are no storm."""
+    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    async with watched(recovery=0.01) as (health, _):
+        state = module._Watched()
+        assert health._pause(worker, state) == 0.01
+        state.away_since = time.monotonic() - 10
+        assert 0.9 < (health._pause(worker, state) or 0) < 1.2
+        state.away_since = time.monotonic() - 10_000
+        assert health._pause(worker, state) == module.LONGEST_PAUSE

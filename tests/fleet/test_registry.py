@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest, NoWorker, UnknownModel
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import USABLE, WorkerEvent
+from gateway.fleet.states import USABLE, Hold, WorkerEvent
 from gateway.fleet.worker import Address, Worker, WorkerState
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
@@ -331,3 +331,142 @@ def test_worker_that_left_is_spoken_of_no_more(replaced: bool) -> None:
     with fleet.follow() as changes:
         fleet.on(a, WorkerEvent.DIE, "refused a connection")
         assert followed(changes) == []
+
+
+# -- holds
+
+
+def weighed(least: str | None, version: str | None) -> tuple[Fleet, Worker]:
+    """A ready worker that told its weight version to a fleet that asks for ``least``."""
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0, min_weight_version=least)
+    worker = Worker(Address.parse("http://a:1"))
+    fleet.add(worker)
+    tell(fleet, worker, version)
+    return fleet, worker
+
+
+def tell(fleet: Fleet, worker: Worker, version: str | None) -> None:
+    """What a good probe does."""
+    info = WorkerInfo("engine", CAPABILITY, True, models=("m",), weight_version=version)
+    fleet.describe(worker, {"echo": info})
+    fleet.on(worker, WorkerEvent.SERVES)
+
+
+def test_held_worker_is_opened_once_nobody_holds_it_any_more() -> None:
+    """Each hold is lifted by itself; probes lift none."""
+    fleet = fleet_of(member("a", "m"))
+    (a,) = fleet.workers
+    fleet.hold(a, Hold.OWNER, "mine")
+    fleet.hold(a, Hold.PAUSED, "paused")
+    assert (a.state, a.reason) == (WorkerState.HELD, "mine; paused")
+    for event in (WorkerEvent.SERVES, WorkerEvent.FULL, WorkerEvent.DOUBT):
+        fleet.on(a, event)
+        assert a.state is WorkerState.HELD
+    fleet.open(a, Hold.OWNER)
+    assert (a.state, a.reason) == (WorkerState.HELD, "paused")
+    fleet.open(a, Hold.OWNER)
+    assert a.state is WorkerState.HELD
+    fleet.open(a, Hold.PAUSED)
+    assert (a.state, a.reason) == (WorkerState.READY, "")
+
+
+@pytest.mark.parametrize("state", [WorkerState.JOINING, WorkerState.DEAD])
+def test_worker_that_is_held_while_it_is_away_comes_back_held(state: WorkerState) -> None:
+    """A death opens nothing: what comes back may have old weights."""
+    fleet = fleet_of(member("a", "m", state=state))
+    (a,) = fleet.workers
+    fleet.hold(a, Hold.PAUSED, "paused")
+    assert a.state is state
+    fleet.on(a, WorkerEvent.SERVES)
+    assert a.state is WorkerState.HELD
+    fleet.on(a, WorkerEvent.DIE)
+    fleet.on(a, WorkerEvent.SERVES)
+    assert a.state is WorkerState.HELD
+
+
+def test_worker_is_held_while_its_weights_are_too_old() -> None:
+    """From the start on, again after it fell back, and not without the setting."""
+    fleet, worker = weighed("5", "4")
+    assert (worker.state, worker.reason) == (
+        WorkerState.HELD,
+        "its weight version is 4, and 5 is wanted",
+    )
+    for version, state in (("5", WorkerState.READY), ("4", WorkerState.HELD), ("6", WorkerState.READY)):
+        tell(fleet, worker, version)
+        assert worker.state is state
+    assert weighed("5", None)[1].reason == "its weight version is not told, and 5 is wanted"
+    assert weighed(None, None)[1].state is WorkerState.READY
+
+
+def test_weights_that_arrive_open_what_was_registered_held() -> None:
+    """But no worker that somebody holds although its weights are new."""
+    fleet, worker = weighed("5", "4")
+    fleet.hold(worker, Hold.OWNER, "mine")
+    tell(fleet, worker, "5")
+    assert worker.state is WorkerState.READY
+    fleet.hold(worker, Hold.OWNER, "mine")
+    tell(fleet, worker, "6")
+    assert worker.state is WorkerState.HELD
+
+
+def test_worker_opened_by_hand_stays_open_with_the_weights_it_has() -> None:
+    """Until they change, or another process has them."""
+    fleet, worker = weighed("5", "4")
+    fleet.open(worker)
+    tell(fleet, worker, "4")
+    assert worker.state is WorkerState.READY
+    tell(fleet, worker, "3")
+    assert worker.state is WorkerState.HELD
+    fleet.open(worker)
+    fleet.on(worker, WorkerEvent.DIE)
+    tell(fleet, worker, "3")
+    assert worker.state is WorkerState.HELD
+
+
+# -- leaving
+
+
+def test_worker_that_drains_leaves_with_its_last_lease() -> None:
+    """Nothing new, and gone once nothing runs on it."""
+    a = member("a")
+    fleet = fleet_of(a)
+    for _ in range(2):
+        fleet.lease(CAPABILITY, None)
+    fleet.drain(a)
+    with pytest.raises(NoWorker):
+        fleet.lease(CAPABILITY, None)
+    fleet.release(a)
+    assert fleet.workers == (a,)
+    fleet.release(a)
+    assert (fleet.workers, fleet.find(a.id), a.state) == ((), None, WorkerState.GONE)
+
+
+def test_each_transition_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """To the metrics and in one line of the log."""
+    moves: list[tuple[str, str]] = []
+    fleet = fleet_of(member("a", state=WorkerState.JOINING))
+    fleet.moved = lambda before, after: moves.append((before, after))
+    (a,) = fleet.workers
+    with caplog.at_level(logging.INFO):
+        for event in (
+            WorkerEvent.SERVES,
+            WorkerEvent.SERVES,
+            WorkerEvent.FULL,
+            WorkerEvent.DOUBT,
+            WorkerEvent.DIE,
+            WorkerEvent.DIE,
+            WorkerEvent.JOIN,
+        ):
+            fleet.on(a, event, "why")
+        fleet.drain(a)
+    assert moves == [
+        ("joining", "ready"),
+        ("ready", "busy"),
+        ("busy", "suspect"),
+        ("suspect", "dead"),
+        ("dead", "joining"),
+        ("joining", "draining"),
+        ("draining", "gone"),
+    ]
+    assert [record.getMessage() for record in caplog.records][1] == "worker http://a:1: ready -> busy why"
+    assert len(caplog.records) == len(moves)

@@ -59,6 +59,9 @@ class Document:
         workers = [dict(entry.members) for entry in self._entries.values()]
         return json.dumps({**self._members, "workers": workers}, indent=2).encode() + b"\n"
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def entry(self, url: str) -> Entry | None:
         """What it says of ``url``."""
         return self._entries.get(url)

@@ -33,6 +33,11 @@ class Look:
         #: Looks in a row that failed.
         self.failures = 0
 
+    @property
+    def known(self) -> bool:
+        """Whether there were workers in the file when it was read last."""
+        return bool(self._told)
+
     def changes(self) -> list[Change]:
         """What is new since the last time; a Reset the first time. Raises OSError and Unreadable."""
         try:
@@ -50,10 +55,7 @@ class Look:
         stamp = self._disk.stamp()
         if stamp == self._stamp and self._settled:
             return
-        text = self._disk.read()
-        if self._told and (text is None or not text.strip()):
-            raise Unreadable("it is missing" if text is None else "it is empty")
-        self._document = Document(text)
+        self._document = read(self._disk, known=self.known)
         # Two changes within one tick of the file system's clock look like one: so it is read once more.
         self._settled = stamp == self._stamp
         self._stamp = stamp
@@ -65,6 +67,15 @@ class Look:
                 if entry := self._document.entry(url):
                     records[url] = entry.record
         return records
+
+
+def read(disk: Disk, *, known: bool) -> Document:
+    """What the file says. With ``known`` workers in it before, one that is missing or empty says nothing: an
+    editor may have emptied it to write it anew. Raises OSError and Unreadable."""
+    text = disk.read()
+    if known and (text is None or not text.strip()):
+        raise Unreadable("it is missing" if text is None else "it is empty")
+    return Document(text)
 
 
 def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecord]) -> Iterator[Change]:

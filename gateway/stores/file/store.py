@@ -4,8 +4,8 @@ Owns: looking at the file, writes within their time, leases. Must never enter: J
 written.
 
 A change is noticed by looking five times a second; no file system fails to tell of it that way. A file that
-cannot be read, or is missing after it was there, leaves the fleet as it is known until it is mended. One that
-cannot be read is not written to either, as that would undo somebody's work. Leases are stamps of the host's
+cannot be read, or is missing after there were workers in it, leaves the fleet as it is known until it is
+mended. It is not written to either, as that would undo somebody's work. Leases are stamps of the host's
 clock: setting it forward ends them early, setting it back late.
 """
 
@@ -25,7 +25,7 @@ from gateway.stores.base import Change, StoreUnavailable
 from gateway.stores.feeds import Feeds, Tell
 from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Document, Unreadable
-from gateway.stores.file.look import Look
+from gateway.stores.file.look import Look, read
 from gateway.stores.renewals import Renewals
 from gateway.stores.status import Status
 
@@ -53,6 +53,7 @@ class FileStore:
         self._feeds = Feeds()
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
+        self._known = False
         # Threads of its own, as a slow disk must not keep the loop's own from looking up host names. One
         # writes, so that no write overtakes another of this process.
         self._readers = ThreadPoolExecutor(1, "file-reader")
@@ -108,6 +109,7 @@ class FileStore:
                     self._status.down(str(error))
             else:
                 self._status.up()
+                self._known = look.known
                 for change in changes:
                     await tell(change)
             await asyncio.sleep(LOOK_EVERY)
@@ -125,12 +127,13 @@ class FileStore:
 
     def _change(self, edit: Callable[[Document], _Result], until: float) -> _Result:
         with self._disk.locked(until):
-            document = Document(self._disk.read())
+            document = read(self._disk, known=self._known)
             before = document.text
             document.prune(_now() - PRUNE_AFTER)
             result = edit(document)
             if document.text != before:
                 self._disk.replace(document.text)
+            self._known = bool(document)
             return result
 
 

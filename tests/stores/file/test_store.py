@@ -70,8 +70,8 @@ async def test_edit_that_leaves_time_and_size_alike_is_noticed(path: Path, open_
 )
 async def test_broken_file_leaves_the_fleet_as_it_is_known(text: str, path: Path, open_store: Open) -> None:
     """Says so, and is not written to until it is mended."""
-    store = open_store()
-    await store.put(ONE)
+    store, keeper = open_store(), open_store()
+    await keeper.put(ONE, lease=2)
     async with watching(store) as watched:
         await watched.until(lambda: watched.urls == {ONE.url})
         await turns(store, healthy=True)
@@ -79,10 +79,10 @@ async def test_broken_file_leaves_the_fleet_as_it_is_known(text: str, path: Path
         await turns(store, healthy=False)
         assert store.reason
         assert watched.changes == [Reset({ONE.url: ONE})]
-        if text:
+        for writer in (store, keeper):
             with pytest.raises(StoreUnavailable, match="was not changed"):
-                await store.put(TWO)
-            assert text_of(path) == text
+                await writer.put(TWO)
+        assert text_of(path) == text
         write(path, THREE.url)
         await watched.until(lambda: watched.urls == {THREE.url})
         await turns(store, healthy=True)
@@ -96,8 +96,19 @@ async def test_file_that_goes_missing_leaves_the_fleet_as_it_is_known(path: Path
         os.unlink(path)
         await turns(store, healthy=False)
         assert (watched.urls, store.reason) == ({ONE.url}, "it is missing")
-        await store.put(TWO)
+        with pytest.raises(StoreUnavailable, match="it is missing"):
+            await store.put(TWO)
+        write(path, TWO.url)
         await watched.until(lambda: watched.urls == {TWO.url})
+
+
+async def test_file_that_was_empty_all_along_can_be_written(path: Path, open_store: Open) -> None:
+    edit(path, "")
+    store = open_store()
+    async with watching(store) as watched:
+        await watched.until(lambda: watched.changes == [Reset({})])
+        await store.put(ONE)
+        await watched.until(lambda: watched.urls == {ONE.url})
 
 
 async def test_file_broken_from_the_start_is_told_and_waited_for(path: Path, open_store: Open) -> None:

@@ -1,0 +1,126 @@
+"""The workers API behind its routes: the store first, then the fleet, at once."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from gateway.fleet.allow import UrlPattern
+from gateway.fleet.members import Members
+from gateway.fleet.record import WorkerRecord
+from gateway.fleet.registrar import Registrar, UrlNotAllowed
+from gateway.fleet.registry import Fleet
+from gateway.fleet.states import Hold
+from gateway.routing.policy import LeastInFlight
+from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
+from gateway.stores.memory import MemoryStore
+from tests.fleet.test_members import Watch
+
+A = WorkerRecord("http://a:1")
+
+
+class Failing(MemoryStore):
+    """``fault``, once set, is raised by each change."""
+
+    fault: Exception | None = None
+
+    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+        if self.fault is not None:
+            raise self.fault
+        await super().put(record, lease=lease)
+
+    async def delete(self, url: str) -> bool:
+        if self.fault is not None:
+            raise self.fault
+        return await super().delete(url)
+
+
+def desk(*allowed: str) -> tuple[Registrar, Fleet, Failing, Members]:
+    watch: Any = Watch()
+    fleet, store = Fleet(LeastInFlight(Random(0)), 5.0), Failing()
+    members = Members(fleet, watch, None)
+    patterns = [UrlPattern.parse(pattern) for pattern in allowed]
+    return Registrar(store, members, fleet, patterns), fleet, store, members
+
+
+async def records(store: MemoryStore) -> Reset:
+    change = await anext(store.watch())
+    assert isinstance(change, Reset)
+    return change
+
+
+async def test_registered_worker_is_in_the_store_and_in_the_fleet_at_once() -> None:
+    registrar, fleet, store, _ = desk()
+    worker = await registrar.add(A)
+    assert fleet.workers == (worker,)
+    assert await records(store) == Reset({A.url: A})
+    await registrar.remove(worker)
+    assert fleet.workers == ()
+    assert await records(store) == Reset({})
+
+
+async def test_worker_is_found_by_id_and_by_url_with_a_slash_or_without() -> None:
+    registrar, _, _, _ = desk()
+    worker = await registrar.add(A)
+    other = await registrar.add(WorkerRecord("http://b:1/"))
+    for key in (worker.id, "http://a:1", "http://a:1/"):
+        assert registrar.find(key) is worker
+    for key in (other.id, "http://b:1", "http://b:1/"):
+        assert registrar.find(key) is other
+    assert registrar.find("http://c:1") is None
+
+
+async def test_url_that_is_not_allowed_is_registered_nowhere() -> None:
+    registrar, fleet, store, _ = desk("10.0.0.0/8")
+    with pytest.raises(UrlNotAllowed, match="http://a:1"):
+        await registrar.add(A)
+    assert fleet.workers == ()
+    assert await records(store) == Reset({})
+    await registrar.add(WorkerRecord("http://10.0.0.1:1"))
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), ReadOnlyStore("not here")])
+async def test_change_that_the_store_does_not_take_is_none(fault: Exception) -> None:
+    """The fleet never knows what its store does not."""
+    registrar, fleet, store, _ = desk()
+    worker = await registrar.add(A)
+    store.fault = fault
+    with pytest.raises(type(fault)):
+        await registrar.add(WorkerRecord("http://b:1"))
+    with pytest.raises(type(fault)):
+        await registrar.remove(worker)
+    with pytest.raises(type(fault)):
+        await registrar.hold(worker)
+    assert (fleet.workers, worker.holds) == ((worker,), {})
+
+
+async def test_worker_of_a_read_only_store_can_be_held_here() -> None:
+    """For this gateway alone; its store goes on as it was."""
+    registrar, _, store, _ = desk()
+    worker = await registrar.add(A)
+    store.fault, store.writable = ReadOnlyStore("not here"), False
+    await registrar.hold(worker)
+    assert Hold.OWNER in worker.holds
+    await registrar.open(worker)
+    assert not worker.holds
+
+
+async def test_worker_given_at_the_start_is_held_without_a_store() -> None:
+    """It is in none."""
+    registrar, fleet, store, members = desk()
+    members.pin(A)
+    (worker,) = fleet.workers
+    await registrar.hold(worker)
+    assert Hold.OWNER in worker.holds
+    assert await records(store) == Reset({})
+
+
+async def test_open_lifts_every_hold() -> None:
+    registrar, fleet, store, _ = desk()
+    worker = await registrar.add(WorkerRecord(A.url, held=True))
+    fleet.hold(worker, Hold.PAUSED, "paused")
+    await registrar.open(worker)
+    assert not worker.holds
+    assert await records(store) == Reset({A.url: A})

@@ -1,0 +1,89 @@
+"""The one table of a worker's states."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.fleet.states import NEWS, TRANSITIONS, USABLE, WorkerEvent, WorkerState
+
+PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
+READY, BUSY, SUSPECT, HELD = WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.HELD
+DEAD, JOINING, DRAINING = WorkerState.DEAD, WorkerState.JOINING, WorkerState.DRAINING
+
+events = st.lists(st.sampled_from(WorkerEvent), max_size=30)
+
+
+def after(state: WorkerState, *happened: WorkerEvent) -> WorkerState:
+    for event in happened:
+        state = TRANSITIONS[state].get(event, state)
+    return state
+
+
+def test_every_state_has_its_row() -> None:
+    assert set(TRANSITIONS) == set(WorkerState)
+    assert set(NEWS) < set(WorkerState)
+
+
+@given(events)
+def test_held_worker_becomes_usable_through_open_alone(happened: list[WorkerEvent]) -> None:
+    """However good its probes are. (A held worker that died is held again: Fleet.on sees to that.)"""
+    without = [event for event in happened if event not in (WorkerEvent.OPEN, WorkerEvent.DIE)]
+    without = [event for event in without if event not in (WorkerEvent.CANNOT, WorkerEvent.DRAIN)]
+    assert after(HELD, *without) is HELD
+    assert after(HELD, *without, WorkerEvent.OPEN) is READY
+
+
+@given(events)
+def test_busy_worker_never_counts_as_dead(happened: list[WorkerEvent]) -> None:
+    """As long as it only says that it is."""
+    said = [event for event in happened if event in (WorkerEvent.FULL, WorkerEvent.SERVES)]
+    assert after(READY, *said) in (READY, BUSY)
+
+
+@given(events)
+def test_draining_worker_gets_nothing_new_unless_it_is_registered_again(happened: list[WorkerEvent]) -> None:
+    without = [event for event in happened if event is not WorkerEvent.JOIN]
+    assert after(DRAINING, *without) in (DRAINING, WorkerState.GONE)
+    assert after(DRAINING, WorkerEvent.JOIN) is JOINING
+
+
+@given(events)
+def test_gone_is_for_good(happened: list[WorkerEvent]) -> None:
+    assert after(WorkerState.GONE, *happened) is WorkerState.GONE
+
+
+@pytest.mark.parametrize("state", [state for state in WorkerState if state is not WorkerState.GONE])
+def test_every_member_can_be_drained(state: WorkerState) -> None:
+    assert after(state, WorkerEvent.DRAIN, WorkerEvent.LEAVE) is WorkerState.GONE
+
+
+def test_good_probe_clears_everything_but_a_hold() -> None:
+    for state in (JOINING, BUSY, SUSPECT, DEAD):
+        assert after(state, WorkerEvent.SERVES) is READY
+
+
+def test_usable_states_come_in_the_order_of_their_fitness() -> None:
+    assert USABLE == (READY, BUSY, SUSPECT)
+
+
+def test_table_of_the_documentation_is_the_table() -> None:
+    """docs/fleet.md: a row per state, a column per event, - where nothing changes."""
+    table = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    start = next(index for index, line in enumerate(table) if line.startswith("| state | serves"))
+    columns = [WorkerEvent(name.strip()) for name in table[start].strip("| ").split("|")[1:]]
+    assert set(columns) == set(WorkerEvent)
+    rows = [re.sub("`", "", line).strip("| ").split("|") for line in table[start + 2 :][: len(WorkerState)]]
+    shown = {
+        WorkerState(state.strip()): {
+            event: WorkerState(cell.strip())
+            for event, cell in zip(columns, cells, strict=True)
+            if cell.strip() != "-"
+        }
+        for state, *cells in rows
+    }
+    assert shown == {state: dict(row) for state, row in TRANSITIONS.items()}

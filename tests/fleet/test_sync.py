@@ -1,0 +1,52 @@
+"""The fleet following a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from gateway.fleet.members import Members
+from gateway.fleet.record import WorkerRecord
+from gateway.fleet.sync import follow
+from gateway.stores.memory import MemoryStore
+from tests.support import until
+
+A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
+
+
+class Noted:
+    """Members that note what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def keep_only(self, records: Iterable[WorkerRecord]) -> None:
+        self.told.append([record.url for record in records])
+
+    def refresh(self, record: WorkerRecord) -> None:
+        self.told.append(record.url)
+
+    def gone(self, url: str) -> None:
+        self.told.append(f"-{url}")
+
+
+@pytest.fixture
+def members() -> Iterator[Any]:
+    assert all(hasattr(Members, name) for name in ("keep_only", "refresh", "gone"))
+    yield Noted()
+
+
+async def test_every_change_is_applied_in_order_until_the_store_is_closed(members: Any) -> None:
+    store = MemoryStore()
+    await store.put(A)
+    following = asyncio.ensure_future(follow(store, members))
+    await until(lambda: len(members.told) == 1)
+    await store.put(B)
+    await store.delete(A.url)
+    await until(lambda: len(members.told) == 3)
+    await store.close()
+    await asyncio.wait_for(following, 5)
+    assert members.told == [[A.url], B.url, f"-{A.url}"]
