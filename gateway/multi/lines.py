@@ -42,7 +42,7 @@ class PatientLines:
                 try:
                     os.write(self._fd, self._lines.popleft())
                 finally:
-                    self._turn.__exit__()
+                    self._turn.give_back()
         except OSError:
             self._lines.clear()
 
