@@ -64,6 +64,5 @@ def drawn(report: Report, name: str) -> str:
     curve = report.curves[name]
     fitted = fit(curve.points)
     verdict = HOLDS if curve.holds else DOES_NOT
-    note = f" · {curve.note}" if curve.note else ""
-    subtitle = f"exponent {fitted.exponent:.2f} (dashed: the fit), {verdict}{note}"
-    return svg.drawn(svg.Plot(curve.title, subtitle, curve.x, curve.y, curve.points, fitted.at))
+    said = f"exponent {fitted.exponent:.2f} (dashed: the fit), {verdict}"
+    return svg.drawn(svg.Plot(curve.title, said, curve.note, curve.x, curve.y, curve.points, fitted.at))
