@@ -46,6 +46,7 @@ from gateway.settings import Settings
 from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
+from gateway.turns import Turns
 
 #: Seconds that aborts still under way get at the end of the process.
 ABORT_GRACE = 1.0
@@ -221,6 +222,7 @@ def _services(
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),
+        turns=Turns(),
         shield=shield,
         metrics=Metrics(
             settings.metrics_prefix,

@@ -38,7 +38,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison tasks telemetry "
-    "transport upstream"
+    "transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -48,6 +48,7 @@ ROOMS: Mapping[str, str] = {
     "exchange": "errors formats.base",
     "poison": "errors",
     "tasks": "",
+    "turns": "",
     "drive": "",
     "sockets": "",
     "inflight": "errors formats.base",
@@ -104,7 +105,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
-    {"base", "headers", "json_splice", "opaque", "paths", "registry", "routing_data", "sse"}
+    {"base", "headers", "json_splice", "json_steps", "opaque", "paths", "registry", "routing_data", "sse"}
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 

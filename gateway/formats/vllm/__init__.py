@@ -7,7 +7,7 @@ parts themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -27,7 +27,7 @@ from gateway.formats.base import (
     WorkerInfo,
     WorkerView,
 )
-from gateway.formats.vllm import errors, join, projection, reader, schema, upstream
+from gateway.formats.vllm import big, errors, join, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
@@ -55,10 +55,13 @@ class VllmFormat:
     health: ClassVar[ProbeRequest] = HEALTH
 
     def parse(self, body: bytes, headers: Headers) -> Request:
-        request = projection.parse(body, headers)
+        request = projection.parse_whole(body, headers)
         if self.vocab_size is not None:
             projection.check_vocabulary(request, self.vocab_size)
         return request
+
+    def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
+        return big.parse(body, headers, self.vocab_size)
 
     def project(self, request: Request) -> Projection:
         return projection.project(request)
