@@ -136,12 +136,12 @@ def create_app(
     *,
     catalog: Sequence[Endpoint] | None = None,
     siblings: Siblings | None = None,
-    turn: AbstractContextManager[object] | None = None,
+    lock: AbstractContextManager[object] | None = None,
 ) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
 
     ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
-    of several, and ``turn`` is held while one of them writes to standard output. Raises CatalogError and
+    of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
     FormatError.
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
@@ -157,7 +157,7 @@ def create_app(
         catalog = _default_catalog(settings, formats, reserved)
     else:
         catalogs.validate_catalog(catalog, reserved)
-    services = _services(settings, [endpoint.format for endpoint in catalog], siblings, turn)
+    services = _services(settings, [endpoint.format for endpoint in catalog], siblings, lock)
     member = None if siblings is None else _member(siblings, services, catalog)
     views = _views(services, member)
     control = control_app(settings, catalog, views)
@@ -202,7 +202,7 @@ def _services(
     settings: Settings,
     formats: Sequence[AnyFormat],
     siblings: Siblings | None,
-    turn: AbstractContextManager[object] | None,
+    lock: AbstractContextManager[object] | None,
 ) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
@@ -214,7 +214,7 @@ def _services(
         address, authorization = Address.parse(entry.url), settings.worker_authorization
         fleet.add(Worker(address, only=entry.format, authorization=authorization))
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, turn=turn)
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=lock)
     interval = settings.sse_keep_alive_interval_ms
     return Services(
         fleet=fleet,

@@ -63,7 +63,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 class AccessLog:
-    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``turn`` is as in LineWriter."""
+    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``lock`` is as in LineWriter."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class AccessLog:
         enabled: bool = True,
         shape: Literal["json", "text"] = "json",
         fd: int = _STANDARD_OUTPUT,
-        turn: AbstractContextManager[object] | None = None,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._encode = _as_json if shape == "json" else _as_text
-        self._writer = LineWriter(fd, turn=turn) if enabled else None
+        self._writer = LineWriter(fd, lock=lock) if enabled else None
 
     @property
     def dropped(self) -> int:

@@ -31,12 +31,12 @@ class LineWriter:
     """
 
     def __init__(
-        self, fd: int, capacity: int = CAPACITY, turn: AbstractContextManager[object] | None = None
+        self, fd: int, capacity: int = CAPACITY, lock: AbstractContextManager[object] | None = None
     ) -> None:
-        """``turn`` is held while a batch is written: other processes may write to the same descriptor."""
+        """``lock`` is held while a batch is written: other processes may write to the same descriptor."""
         self._fd = fd
         self._capacity = capacity
-        self._turn: AbstractContextManager[object] = nullcontext() if turn is None else turn
+        self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
         self._items: deque[bytes] = deque()
         self._wake = threading.Event()
         self._closing = False
@@ -80,7 +80,7 @@ class LineWriter:
             count = min(len(self._items), _BATCH)
             lines = [self._items.popleft() for _ in range(count)]
             try:
-                with self._turn:
+                with self._lock:
                     self._write(b"\n".join(lines) + b"\n")
             except OSError:
                 self._broken = True

@@ -13,9 +13,9 @@ import threading
 from gateway.multi import supervisor
 from gateway.multi.frames import Frame, Frames, Verb
 from gateway.multi.lines import PatientLines
+from gateway.multi.locks import WriteLocks
 from gateway.multi.port import Port
 from gateway.multi.supervisor import Serve, Supervisor
-from gateway.multi.turns import Turns
 from gateway.server import listen
 from gateway.telemetry.logs import Logs
 
@@ -54,7 +54,7 @@ STORIES: dict[str, Serve] = {each.__name__: each for each in (serves, raises, di
 
 def main(story: str, count: int = 2) -> int:
     supervisor.LAST_GRACE = 0.2
-    lines = PatientLines(2, Turns().of(2))
+    lines = PatientLines(2, WriteLocks().of(2))
     with Logs("info", writer=lines):
         port = Port(listen("127.0.0.1", 0, 10), 10)
         return Supervisor(count, 30.0, port, STORIES[story], lines).run()

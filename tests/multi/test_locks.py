@@ -11,9 +11,9 @@ from contextlib import closing
 import pytest
 
 from gateway.multi.lines import PatientLines
-from gateway.multi.turns import Turns
+from gateway.multi.locks import WriteLocks
 
-#: A process that takes the turn of descriptor 1, says so, and holds it until its input ends.
+#: A process that takes the lock of descriptor 1, says so, and holds it until its input ends.
 HOLDER = """
 import fcntl, os, sys
 fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX, 1, 1)
@@ -23,13 +23,13 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def turns() -> Iterator[Turns]:
-    with closing(Turns()) as made:
+def locks() -> Iterator[WriteLocks]:
+    with closing(WriteLocks()) as made:
         yield made
 
 
-def _holder(turns: Turns) -> subprocess.Popen[str]:
-    fd = turns._file
+def _holder(locks: WriteLocks) -> subprocess.Popen[str]:
+    fd = locks._file
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", HOLDER, str(fd)]
     holder = subprocess.Popen(command, pass_fds=[fd], stdin=pipe, stdout=pipe, text=True)
@@ -37,19 +37,19 @@ def _holder(turns: Turns) -> subprocess.Popen[str]:
     return holder
 
 
-def test_turn_is_free_again_when_its_holder_was_killed(turns: Turns) -> None:
-    with _holder(turns) as holder:
-        assert not turns.of(1).take_now()
-        assert turns.of(2).take_now()
+def test_lock_is_free_again_when_its_holder_was_killed(locks: WriteLocks) -> None:
+    with _holder(locks) as holder:
+        assert not locks.of(1).take_now()
+        assert locks.of(2).take_now()
         holder.kill()
         holder.wait()
-        assert turns.of(1).take_now()
+        assert locks.of(1).take_now()
 
 
-def test_supervisors_line_waits_for_its_turn_and_the_supervisor_does_not(turns: Turns) -> None:
+def test_supervisors_line_waits_for_the_lock_and_the_supervisor_does_not(locks: WriteLocks) -> None:
     out, into = os.pipe()
-    with _holder(turns) as holder:
-        lines = PatientLines(into, turns.of(1))
+    with _holder(locks) as holder:
+        lines = PatientLines(into, locks.of(1))
         lines.put(b"first")
         lines.put(b"second")
         assert len(lines) == 2
@@ -61,14 +61,14 @@ def test_supervisors_line_waits_for_its_turn_and_the_supervisor_does_not(turns: 
     os.close(into)
 
 
-def test_blocked_pipe_keeps_the_latest_lines_and_blocks_nobody(turns: Turns) -> None:
+def test_blocked_pipe_keeps_the_latest_lines_and_blocks_nobody(locks: WriteLocks) -> None:
     out, into = os.pipe()
     os.set_blocking(into, False)
     with pytest.raises(BlockingIOError):
         while True:
             os.write(into, b"x" * 4096)
     os.set_blocking(into, True)
-    lines = PatientLines(into, turns.of(into))
+    lines = PatientLines(into, locks.of(into))
     for number in range(1500):
         lines.put(b"%d" % number)
     assert len(lines) == 1000
@@ -82,10 +82,10 @@ def test_blocked_pipe_keeps_the_latest_lines_and_blocks_nobody(turns: Turns) -> 
     os.close(into)
 
 
-def test_broken_pipe_and_closed_descriptor_take_nothing(turns: Turns) -> None:
+def test_broken_pipe_and_closed_descriptor_take_nothing(locks: WriteLocks) -> None:
     out, into = os.pipe()
     os.close(out)
-    lines = PatientLines(into, turns.of(into))
+    lines = PatientLines(into, locks.of(into))
     lines.put(b"unheard")
     assert not lines
     os.close(into)

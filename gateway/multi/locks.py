@@ -1,4 +1,4 @@
-"""Whose turn it is to write to a descriptor that several processes share.
+"""Who may write to a descriptor that several processes share.
 
 Owns: the lock, so that no line lands within another one, however long they are. Must never enter: lines.
 
@@ -13,7 +13,7 @@ import os
 import tempfile
 
 
-class Turn:
+class WriteLock:
     """One descriptor's lock, a context manager. For one thread of a process at a time."""
 
     def __init__(self, file: int, place: int) -> None:
@@ -39,14 +39,14 @@ class Turn:
         self.give_back()
 
 
-class Turns:
+class WriteLocks:
     """The locks of all descriptors. Made before the processes are; one byte of the file stands for each."""
 
     def __init__(self) -> None:
         self._file = _nameless_file()
 
-    def of(self, fd: int) -> Turn:
-        return Turn(self._file, fd)
+    def of(self, fd: int) -> WriteLock:
+        return WriteLock(self._file, fd)
 
     def close(self) -> None:
         """Release the file; whoever else has it keeps it."""
@@ -56,6 +56,6 @@ class Turns:
 def _nameless_file() -> int:
     """In memory where the system can, as there need not be a folder that can be written to."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("turns")
+        return os.memfd_create("locks")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
