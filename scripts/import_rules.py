@@ -47,6 +47,7 @@ ROOMS: Mapping[str, str] = {
     "context": "errors formats.base",
     "exchange": "errors formats.base",
     "poison": "errors",
+    "build": "exchange",
     "tasks": "",
     "turns": "",
     "drive": "",
@@ -59,14 +60,14 @@ ROOMS: Mapping[str, str] = {
     "fleet": "errors formats routing sockets tasks transport upstream",
     "upstream": "errors formats.base fleet.worker",
     "downstream": "errors exchange formats.base",
-    "telemetry": "errors exchange formats.base fleet.worker",
+    "telemetry": "build errors exchange formats.base fleet.worker",
     "settings": "errors fleet.worker telemetry.buckets variables",
     "variables": "",
     "catalog": "errors formats.base formats.registry",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
-    "control": "aborts catalog errors fleet formats inflight lifecycle settings tasks telemetry",
+    "control": "aborts build catalog errors fleet formats inflight lifecycle settings tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
     "listener": "downstream drive errors formats.base sockets",
@@ -78,7 +79,7 @@ ROOMS: Mapping[str, str] = {
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
     "testing": "app catalog errors fleet.worker formats inflight server settings",
-    "cli": "app catalog check demo formats options server settings sim",
+    "cli": "app build catalog check demo formats options server settings sim",
     "__main__": "cli",
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -16,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from gateway.build import NAME, VERSION
 from gateway.catalog import ABORT_PATHS, Endpoint
 from gateway.control import aborts, events, models, system, workers
 from gateway.control.docs_page import docs_page
@@ -25,7 +25,6 @@ from gateway.control.views import Views
 from gateway.formats.base import AnyFormat
 from gateway.settings import Settings, SettingsError
 
-TITLE = "tito-gateway"
 DOCS_PATH = "/docs"
 OPENAPI_PATH = "/openapi.json"
 
@@ -46,10 +45,9 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
 
 def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> FastAPI:
     """All routes but the generate endpoints, which appear in its OpenAPI document only."""
-    own_version = version(TITLE)
-    app = _ControlApp(endpoints, own_version)
+    app = _ControlApp(endpoints)
     formats = _formats(endpoints)
-    app.include_router(system.system_router(settings, endpoints, views, own_version))
+    app.include_router(system.system_router(settings, endpoints, views))
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(workers.workers_router(views))
     app.include_router(events.events_router(views))
@@ -62,10 +60,10 @@ def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views)
 
 
 class _ControlApp(FastAPI):
-    def __init__(self, endpoints: Sequence[Endpoint], version: str) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         super().__init__(
-            title=TITLE,
-            version=version,
+            title=NAME,
+            version=VERSION,
             openapi_url=OPENAPI_PATH,
             docs_url=None,
             redoc_url=None,

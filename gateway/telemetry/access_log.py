@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.exchange import Exchange
+from gateway.telemetry.line import Line
 from gateway.telemetry.lines import LineWriter
 
 _LONGEST = 256
@@ -30,36 +31,6 @@ _ROUTING = ("worker_id", "timing")
 _MOST_FACTS = 16
 #: Visible ASCII but for the quote, the equals sign and the backslash: stands without quotes.
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
-
-
-class Line(msgspec.Struct, frozen=True, gc=False):
-    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds."""
-
-    time: datetime
-    request_id: str | None
-    session_id: str | None
-    format: str
-    endpoint: str
-    request_type: str
-    model: str | None
-    worker: str | None
-    status: int | None
-    outcome: str
-    error_type: str
-    error: str | None
-    rule: str | None
-    ending: str | None
-    finish_reasons: Mapping[str, int]
-    attempts: int
-    isl: int | None
-    osl: int
-    cached: int | None
-    ttft_ms: float | None
-    itl_ms: float | None
-    elapsed_ms: float
-    request_bytes: int
-    reply_bytes: int
-    routing: Mapping[str, Any] | None
 
 
 class AccessLog:

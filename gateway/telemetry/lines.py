@@ -42,7 +42,7 @@ class LineWriter:
         self._closing = False
         self._broken = False
         self._dropped = 0
-        self._thread: threading.Thread | None = None
+        self._writing: threading.Thread | None = None
 
     @property
     def dropped(self) -> int:
@@ -55,9 +55,9 @@ class LineWriter:
             self._dropped += 1
             return
         self._items.append(line)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
-            self._thread.start()
+        if self._writing is None:
+            self._writing = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
+            self._writing.start()
         if soon:
             self._wake.set()
 
@@ -65,8 +65,8 @@ class LineWriter:
         """Write what is held, for at most ``seconds``, and end the thread."""
         self._closing = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(seconds)
+        if self._writing is not None:
+            self._writing.join(seconds)
 
     def _run(self) -> None:
         while not self._closing:
