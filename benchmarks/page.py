@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import report as reports
-from benchmarks import svg
+from benchmarks import svg, verdicts
 from benchmarks.fit import fit
 from benchmarks.report import Report
 from benchmarks.table import DOES_NOT, HOLDS
@@ -29,7 +29,7 @@ def write(report: Report, page: Path = PAGE) -> None:
 
 
 def _parts(report: Report, page: Path) -> dict[str, str]:
-    parts: dict[str, str] = {}
+    parts = {"verdicts": verdicts.lists(report)}
     machine = "\n\n".join([reports.machine_line(report), *reports.notices(report), _commands(report)])
     if report.table:
         parts |= {
