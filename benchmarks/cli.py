@@ -24,7 +24,7 @@ from benchmarks.peers import start_peers
 from benchmarks.processes import NotStarted, Processes
 from benchmarks.report import Report
 from benchmarks.table import raw, result_of, run_row
-from benchmarks.targets import DIRECT, GATEWAY, Target, start_gateway
+from benchmarks.targets import COMPILED, COMPILED_FOLDER, DIRECT, GATEWAY, Target, start_gateway
 from benchmarks.workers import start_workers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,12 +145,15 @@ def _peers(options: argparse.Namespace) -> Path | None:
 
 def _table(bench: Bench, report: Report, names: Sequence[str], options: argparse.Namespace) -> None:
     ports = bench.workers.ports
-    gateway = start_gateway(bench.processes, ports, bench.checkout)
+    gateways = [start_gateway(bench.processes, ports, bench.checkout)]
+    compiled = bench.checkout / COMPILED_FOLDER
+    if compiled.exists():
+        gateways.append(start_gateway(bench.processes, ports, compiled, name=COMPILED))
     peers, missing = start_peers(bench.processes, ports, _peers(options))
     report.missing += missing
     for each in report.missing:
         _say(f"!!! NOT THERE: {each}")
-    targets = [Target(DIRECT, ports[0]), *peers, gateway]
+    targets = [Target(DIRECT, ports[0]), *peers, *gateways]
     report.met(targets)
     for row in shrunk(ROWS, bench.scale.connections):
         if row.name in names:

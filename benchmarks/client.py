@@ -15,13 +15,13 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import uvloop
 
 from benchmarks.dialects import STAMP, STAMP_DIGITS
+from benchmarks.windows import Window
 
 #: Seconds that the last replies of a load may take.
 PATIENCE = 20.0
@@ -31,35 +31,6 @@ _BUFFER = bytearray(_ROOM)
 _VIEW = memoryview(_BUFFER)
 _TAIL = 7
 _CHUNKED_END = b"\r\n0\r\n\r\n"
-
-
-@dataclass
-class Window:
-    """What was seen since it was opened; latencies and delays in seconds."""
-
-    started: float = field(default_factory=time.monotonic)
-    cpu: float = field(default_factory=time.process_time)
-    replies: int = 0
-    events: int = 0
-    bytes: int = 0
-    errors: int = 0
-    latencies: list[float] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
-
-    def summary(self) -> dict[str, Any]:
-        """All of it, lists as percentiles in milliseconds."""
-        seconds = time.monotonic() - self.started
-        said = {name: getattr(self, name) for name in ("replies", "events", "bytes", "errors")}
-        for name, values in (("latency", self.latencies), ("delay", self.delays)):
-            values.sort()
-            for share in (50, 99, 100):
-                said[f"{name}_p{share}_ms"] = 1000 * percentile(values, share) if values else None
-        return {**said, "seconds": seconds, "client_cpu": (time.process_time() - self.cpu) / seconds}
-
-
-def percentile(ordered: list[float], share: float) -> float:
-    """The value that ``share`` per cent of the ordered values do not surpass."""
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))]
 
 
 class Client:
@@ -121,12 +92,12 @@ class Client:
     async def open(self, command: dict[str, Any]) -> dict[str, Any]:
         """Ask once on each connection and go on, once each has its first bytes, while replies come in."""
         self.stopping = True
-        start = len(self.connections)
+        start, before = len(self.connections), self.window.errors
         for begin in range(0, command["connections"], 512):
             await self.connect(min(512, command["connections"] - begin), command)
             self._ask_all(start + begin)
             await self._settle(command["seconds"])
-        return {"open": len(self.connections), "errors": self.window.errors}
+        return {"open": len(self.connections), "errors": self.window.errors - before}
 
     def _ask_all(self, start: int = 0) -> None:
         self.settled.clear()

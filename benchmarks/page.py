@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import report as reports
-from benchmarks import svg
+from benchmarks import svg, verdicts
 from benchmarks.fit import fit
 from benchmarks.report import Report
 from benchmarks.table import DOES_NOT, HOLDS
@@ -29,7 +29,7 @@ def write(report: Report, page: Path = PAGE) -> None:
 
 
 def _parts(report: Report, page: Path) -> dict[str, str]:
-    parts: dict[str, str] = {}
+    parts = {"verdicts": verdicts.lists(report)}
     machine = "\n\n".join([reports.machine_line(report), *reports.notices(report), _commands(report)])
     if report.table:
         parts |= {
@@ -64,6 +64,5 @@ def drawn(report: Report, name: str) -> str:
     curve = report.curves[name]
     fitted = fit(curve.points)
     verdict = HOLDS if curve.holds else DOES_NOT
-    note = f" · {curve.note}" if curve.note else ""
-    subtitle = f"exponent {fitted.exponent:.2f} (dashed: the fit), {verdict}{note}"
-    return svg.drawn(svg.Plot(curve.title, subtitle, curve.x, curve.y, curve.points, fitted.at))
+    said = f"exponent {fitted.exponent:.2f} (dashed: the fit), {verdict}"
+    return svg.drawn(svg.Plot(curve.title, said, curve.note, curve.x, curve.y, curve.points, fitted.at))

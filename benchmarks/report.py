@@ -16,7 +16,7 @@ from benchmarks.bounds import Bound
 from benchmarks.curves import Curve
 from benchmarks.loads import ROWS, Figure
 from benchmarks.table import DOES_NOT, HOLDS, Result
-from benchmarks.targets import DIRECT, FLOOR, GATEWAY, Target
+from benchmarks.targets import COMPILED, DIRECT, FLOOR, GATEWAY, Target
 
 
 @dataclass
@@ -103,8 +103,9 @@ def table(report: Report) -> str:
     named = [
         DIRECT,
         FLOOR,
-        *(name for name in report.targets if name not in (DIRECT, FLOOR, GATEWAY)),
+        *(name for name in report.targets if name not in (DIRECT, FLOOR, GATEWAY, COMPILED)),
         GATEWAY,
+        COMPILED,
     ]
     names = [name for name in named if any(name in row.values for row in report.table.values())]
     heads = ["load", *(_head(report, name) for name in names), "to the best router", "bound", "verdict"]
@@ -144,7 +145,7 @@ def generators(report: Report) -> str:
 
 def _head(report: Report, name: str) -> str:
     version = report.targets.get(name, {}).get("version", "")
-    return name if name in (GATEWAY, DIRECT) or not version else f"{name} {version}"
+    return name if name in (GATEWAY, COMPILED, DIRECT) or not version else f"{name} {version}"
 
 
 def _in_order(found: Mapping[str, Result]) -> list[Result]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 640, 380
-LEFT, RIGHT, TOP, BOTTOM = 76, 24, 56, 56
+WIDTH, HEIGHT = 640, 400
+LEFT, RIGHT, TOP, BOTTOM = 76, 24, 74, 56
 INK, MUTED, GRID, LINE, FITTED = "#1f2430", "#667085", "#e4e7ec", "#2563eb", "#d97706"
 _STYLE = f"""<style>
 text {{ font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: {MUTED}; }}
@@ -75,10 +75,14 @@ def human(value: float) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is drawn: the measured ``points``, joined, and the ``fitted`` curve, dashed."""
+    """What is drawn: the measured ``points``, joined, and the ``fitted`` curve, dashed.
+
+    ``said`` and ``note`` are a line each below the title, ``x`` and ``y`` name the axes with their units.
+    """
 
     title: str
-    subtitle: str
+    said: str
+    note: str
     x: str
     y: str
     points: Points
@@ -96,7 +100,8 @@ def drawn(plot: Plot) -> str:
         _STYLE,
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#ffffff"/>',
         _text(LEFT, 24, plot.title, "title"),
-        _text(LEFT, 42, plot.subtitle),
+        _text(LEFT, 42, plot.said),
+        _text(LEFT, 58, plot.note),
         *_grid(across, up),
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, plot.x, anchor="middle"),
         _upwards(18, (TOP + HEIGHT - BOTTOM) / 2, plot.y),

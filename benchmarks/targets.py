@@ -18,6 +18,8 @@ from benchmarks.dialects import SGLANG, VLLM
 from benchmarks.processes import NotStarted, Processes, ask
 
 DIRECT, GATEWAY, FLOOR = "direct", "gateway", "haproxy"
+#: The compiled build of the same checkout, which `make compile` leaves below it.
+COMPILED, COMPILED_FOLDER = "gateway-compiled", Path("build", "compiled")
 BOTH_PATHS = (SGLANG.path, VLLM.path)
 #: How long a target may take to answer for the first time, in seconds.
 PATIENCE = 40.0

@@ -53,6 +53,7 @@ from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
+from gateway.turns import Turns
 
 #: Seconds that aborts still under way get at the end of the process.
 ABORT_GRACE = 1.0
@@ -147,12 +148,12 @@ def create_app(
     *,
     catalog: Sequence[Endpoint] | None = None,
     siblings: Siblings | None = None,
-    turn: AbstractContextManager[object] | None = None,
+    lock: AbstractContextManager[object] | None = None,
 ) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
 
     ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
-    of several, and ``turn`` is held while one of them writes to standard output. Raises CatalogError and
+    of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
     FormatError.
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
@@ -169,7 +170,7 @@ def create_app(
     else:
         catalogs.validate_catalog(catalog, reserved)
     store = STORES[settings.discovery_backend](settings)
-    services = _services(settings, [endpoint.format for endpoint in catalog], store, siblings, turn)
+    services = _services(settings, [endpoint.format for endpoint in catalog], store, siblings, lock)
     members = _members(settings, services)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
     member = None if siblings is None else _member(siblings, services, catalog)
@@ -236,7 +237,7 @@ def _services(
     formats: Sequence[AnyFormat],
     store: Store,
     siblings: Siblings | None,
-    turn: AbstractContextManager[object] | None,
+    lock: AbstractContextManager[object] | None,
 ) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
@@ -246,7 +247,7 @@ def _services(
         min_weight_version=settings.min_weight_version,
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, turn=turn)
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=lock)
     interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,
@@ -276,6 +277,7 @@ def _services(
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
+        turns=Turns(),
         shield=shield,
         metrics=metrics,
         access_log=access_log,

@@ -11,12 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version as distribution_version
 from typing import Annotated
 
 import typer
 
 from gateway import server, sim
+from gateway.build import COMPILED, VERSION
 from gateway.catalog import CatalogError
 from gateway.check import check
 from gateway.demo import DemoFailed, run_demo
@@ -134,8 +134,8 @@ def demo(
 
 @app.command()
 def version() -> None:
-    """Print the version."""
-    typer.echo(distribution_version("tito-gateway"))
+    """Print the version, and whether it is the compiled build."""
+    typer.echo(f"{VERSION} (compiled)" if COMPILED else VERSION)
 
 
 def end_with_stdin() -> None:

@@ -26,8 +26,9 @@ from gateway.errors import (
 )
 from gateway.exchange import Event
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, header
+from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, header
 from gateway.formats.headers import to_client
+from gateway.formats.json_steps import BIG
 from gateway.run import Run, Services, public_id_line
 from gateway.transport.http1 import Connection
 from gateway.upstream import head_of
@@ -43,6 +44,7 @@ class GenerateHandler:
     def __init__(self, path: str, format: AnyFormat, services: Services) -> None:
         self._path = path
         self._format: AnyFormat = format
+        self._stepwise = format if isinstance(format, Stepwise) else None
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +88,11 @@ class GenerateHandler:
         client.watch(run.left)
         run.exchange.session = read_context(client.headers).session
         # 2 parse
-        request = self._format.parse(body, client.headers)
+        if self._stepwise is not None and len(body) > BIG:
+            steps = self._stepwise.parse_in_steps(body, client.headers)
+            request = await self._services.turns.take(steps)
+        else:
+            request = self._format.parse(body, client.headers)
         # 3 project
         projection = self._format.project(request)
         running = run.claim(request, projection, body)
@@ -120,7 +126,7 @@ class GenerateHandler:
     def _send(self, run: Run, running: Running, worker: Worker, connection: Connection) -> None:
         request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
         run.sending(running, connection)
-        connection.send(head_of(request, worker.address), request.body)
+        connection.send(head_of(request, worker.address), request.body, request.rest)
         if running.early:
             self._services.aborter.sent(running, worker)
 

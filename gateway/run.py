@@ -50,6 +50,7 @@ from gateway.lifecycle import Lifecycle
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.transport.http1 import Connection
+from gateway.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Services:
     shield: poison.Shield
     metrics: Metrics
     access_log: AccessLog
+    turns: Turns
     body_limit: int
     keep_alive: float | None
 

@@ -23,10 +23,10 @@ from gateway.lifecycle import Lifecycle
 from gateway.listener.connection import ClientConnection
 from gateway.multi.frames import Verb
 from gateway.multi.lines import PatientLines
+from gateway.multi.locks import WriteLocks
 from gateway.multi.port import Port
 from gateway.multi.siblings import Siblings
 from gateway.multi.supervisor import Supervisor
-from gateway.multi.turns import Turns
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
 
@@ -153,8 +153,8 @@ def run_several(settings: Settings) -> int:
         source = settings.source_of("processes")
         raise ProcessesImpossible(f"{source}: only one process can listen on a port of this system")
     listener = listen(settings.host, settings.port, settings.listen_backlog)
-    turns = Turns()
-    lines = PatientLines(STANDARD_ERROR, turns.of(STANDARD_ERROR))
+    locks = WriteLocks()
+    lines = PatientLines(STANDARD_ERROR, locks.of(STANDARD_ERROR))
     with Logs(settings.log_level, writer=lines), closing_on_error(listener):
         raise_file_limit()
         create_app(settings)  # only to find out, once and here, whether it can be made
@@ -163,7 +163,7 @@ def run_several(settings: Settings) -> int:
             settings.processes,
             settings.graceful_shutdown_timeout_secs,
             Port(listener, settings.listen_backlog),
-            partial(_serve, settings, turns),
+            partial(_serve, settings, locks),
             lines,
         )
         # What is there now is shared by all processes as long as none of them touches it.
@@ -173,12 +173,12 @@ def run_several(settings: Settings) -> int:
 
 
 def _serve(
-    settings: Settings, turns: Turns, listener: socket.socket, channel: socket.socket, again: bool
+    settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
 ) -> int:
     """What each of several processes does; its exit code."""
-    with Logs(settings.log_level, turn=turns.of(STANDARD_ERROR)):
+    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR)):
         siblings = Siblings(channel, again=again)
-        app = create_app(settings, siblings=siblings, turn=turns.of(STANDARD_OUTPUT))
+        app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
         grace = settings.graceful_shutdown_timeout_secs
         server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
         gc.collect()

@@ -16,5 +16,5 @@ def head_of(request: UpstreamRequest, address: Address) -> bytes:
         request.target,
         address.authority,
         b"".join([b"%b: %b\r\n" % line for line in request.headers]),
-        len(request.body),
+        len(request.body) + sum(map(len, request.rest)) if request.rest else len(request.body),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -16,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from gateway.build import NAME, VERSION
 from gateway.catalog import ABORT_PATHS, Endpoint
 from gateway.control import (
     aborts,
@@ -35,7 +35,6 @@ from gateway.control.views import Views
 from gateway.formats.base import AnyFormat
 from gateway.settings import Settings, SettingsError
 
-TITLE = "tito-gateway"
 DOCS_PATH = "/docs"
 OPENAPI_PATH = "/openapi.json"
 
@@ -59,10 +58,9 @@ def control_app(
     settings: Settings, endpoints: Sequence[Endpoint], views: Views, relays: Sequence[Endpoint] = ()
 ) -> FastAPI:
     """All routes but the generate endpoints and ``relays``, which appear in its OpenAPI document only."""
-    own_version = version(TITLE)
-    app = _ControlApp([*endpoints, *relays], own_version)
+    app = _ControlApp([*endpoints, *relays])
     formats = _formats(endpoints)
-    app.include_router(system.system_router(settings, endpoints, views, own_version))
+    app.include_router(system.system_router(settings, endpoints, views))
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(events.events_router(views))  # before /workers/{any}
     app.include_router(workers.workers_router(views))
@@ -80,10 +78,10 @@ def control_app(
 
 
 class _ControlApp(FastAPI):
-    def __init__(self, endpoints: Sequence[Endpoint], version: str) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         super().__init__(
-            title=TITLE,
-            version=version,
+            title=NAME,
+            version=VERSION,
             openapi_url=OPENAPI_PATH,
             docs_url=None,
             redoc_url=None,

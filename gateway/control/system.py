@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from gateway.build import COMPILED, NAME, VERSION
 from gateway.catalog import Endpoint
 from gateway.control.replies import failure, get
 from gateway.control.views import Views
@@ -20,10 +21,11 @@ SERVICE_UNAVAILABLE = 503
 
 
 class About(BaseModel):
-    """What answers here, and where to read on."""
+    """What answers here, and where to read on. ``compiled``: it is the compiled build."""
 
     name: str
     version: str
+    compiled: bool
     endpoints: list[str]
     docs: str
 
@@ -83,9 +85,9 @@ def reserved(settings: Settings) -> tuple[str, ...]:
     return (settings.health_path, settings.live_path, settings.metrics_path, *fixed)
 
 
-def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views, version: str) -> APIRouter:
+def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> APIRouter:
     """Routes for probes, scrapes and the curious."""
-    system = _System(endpoints, views, version)
+    system = _System(endpoints, views)
     router = APIRouter(tags=["system"])
     get(router, "/", system.about, summary="What answers here")
     summary = "Whether it takes requests, and all workers"
@@ -102,14 +104,13 @@ def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: View
 class _System:
     """The handlers. They are ``async`` without an await because FastAPI runs all others in threads."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], views: Views, version: str) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], views: Views) -> None:
         self._endpoints = endpoints
         self._views = views
-        self._version = version
         self._paths = [endpoint.path for endpoint in endpoints]
 
     async def about(self) -> About:
-        return About(name="tito-gateway", version=self._version, endpoints=self._paths, docs="/docs")
+        return About(name=NAME, version=VERSION, compiled=COMPILED, endpoints=self._paths, docs="/docs")
 
     async def health(self, response: Response) -> Health:
         elsewhere = await self._views.loads_elsewhere()

@@ -17,10 +17,10 @@ and keep nothing between requests. ``probes`` and ``identify`` tell what stands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gateway.errors import GatewayError
 
@@ -202,12 +202,16 @@ class WorkerView(Protocol):
 
 
 class UpstreamRequest(NamedTuple):
-    """An HTTP request for a worker. ``headers`` hold neither Host nor Content-Length nor hop-by-hop lines."""
+    """An HTTP request for a worker. ``headers`` hold neither Host nor Content-Length nor hop-by-hop lines.
+
+    ``rest`` follows on ``body``: pieces of one that is so big that to put it together would take long.
+    """
 
     method: bytes
     target: bytes
     headers: Headers
     body: bytes
+    rest: Sequence[bytes | memoryview] = ()
 
 
 class ReplyHead(NamedTuple):
@@ -392,3 +396,12 @@ class AbortTarget:
 
 
 AnyFormat = Format[Any]
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """What a format offers beside the rest of its contract if it can read a big body bit by bit."""
+
+    def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Any]:
+        """What ``parse`` does, with the same result or error, with a yield every few milliseconds."""
+        ...

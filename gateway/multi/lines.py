@@ -10,7 +10,7 @@ import os
 import select
 from collections import deque
 
-from gateway.multi.turns import Turn
+from gateway.multi.locks import WriteLock
 
 #: What a pipe takes in one piece if it takes anything; a longer line is cut.
 _LONGEST = select.PIPE_BUF
@@ -19,11 +19,11 @@ _CAPACITY = 1000
 
 
 class PatientLines:
-    """Lines for ``fd``, which other processes write to in their ``turn``."""
+    """Lines for ``fd``, which other processes write to while they hold ``lock``."""
 
-    def __init__(self, fd: int, turn: Turn) -> None:
+    def __init__(self, fd: int, lock: WriteLock) -> None:
         self._fd = fd
-        self._turn = turn
+        self._lock = lock
         self._lines: deque[bytes] = deque(maxlen=_CAPACITY)
 
     def __len__(self) -> int:
@@ -38,11 +38,11 @@ class PatientLines:
     def flush(self) -> None:
         """Write what can be written now. A descriptor that is broken takes nothing and says so to nobody."""
         try:
-            while self._lines and self._writable() and self._turn.take_now():
+            while self._lines and self._writable() and self._lock.take_now():
                 try:
                     os.write(self._fd, self._lines.popleft())
                 finally:
-                    self._turn.__exit__()
+                    self._lock.give_back()
         except OSError:
             self._lines.clear()
 

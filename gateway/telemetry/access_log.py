@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.exchange import Exchange
+from gateway.telemetry.line import Line
 from gateway.telemetry.lines import LineWriter
 
 _LONGEST = 256
@@ -32,38 +33,8 @@ _MOST_FACTS = 16
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
-    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds."""
-
-    time: datetime
-    request_id: str | None
-    session_id: str | None
-    format: str
-    endpoint: str
-    request_type: str
-    model: str | None
-    worker: str | None
-    status: int | None
-    outcome: str
-    error_type: str
-    error: str | None
-    rule: str | None
-    ending: str | None
-    finish_reasons: Mapping[str, int]
-    attempts: int
-    isl: int | None
-    osl: int
-    cached: int | None
-    ttft_ms: float | None
-    itl_ms: float | None
-    elapsed_ms: float
-    request_bytes: int
-    reply_bytes: int
-    routing: Mapping[str, Any] | None
-
-
 class AccessLog:
-    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``turn`` is as in LineWriter."""
+    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``lock`` is as in LineWriter."""
 
     def __init__(
         self,
@@ -71,10 +42,10 @@ class AccessLog:
         enabled: bool = True,
         shape: Literal["json", "text"] = "json",
         fd: int = _STANDARD_OUTPUT,
-        turn: AbstractContextManager[object] | None = None,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._encode = _as_json if shape == "json" else _as_text
-        self._writer = LineWriter(fd, turn=turn) if enabled else None
+        self._writer = LineWriter(fd, lock=lock) if enabled else None
 
     @property
     def dropped(self) -> int:

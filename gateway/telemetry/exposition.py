@@ -13,6 +13,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gateway.build import COMPILED, VERSION
 from gateway.errors import Cancelled
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -189,6 +190,7 @@ class Exposition:
     def _several(self) -> Iterator[str]:
         yield from self._plain(of.PROCESSES, [((), self._processes.serving)])
         yield from self._plain(of.PROCESS_RESTARTS, [((), self._processes.restarts)])
+        yield from self._plain(of.BUILD, [((VERSION, str(COMPILED).lower()), 1)])
 
     def _served(self, urls: set[str]) -> Rows:
         served = self._tallies.served

@@ -128,6 +128,8 @@ PROCESS_RESTARTS = Family(
     "process_restarts_total", "counter", (), "Processes of the gateway started in place of one that died"
 )
 
+BUILD = Family("build_info", "gauge", ("version", "compiled"), "1; compiled: true for the compiled build")
+
 #: error type -> the class under which Dynamo counts such failures
 CLASSES: Mapping[str, str] = MappingProxyType(
     {

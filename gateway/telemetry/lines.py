@@ -31,18 +31,18 @@ class LineWriter:
     """
 
     def __init__(
-        self, fd: int, capacity: int = CAPACITY, turn: AbstractContextManager[object] | None = None
+        self, fd: int, capacity: int = CAPACITY, lock: AbstractContextManager[object] | None = None
     ) -> None:
-        """``turn`` is held while a batch is written: other processes may write to the same descriptor."""
+        """``lock`` is held while a batch is written: other processes may write to the same descriptor."""
         self._fd = fd
         self._capacity = capacity
-        self._turn: AbstractContextManager[object] = nullcontext() if turn is None else turn
+        self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
         self._items: deque[bytes] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._broken = False
         self._dropped = 0
-        self._thread: threading.Thread | None = None
+        self._writing: threading.Thread | None = None
 
     @property
     def dropped(self) -> int:
@@ -55,9 +55,9 @@ class LineWriter:
             self._dropped += 1
             return
         self._items.append(line)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
-            self._thread.start()
+        if self._writing is None:
+            self._writing = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
+            self._writing.start()
         if soon:
             self._wake.set()
 
@@ -65,8 +65,8 @@ class LineWriter:
         """Write what is held, for at most ``seconds``, and end the thread."""
         self._closing = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(seconds)
+        if self._writing is not None:
+            self._writing.join(seconds)
 
     def _run(self) -> None:
         while not self._closing:
@@ -80,7 +80,7 @@ class LineWriter:
             count = min(len(self._items), _BATCH)
             lines = [self._items.popleft() for _ in range(count)]
             try:
-                with self._turn:
+                with self._lock:
                     self._write(b"\n".join(lines) + b"\n")
             except OSError:
                 self._broken = True

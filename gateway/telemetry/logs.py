@@ -61,11 +61,11 @@ class Logs:
         fd: int = _STANDARD_ERROR,
         *,
         writer: Writer | None = None,
-        turn: AbstractContextManager[object] | None = None,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         """``level`` is the lower-case name of a level of ``logging``. ``writer`` takes the place of the
-        thread that writes to ``fd``; ``turn`` is as in LineWriter."""
-        self._writer: Writer = LineWriter(fd, _CAPACITY, turn) if writer is None else writer
+        thread that writes to ``fd``; ``lock`` is as in LineWriter."""
+        self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
         self._handler = _LineHandler(self._writer)
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])

@@ -7,6 +7,7 @@ retries. Source of the rules: RFC 9112.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httptools
@@ -80,16 +81,18 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- what the handler calls
 
-    def send(self, head: bytes, body: bytes) -> None:
-        """Write one request. ``head`` ends with its blank line."""
+    def send(self, head: bytes, body: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:
+        """Write one request. ``head`` ends with its blank line, ``rest`` is the end of the body in pieces."""
         self._awaiting = True
         self._sent = len(head) + len(body)
+        if rest:
+            self._sent += sum(map(len, rest))
         if not self.usable:
             self._fail(NotReceived("the worker closed the connection before anything was sent"))
-        elif len(body) < 65536:
+        elif len(body) < 65536 and not rest:
             self._transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            self._transport.writelines((head, body, *rest))
 
     async def silent(self, seconds: float) -> bool:
         """True if nothing came for ``seconds``; False, as soon as it is ``ready``."""

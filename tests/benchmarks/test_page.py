@@ -14,6 +14,8 @@ TEXT = """# Performance
 
 <!-- bench: machine -->
 <!-- end: machine -->
+<!-- bench: verdicts -->
+<!-- end: verdicts -->
 By hand.
 <!-- bench: table -->
 stale
@@ -51,5 +53,5 @@ def test_page_without_a_marker_is_refused() -> None:
 
 def test_own_page_has_every_marker() -> None:
     text = page.PAGE.read_text()
-    for part in ("machine", "table", "generators", "bounds", "growth"):
+    for part in ("machine", "verdicts", "table", "generators", "bounds", "growth"):
         assert page.between(text, part, "x") != text

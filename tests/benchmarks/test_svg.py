@@ -12,7 +12,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def plot(*points: tuple[float, float], title: str = "A request") -> ElementTree.Element:
-    return ElementTree.fromstring(drawn(Plot(title, "how", "ids", "us", points, lambda size: 5.0)))
+    return ElementTree.fromstring(drawn(Plot(title, "how", "note", "ids", "us", points, lambda size: 5.0)))
 
 
 def test_plot_is_xml_with_a_mark_and_a_label_for_each_point() -> None:
@@ -20,7 +20,7 @@ def test_plot_is_xml_with_a_mark_and_a_label_for_each_point() -> None:
     assert root.tag == f"{SVG}svg"
     assert len(root.findall(f"{SVG}circle")) == 3
     labels = [text.text for text in root.findall(f"{SVG}text")]
-    assert {"A request", "how", "ids", "us", "90", "120", "1.28k"} <= set(labels)
+    assert {"A request", "how", "note", "ids", "us", "90", "120", "1.28k"} <= set(labels)
 
 
 def test_words_with_markup_in_them_are_shown_as_they_are() -> None:
@@ -33,7 +33,7 @@ def test_every_mark_lies_within_the_plot() -> None:
     root = plot((200, 16.8), (2_000_000, 12_868.0))
     for mark in root.findall(f"{SVG}circle"):
         assert 0 <= float(mark.get("cx", "-1")) <= 640
-        assert 0 <= float(mark.get("cy", "-1")) <= 380
+        assert 0 <= float(mark.get("cy", "-1")) <= 400
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,9 @@ def test_errors_are_told_by_target() -> None:
 
 def test_every_row_has_a_name_of_its_own() -> None:
     assert len({each.name for each in ROWS}) == len(ROWS) == 7
+
+
+def test_compiled_gateway_is_no_router_to_be_compared_with() -> None:
+    found = unary(50, smg=80, **{"gateway-compiled": 25})
+    assert found.best == "smg"
+    assert found.values["gateway-compiled"] == pytest.approx(25)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from tests.support import RawClient, eventually, until
 
 #: A scrape has to be answered in so many seconds.
@@ -30,10 +28,6 @@ class Several:
     log: Path
     port: int = 0
     clients: list[RawClient] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     @property
     def pids(self) -> list[int]:
@@ -147,8 +141,7 @@ async def _port(gateway: Several) -> int:
 
 
 async def _ready(gateway: Several) -> bool:
-    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-        try:
-            return (await client.get(gateway.url + "/ready")).status_code == 200
-        except httpx.TransportError:
-            return False
+    client = await gateway.connect()
+    status, _ = await ask(client, "/ready")
+    client.leave()
+    return status == 200

@@ -12,6 +12,7 @@ from gateway.formats.base import Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.opaque import OpaqueReader
 from gateway.formats.sglang.convert import Converter, converter
+from gateway.formats.sglang.document import ABSENT
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.join import JoinReader
@@ -20,7 +21,7 @@ from gateway.formats.sglang.projection import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for
-from gateway.formats.sglang.tally import ABSENT, Tally, document_of
+from gateway.formats.sglang.tally import Tally, document_of
 from gateway.formats.sglang.whole import UnaryReader
 from gateway.formats.sse import Event, EventScanner
 

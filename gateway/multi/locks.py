@@ -1,4 +1,4 @@
-"""Whose turn it is to write to a descriptor that several processes share.
+"""Who may write to a descriptor that several processes share.
 
 Owns: the lock, so that no line lands within another one, however long they are. Must never enter: lines.
 
@@ -11,13 +11,12 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from typing import IO
 
 
-class Turn:
+class WriteLock:
     """One descriptor's lock, a context manager. For one thread of a process at a time."""
 
-    def __init__(self, file: IO[bytes], place: int) -> None:
+    def __init__(self, file: int, place: int) -> None:
         self._file = file
         self._place = place
 
@@ -29,20 +28,34 @@ class Turn:
             return False
         return True
 
+    def give_back(self) -> None:
+        """Undo ``take_now``."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._place)
+
     def __enter__(self) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_EX, 1, self._place)
 
     def __exit__(self, *raised: object) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._place)
+        self.give_back()
 
 
-class Turns:
+class WriteLocks:
     """The locks of all descriptors. Made before the processes are; one byte of the file stands for each."""
 
     def __init__(self) -> None:
-        # In memory where the system can, as there need not be a folder that can be written to.
-        made = os.fdopen(os.memfd_create("turns"), "wb") if hasattr(os, "memfd_create") else None
-        self._file: IO[bytes] = made or tempfile.TemporaryFile()
+        self._file = _nameless_file()
 
-    def of(self, fd: int) -> Turn:
-        return Turn(self._file, fd)
+    def of(self, fd: int) -> WriteLock:
+        return WriteLock(self._file, fd)
+
+    def close(self) -> None:
+        """Release the file; whoever else has it keeps it."""
+        os.close(self._file)
+
+
+def _nameless_file() -> int:
+    """In memory where the system can, as there need not be a folder that can be written to."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("locks")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
