@@ -110,8 +110,8 @@ class Settings(BaseSettings):
     worker_api_key: SecretStr | None = _setting(
         "DYN_WORKER_API_KEY", None, "Key sent to every worker as a bearer token, in place of the client's own"
     )
-    router_mode: Literal["least_in_flight", "round_robin", "random"] = _setting(
-        "DYN_ROUTER_MODE", "least_in_flight", "How a worker is picked: least_in_flight, round_robin, random"
+    router_mode: Literal["least_in_flight", "least_loaded", "round_robin", "random"] = _setting(
+        "DYN_ROUTER_MODE", "least_in_flight", "How a worker is picked: least_in_flight, least_loaded, round_robin, random"
     )
     generate_format: str = _setting(
         "DYN_GENERATE_FORMAT", "sglang", "Name of the format that serves /generate", min_length=1
