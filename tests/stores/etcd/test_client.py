@@ -6,7 +6,6 @@ import asyncio
 import re
 import socket
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import cycle
@@ -262,14 +261,3 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Calla
             await ask(EtcdClient(Access([member.url])))
     finally:
         member.kill()
-
-
-def test_range_holds_the_keys_of_one_deployment_and_no_other() -> None:
-    keys = Keys("/a/")
-    assert keys.all == {"key": _base64("/a/workers/"), "range_end": _base64("/a/workers0")}
-    assert keys.of("http://x:1") == _base64("/a/workers/http://x:1")
-    assert Keys("/a").all == keys.all
-
-
-def _base64(text: str) -> str:
-    return b64encode(text.encode()).decode()
