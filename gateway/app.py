@@ -10,12 +10,11 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from fastapi import FastAPI
-
 from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
-from gateway.catalog import CatalogError, Endpoint
-from gateway.control.app import control_app, reserved_paths
+from gateway.catalog import ABORT_PATHS, CatalogError, Endpoint
+from gateway.control import system
+from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.downstream import (
     AsgiClient,
@@ -27,6 +26,7 @@ from gateway.downstream import (
     send_error,
 )
 from gateway.errors import MethodNotAllowed
+from gateway.fleet.allow import UrlPattern
 from gateway.fleet.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
@@ -42,6 +42,12 @@ from gateway.listener.pace import Pace
 from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
+from gateway.security.configured import Sources, guard_of, sources_of
+from gateway.security.door import Application, Door
+from gateway.security.guard import Guard
+from gateway.security.realms import Realms
+from gateway.security.stamps import Refreshable, keep_fresh
+from gateway.security.tls import Renewed, worker_tls
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.registry import STORES
@@ -56,17 +62,23 @@ ABORT_GRACE = 1.0
 class Background:
     """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
 
-    def __init__(self, services: Services, store: Store, members: Members) -> None:
+    def __init__(
+        self, services: Services, store: Store, members: Members, allowed: Sequence[UrlPattern]
+    ) -> None:
         self._services = services
         self._store = store
         self._members = members
+        self._allowed = allowed
         self._tasks = Tasks()
+        #: Made of files that are read again when they change.
+        self.kept_fresh: list[Refreshable] = []
 
     async def start(self) -> None:
         """Begin to watch every worker; returns at once, whatever the workers do."""
         services = self._services
         self._members.watch_all()
-        self._tasks.spawn(follow(self._store, self._members), "following the store")
+        self._tasks.spawn(follow(self._store, self._members, self._allowed), "following the store")
+        self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
 
     async def stop(self) -> None:
@@ -87,7 +99,7 @@ class Gateway:
     def __init__(
         self,
         endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
-        control: FastAPI,
+        control: Application,
         services: Services,
         background: Background,
     ) -> None:
@@ -102,6 +114,10 @@ class Gateway:
         self.pace = Pace()
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
+
+    def keep_fresh(self, thing: Refreshable) -> None:
+        """Have ``thing`` refreshed as well, for as long as the application is served."""
+        self._background.kept_fresh.append(thing)
 
     def direct_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
         """For our own listener: what starts such an exchange without ASGI; None: the application itself."""
@@ -146,16 +162,37 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
     else:
         catalogs.validate_catalog(catalog, reserved)
     store = STORES[settings.discovery_backend](settings)
-    services = _services(settings, [endpoint.format for endpoint in catalog], store)
+    keys, tls = sources_of(settings), worker_tls(settings)
+    services = _services(settings, [endpoint.format for endpoint in catalog], store, keys, tls)
     members = _members(settings, services)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
     views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render, registrar)
-    control = control_app(settings, catalog, views)
+    control = _behind_a_door(control_app(settings, catalog, views), settings, formats, services.guard)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
         for endpoint in catalog
     }
-    return Gateway(handlers, control, services, Background(services, store, members))
+    background = Background(services, store, members, settings.worker_patterns)
+    background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
+    return Gateway(handlers, control, services, background)
+
+
+def _behind_a_door(
+    control: Application, settings: Settings, formats: Mapping[str, AnyFormat], guard: Guard
+) -> Application:
+    if not guard.armed:
+        return control
+    aborting = {
+        path: formats[name] for name, paths in ABORT_PATHS.items() for path in paths if name in formats
+    }
+    realms = Realms(
+        open_paths=(*system.open_paths(settings), DOCS_PATH, OPENAPI_PATH),
+        inference=tuple(aborting),
+        inference_trees=(settings.models_path,),
+        metrics=(settings.metrics_path,),
+    )
+    dialects = {path: format.render for path, format in aborting.items()}
+    return Door(control, guard, realms.of, dialects)
 
 
 def _default_catalog(
@@ -183,11 +220,14 @@ def _members(settings: Settings, services: Services) -> Members:
     return members
 
 
-def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) -> Services:
+def _services(
+    settings: Settings, formats: Sequence[AnyFormat], store: Store, keys: Sources, tls: Renewed | None
+) -> Services:
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
+        None if tls is None else tls.context,
         died=lambda life: shield.died(life, time.monotonic()),
         min_weight_version=settings.min_weight_version,
     )
@@ -209,6 +249,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], store: Store) ->
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),
         shield=shield,
+        guard=guard_of(settings, keys, metrics.unauthorized),
         metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,

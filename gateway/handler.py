@@ -29,6 +29,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, Headers, Ids, Reader, ReplyHead, header
 from gateway.formats.headers import to_client
 from gateway.run import Run, Services, public_id_line
+from gateway.security.guard import Realm, challenge
 from gateway.transport.http1 import Connection
 from gateway.upstream import head_of
 
@@ -81,12 +82,15 @@ class GenerateHandler:
     async def _serve(self, run: Run, client: Client) -> None:
         # 1 accept
         run.enter()
+        headers, guard = client.headers, self._services.guard
+        if guard.armed:
+            headers = guard.admit(Realm.INFERENCE, headers)
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         run.watch()
         run.exchange.session = read_context(client.headers).session
         # 2 parse
-        request = self._format.parse(body, client.headers)
+        request = self._format.parse(body, headers)
         # 3 project
         projection = self._format.project(request)
         running = run.claim(self._format, request, projection, body)
@@ -174,7 +178,7 @@ class GenerateHandler:
         if run.exchange.committed:
             out = run.reader.fail(error) if run.reader is not None else b""
             return await client.last(out) if out else client.cut()
-        extra: HeaderLines = [(b"connection", b"close")] if isinstance(error, Draining) else []
+        extra: HeaderLines = [(b"connection", b"close")] if isinstance(error, Draining) else challenge(error)
         if run.running is not None:
             extra += public_id_line(run.running.ids)
         elif (named := header(client.headers, b"x-request-id")) is not None:

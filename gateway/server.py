@@ -19,6 +19,8 @@ import uvicorn
 from gateway.app import Gateway, create_app
 from gateway.lifecycle import Lifecycle
 from gateway.listener.connection import ClientConnection
+from gateway.security.configured import warnings_of
+from gateway.security.tls import server_tls
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
 
@@ -78,9 +80,13 @@ def run(settings: Settings) -> int:
         raise_file_limit()
         with closing_on_error(listener):
             app = create_app(settings)
-        server = Server(server_config(app, settings), app.lifecycle, settings.graceful_shutdown_timeout_secs)
+            config = server_config(app, settings)
+        server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
         host, port = listener.getsockname()[:2]
-        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        for warning in warnings_of(settings, host, port):
+            log.warning("%s", warning)
+        scheme = "http" if settings.ssl_certfile is None else "https"
+        log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
         # What start-up made lives as long as the process; the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -127,7 +133,9 @@ def raise_file_limit() -> None:
 
 
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
+    """How uvicorn serves ``app``. Raises SettingsError for a certificate that cannot be used."""
+    tls = server_tls(settings)
+    config = uvicorn.Config(
         app,
         loop="uvloop",
         http=ClientConnection,
@@ -143,3 +151,9 @@ def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
+    if tls is not None:
+        # A context of our own: uvicorn's could not tell which file is at fault, nor be given new ones.
+        config.load()
+        config.ssl = tls.context
+        app.keep_fresh(tls)
+    return config

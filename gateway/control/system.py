@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from gateway.catalog import Endpoint
 from gateway.control.replies import get
 from gateway.control.views import Views
+from gateway.security.door import caller_of
+from gateway.security.guard import Realm
 from gateway.settings import Settings
 
 SERVICE_UNAVAILABLE = 503
@@ -67,10 +69,15 @@ class Readiness(BaseModel):
     endpoints: list[EndpointReadiness]
 
 
+def open_paths(settings: Settings) -> tuple[str, ...]:
+    """Paths that ask for no key: load balancers have none."""
+    fixed = ("/", "/liveness", "/ready", "/readiness", "/health_generate")
+    return (settings.health_path, settings.live_path, *fixed)
+
+
 def reserved(settings: Settings) -> tuple[str, ...]:
     """Paths of ``system_router``."""
-    fixed = ("/", "/liveness", "/ready", "/readiness", "/health_generate")
-    return (settings.health_path, settings.live_path, settings.metrics_path, *fixed)
+    return (*open_paths(settings), settings.metrics_path)
 
 
 def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views, version: str) -> APIRouter:
@@ -100,7 +107,9 @@ class _System:
     async def about(self) -> About:
         return About(name="tito-gateway", version=self._version, endpoints=self._paths, docs="/docs")
 
-    async def health(self, response: Response) -> Health:
+    async def health(self, request: Request, response: Response) -> Health:
+        # Where keys are asked for, the fleet is nothing for everybody to see.
+        workers = self._views.fleet.workers if caller_of(request.scope).may(Realm.CONTROL) else ()
         draining = self._views.lifecycle.draining
         if draining:
             response.status_code = SERVICE_UNAVAILABLE
@@ -111,7 +120,7 @@ class _System:
             endpoints=self._paths,
             instances=[
                 Instance(url=worker.url, state=worker.state.value, in_flight=worker.in_flight)
-                for worker in self._views.fleet.workers
+                for worker in workers
             ],
         )
 

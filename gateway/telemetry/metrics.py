@@ -75,6 +75,10 @@ class Metrics:
         """A worker went from one state to another."""
         self._tallies.transitions[before, after] += 1
 
+    def unauthorized(self, realm: str) -> None:
+        """A request to a route of this kind had no valid key."""
+        self._tallies.unauthorized[realm] += 1
+
     def _format(self, name: str) -> FormatTally:
         tally = self._tallies.formats.get(name)
         if tally is None:
