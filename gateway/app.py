@@ -10,13 +10,13 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-
-from fastapi import FastAPI
+from dataclasses import dataclass
 
 from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
-from gateway.catalog import CatalogError, Endpoint
-from gateway.control.app import control_app, reserved_paths
+from gateway.catalog import ABORT_PATHS, CatalogError, Endpoint
+from gateway.control import engine_metrics, information, sessions, system
+from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.downstream import (
     AsgiClient,
@@ -27,6 +27,7 @@ from gateway.downstream import (
     lifespan,
 )
 from gateway.errors import MethodNotAllowed
+from gateway.fleet.allow import UrlPattern
 from gateway.fleet.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.pauses import Pauses
@@ -46,6 +47,12 @@ from gateway.multi.siblings import Siblings
 from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
+from gateway.security.configured import Sources, guard_of, sources_of
+from gateway.security.door import Application, Door
+from gateway.security.guard import Guard
+from gateway.security.realms import Realms
+from gateway.security.stamps import Refreshable, keep_fresh
+from gateway.security.tls import Renewed, worker_tls
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.registry import STORES
@@ -59,22 +66,45 @@ from gateway.turns import Turns
 ABORT_GRACE = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What lives longer than an app, or is shared with others. ``lock`` is held while one of several
+    processes writes to standard output."""
+
+    store: Store
+    keys: Sources
+    tls: Renewed | None
+    siblings: Siblings | None
+    lock: AbstractContextManager[object] | None
+
+
 class Background:
     """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
 
-    def __init__(self, services: Services, store: Store, members: Members, member: Member | None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        store: Store,
+        members: Members,
+        allowed: Sequence[UrlPattern],
+        member: Member | None,
+    ) -> None:
         self._services = services
         self._store = store
         self._members = members
+        self._allowed = allowed
         self._member = member
         self._tasks = Tasks()
+        #: Made of files that are read again when they change.
+        self.kept_fresh: list[Refreshable] = []
 
     async def start(self) -> None:
         """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
         process of several."""
         services = self._services
         self._members.watch_all()
-        self._tasks.spawn(follow(self._store, self._members), "following the store")
+        self._tasks.spawn(follow(self._store, self._members, self._allowed), "following the store")
+        self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
         if services.queue.on:
             self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
@@ -102,7 +132,7 @@ class Gateway:
     def __init__(
         self,
         endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
-        control: FastAPI,
+        control: Application,
         services: Services,
         background: Background,
     ) -> None:
@@ -117,6 +147,10 @@ class Gateway:
         self.pace = Pace()
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
+
+    def keep_fresh(self, thing: Refreshable) -> None:
+        """Have ``thing`` refreshed as well, for as long as the application is served."""
+        self._background.kept_fresh.append(thing)
 
     def direct_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
         """For our own listener: what starts such an exchange without ASGI; None: the application itself."""
@@ -170,18 +204,23 @@ def create_app(
     else:
         catalogs.validate_catalog(catalog, reserved)
     store = STORES[settings.discovery_backend](settings)
-    services = _services(settings, [endpoint.format for endpoint in catalog], store, siblings, lock)
+    keys, tls = sources_of(settings), worker_tls(settings)
+    outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
+    services = _services(settings, [endpoint.format for endpoint in catalog], outside)
     members = _members(settings, services)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
     member = None if siblings is None else _member(siblings, services, catalog)
     views = _views(services, registrar, member)
     relays = _relays(settings, formats, catalog, reserved)
-    control = control_app(settings, catalog, views, relays)
+    app = control_app(settings, catalog, views, relays)
+    control = _behind_a_door(app, settings, formats, services.guard)
     handlers = {
         endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
         for endpoint in (*catalog, *relays)
     }
-    return Gateway(handlers, control, services, Background(services, store, members, member))
+    background = Background(services, store, members, settings.worker_patterns, member)
+    background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
+    return Gateway(handlers, control, services, background)
 
 
 def _relays(
@@ -205,6 +244,24 @@ def _views(services: Services, registrar: Registrar, member: Member | None) -> V
     if member is None:
         return Views(fleet, lifecycle, services.aborter, metrics, registrar, Pauses(fleet))
     return Views(fleet, lifecycle, member.aborter, metrics, registrar, Pauses(fleet), member.whole)
+
+
+def _behind_a_door(
+    control: Application, settings: Settings, formats: Mapping[str, AnyFormat], guard: Guard
+) -> Application:
+    if not guard.armed:
+        return control
+    aborting = {
+        path: formats[name] for name, paths in ABORT_PATHS.items() for path in paths if name in formats
+    }
+    realms = Realms(
+        open_paths=(*system.open_paths(settings), DOCS_PATH, OPENAPI_PATH),
+        inference=(*aborting, *information.inference_paths(), sessions.PATH),
+        inference_trees=(settings.models_path,),
+        metrics=(settings.metrics_path, engine_metrics.PATH),
+    )
+    dialects = {path: format.render for path, format in aborting.items()}
+    return Door(control, guard, realms.of, dialects)
 
 
 def _default_catalog(
@@ -232,22 +289,18 @@ def _members(settings: Settings, services: Services) -> Members:
     return members
 
 
-def _services(
-    settings: Settings,
-    formats: Sequence[AnyFormat],
-    store: Store,
-    siblings: Siblings | None,
-    lock: AbstractContextManager[object] | None,
-) -> Services:
+def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
+    store, tls, siblings = outside.store, outside.tls, outside.siblings
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
+        None if tls is None else tls.context,
         died=lambda life: shield.died(life, time.monotonic()),
         min_weight_version=settings.min_weight_version,
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=lock)
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)
     interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,
@@ -279,6 +332,7 @@ def _services(
         lifecycle=lifecycle,
         turns=Turns(),
         shield=shield,
+        guard=guard_of(settings, outside.keys, metrics.unauthorized),
         metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,

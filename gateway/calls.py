@@ -82,7 +82,10 @@ INFORMATION_PATHS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-#: The same for their load, which is told of all workers together.
+#: Those of them whose answers hold what an engine was started with, keys maybe.
+ARGUMENTS_PATHS = frozenset({"/server_info", "/get_server_info"})
+
+#: Path -> formats, as above, for their load, which is told of all workers together.
 LOAD_PATHS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"/v1/loads": _SGLANG, "/get_load": _SGLANG, "/load": _VLLM}
 )

@@ -17,6 +17,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
 from gateway.formats.registry import load_formats
 from gateway.routing.policy import LeastInFlight
+from gateway.security.tls import worker_tls
 from gateway.settings import Settings
 
 Row = tuple[str, ...]
@@ -44,7 +45,8 @@ def check(settings: Settings) -> tuple[str, bool]:
 
 async def _probe_all(settings: Settings) -> Sequence[Row]:
     formats = list(load_formats().values())
-    fleet = Fleet(LeastInFlight(random.Random()), PROBE_TIMEOUT)
+    tls = worker_tls(settings)
+    fleet = Fleet(LeastInFlight(random.Random()), PROBE_TIMEOUT, None if tls is None else tls.context)
 
     async def probe(url: str, only: str | None) -> Sequence[Row]:
         worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
@@ -52,7 +54,7 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
         try:
             found = await interview(worker, formats)
         except (NotAsked, Unreachable) as error:
-            return [_lost(url, f"nobody listens there: {error}")]
+            return [_lost(url, str(error))]
         if found is None:
             return [_lost(url, "it gave no answer to any probe")]
         rows = [_row(url, name, info) for name, info in found.infos.items()]

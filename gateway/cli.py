@@ -35,6 +35,16 @@ from gateway.workers_cli import workers
 
 CANNOT, WRONG_CALL = 1, 2
 
+#: What a command has to know that asks workers itself.
+_OF_WORKERS = (
+    "worker",
+    "worker_api_key",
+    "worker_ca_file",
+    "worker_client_cert",
+    "worker_client_key",
+    "worker_tls_insecure",
+)
+
 #: Seconds a process has to end by itself once its standard input was closed, and then to cut what still runs.
 _END_GRACE, _CUT_GRACE = 3.0, 3.0
 
@@ -108,9 +118,7 @@ def _simulate(kind: str) -> Callable[[Values], None]:
 
 app.command("serve")(command(_serve, [*setting_flags(), END_WITH_STDIN], "Run the gateway."))
 app.command("check")(
-    command(
-        _check, setting_flags(("worker", "worker_api_key")), "Ask workers what they are; 1 if none is usable."
-    )
+    command(_check, setting_flags(_OF_WORKERS), "Ask workers what they are; 1 if none is usable.")
 )
 app.add_typer(simulators, name="sim")
 app.add_typer(workers, name="workers")

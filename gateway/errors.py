@@ -65,6 +65,15 @@ class InvalidRequest(GatewayError):
         self.rule = rule
 
 
+class Unauthorized(GatewayError):
+    """The request carries no key, or none that opens the route."""
+
+    code = "unauthorized"
+    status = 401
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+
+
 class MethodNotAllowed(GatewayError):
     """The path is a generate endpoint's, the method none of its own. Told only; no exchange begins."""
 

@@ -30,6 +30,7 @@ from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, he
 from gateway.formats.headers import to_client
 from gateway.formats.json_steps import BIG
 from gateway.run import Run, Services, public_id_line
+from gateway.security.guard import Realm, challenge
 from gateway.transport.http1 import Connection
 from gateway.upstream import head_of
 
@@ -83,16 +84,19 @@ class GenerateHandler:
         client = run.client
         # 1 accept
         run.enter()
+        headers, guard = client.headers, self._services.guard
+        if guard.armed:
+            headers = guard.admit(Realm.INFERENCE, headers)
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         client.watch(run.left)
         run.exchange.session = read_context(client.headers).session
         # 2 parse
         if self._stepwise is not None and len(body) > BIG:
-            steps = self._stepwise.parse_in_steps(body, client.headers)
+            steps = self._stepwise.parse_in_steps(body, headers)
             request = await self._services.turns.take(steps)
         else:
-            request = self._format.parse(body, client.headers)
+            request = self._format.parse(body, headers)
         # 3 project
         projection = self._format.project(request)
         running = run.claim(request, projection, body)
@@ -182,11 +186,11 @@ class GenerateHandler:
         if run.exchange.committed:
             out = run.reader.fail(error) if run.reader is not None else b""
             return await client.last(out) if out else client.cut()
-        extra: HeaderLines = []
+        extra = challenge(error)
         if run.running is not None:
-            extra = public_id_line(run.running.ids)
+            extra += public_id_line(run.running.ids)
         elif (named := header(client.headers, b"x-request-id")) is not None:
-            extra = [(b"x-request-id", named)]
+            extra.append((b"x-request-id", named))
         reply = self._format.render(error)
         close = isinstance(error, Draining)
         await client.reply(reply.status, [*reply.headers, *extra], reply.body, close=close)

@@ -47,6 +47,7 @@ from gateway.formats.base import (
 from gateway.formats.json_splice import remove_member
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
+from gateway.security.guard import Guard
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.transport.http1 import Connection
@@ -71,6 +72,7 @@ class Services:
     aborter: Aborter
     lifecycle: Lifecycle
     shield: poison.Shield
+    guard: Guard
     metrics: Metrics
     access_log: AccessLog
     turns: Turns

@@ -27,6 +27,8 @@ from gateway.multi.locks import WriteLocks
 from gateway.multi.port import Port
 from gateway.multi.siblings import Siblings
 from gateway.multi.supervisor import Supervisor
+from gateway.security.configured import warnings_of
+from gateway.security.tls import server_tls
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
 
@@ -138,8 +140,9 @@ def run(settings: Settings) -> int:
         raise_file_limit()
         with closing_on_error(listener):
             app = create_app(settings)
-        server = Server(server_config(app, settings), app.lifecycle, settings.graceful_shutdown_timeout_secs)
-        _tell_address(listener)
+            config = server_config(app, settings)
+        server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
+        _tell_address(listener, settings)
         # What start-up made lives as long as the process; the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -157,8 +160,9 @@ def run_several(settings: Settings) -> int:
     lines = PatientLines(STANDARD_ERROR, locks.of(STANDARD_ERROR))
     with Logs(settings.log_level, writer=lines), closing_on_error(listener):
         raise_file_limit()
-        create_app(settings)  # only to find out, once and here, whether it can be made
-        _tell_address(listener)
+        # Only to find out, once and here, whether it can be made.
+        server_config(create_app(settings), settings)
+        _tell_address(listener, settings)
         supervisor = Supervisor(
             settings.processes,
             settings.graceful_shutdown_timeout_secs,
@@ -187,9 +191,12 @@ def _serve(
     return 0 if server.started else 1
 
 
-def _tell_address(listener: socket.socket) -> None:
+def _tell_address(listener: socket.socket, settings: Settings) -> None:
     host, port = listener.getsockname()[:2]
-    log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    for warning in warnings_of(settings, host, port):
+        log.warning("%s", warning)
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
 
 @contextmanager
@@ -231,7 +238,9 @@ def raise_file_limit() -> None:
 
 
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
+    """How uvicorn serves ``app``. Raises SettingsError for a certificate that cannot be used."""
+    tls = server_tls(settings)
+    config = uvicorn.Config(
         app,
         loop="uvloop",
         http=ClientConnection,
@@ -247,3 +256,9 @@ def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
+    if tls is not None:
+        # A context of our own: uvicorn's could not tell which file is at fault, nor be given new ones.
+        config.load()
+        config.ssl = tls.context
+        app.keep_fresh(tls)
+    return config

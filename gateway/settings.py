@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway import variables
 from gateway.fleet.address import Address, BadWorkerUrl
-from gateway.fleet.allow import UrlPattern
+from gateway.fleet.allow import UrlPattern, permitted
 from gateway.telemetry.buckets import MOST_BUCKETS, Buckets, log_spaced
 
 MEGABYTE = 1024 * 1024
@@ -117,8 +117,33 @@ class Settings(BaseSettings):
     worker_api_key: SecretStr | None = _setting(
         "DYN_WORKER_API_KEY", None, "Key sent to every worker as a bearer token, in place of the client's own"
     )
-    router_mode: Literal["least_in_flight", "round_robin", "random"] = _setting(
-        "DYN_ROUTER_MODE", "least_in_flight", "How a worker is picked: least_in_flight, round_robin, random"
+    worker_ca_file: str | None = _setting(
+        "DYN_WORKER_CA_FILE",
+        None,
+        "File with the certificates that https workers are trusted by; unset: those of the system",
+        min_length=1,
+    )
+    worker_client_cert: str | None = _setting(
+        "DYN_WORKER_CLIENT_CERT",
+        None,
+        "File with the certificate that is shown to https workers that ask for one",
+        min_length=1,
+    )
+    worker_client_key: str | None = _setting(
+        "DYN_WORKER_CLIENT_KEY",
+        None,
+        "File with the key of that certificate, not encrypted; unset: it is in the file of the certificate",
+        min_length=1,
+    )
+    worker_tls_insecure: bool = _setting(
+        "DYN_WORKER_TLS_INSECURE",
+        False,
+        "Take any certificate of an https worker, whoever it is: for experiments only",
+    )
+    router_mode: Literal["least_in_flight", "least_loaded", "round_robin", "random"] = _setting(
+        "DYN_ROUTER_MODE",
+        "least_in_flight",
+        "How a worker is picked: least_in_flight, least_loaded, round_robin, random",
     )
     generate_format: str = _setting(
         "DYN_GENERATE_FORMAT", "sglang", "Name of the format that serves /generate", min_length=1
@@ -200,8 +225,8 @@ class Settings(BaseSettings):
     allow_worker_url: tuple[str, ...] = _setting(
         "DYN_ALLOW_WORKER_URL",
         (),
-        "URLs that may be registered over the API, as [SCHEME://]HOST[:PORT], HOST with * or a network such "
-        "as 10.0.0.0/8; repeat the flag or separate by commas; unset: any",
+        "URLs that may be workers, whoever names them, as [SCHEME://]HOST[:PORT], HOST with * or a network "
+        "such as 10.0.0.0/8; repeat the flag or separate by commas; unset: any",
     )
     discovery_backend: Literal["memory", "file", "etcd", "kubernetes"] = _setting(
         "DYN_DISCOVERY_BACKEND",
@@ -284,6 +309,52 @@ class Settings(BaseSettings):
         180.0,
         "How long running requests may go on after SIGTERM, in seconds; a second signal ends them at once",
         ge=0,
+    )
+    api_key: SecretStr | None = _setting(
+        "DYN_API_KEY",
+        None,
+        "Key that clients must send, as a bearer token, to inference routes; unset, with no file: none",
+    )
+    api_key_file: str | None = _setting(
+        "DYN_API_KEY_FILE",
+        None,
+        "File with such keys, one a line, # for comments; read again when it changes",
+        min_length=1,
+    )
+    admin_api_key: SecretStr | None = _setting(
+        "DYN_ADMIN_API_KEY",
+        None,
+        "Key that opens all routes and must be sent to control routes; unset, with no file: an API key does",
+    )
+    admin_api_key_file: str | None = _setting(
+        "DYN_ADMIN_API_KEY_FILE",
+        None,
+        "File with such keys, in the same form, read again as well",
+        min_length=1,
+    )
+    metrics_open: bool = _setting(
+        "DYN_METRICS_OPEN", False, "Ask for no key at the metrics; else any key is needed, if there is one"
+    )
+    ssl_certfile: str | None = _setting(
+        "DYN_SSL_CERTFILE",
+        None,
+        "File with the gateway's certificate and those between it and its authority: clients come by https",
+        min_length=1,
+    )
+    ssl_keyfile: str | None = _setting(
+        "DYN_SSL_KEYFILE",
+        None,
+        "File with the key of that certificate; unset: it is in the file of the certificate",
+        min_length=1,
+    )
+    ssl_keyfile_password: SecretStr | None = _setting(
+        "DYN_SSL_KEYFILE_PASSWORD", None, "Password of that key, if it is encrypted"
+    )
+    ssl_ca_certs: str | None = _setting(
+        "DYN_SSL_CA_CERTS",
+        None,
+        "File with the authorities by which clients are trusted: each must show a certificate of theirs",
+        min_length=1,
     )
     listen_backlog: int = _setting(
         "DYN_HTTP_LISTEN_BACKLOG", 4096, "Connections that may wait to be accepted", ge=1
@@ -377,7 +448,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{path!r} must start with '/' and be a plain path")
         return entries
 
-    @field_validator("worker_api_key")
+    @field_validator("worker_api_key", "api_key", "admin_api_key")
     @classmethod
     def _fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None and re.fullmatch(r"[!-~]+", key.get_secret_value()) is None:
@@ -481,6 +552,27 @@ class Settings(BaseSettings):
             raise ValueError("DYN_KUBERNETES_API_URL: must be given, as the gateway runs in no cluster")
         if self.kubernetes_token_file is not None and not server.startswith("https:"):
             raise ValueError("DYN_KUBERNETES_TOKEN_FILE: a token is sent to an https URL only")
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_are_whole(self) -> Self:
+        for name, needed in (
+            ("ssl_keyfile", "ssl_certfile"),
+            ("ssl_keyfile_password", "ssl_certfile"),
+            ("ssl_ca_certs", "ssl_certfile"),
+            ("worker_client_key", "worker_client_cert"),
+        ):
+            if getattr(self, name) is not None and getattr(self, needed) is None:
+                raise ValueError(f"DYN_{name.upper()}: needs DYN_{needed.upper()}")
+        if self.worker_tls_insecure and self.worker_ca_file is not None:
+            raise ValueError("DYN_WORKER_TLS_INSECURE, DYN_WORKER_CA_FILE: one makes the other pointless")
+        return self
+
+    @model_validator(mode="after")
+    def _workers_are_allowed(self) -> Self:
+        for entry in self.workers:
+            if not permitted(entry.url, self.worker_patterns):
+                raise ValueError(f"DYN_WORKER: {entry.url!r} is none of the URLs of DYN_ALLOW_WORKER_URL")
         return self
 
     @model_validator(mode="after")

@@ -42,8 +42,8 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
-    "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison tasks telemetry "
-    "transport turns upstream"
+    "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
+    "tasks telemetry transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -63,6 +63,7 @@ ROOMS: Mapping[str, str] = {
     "routing": "errors formats.base",
     "transport": "drive errors formats.base sockets",
     "fleet": "drive errors formats routing stores tasks transport upstream",
+    "security": "downstream errors formats.base settings",
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
@@ -74,16 +75,15 @@ ROOMS: Mapping[str, str] = {
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
-    "control": (
-        "aborts build calls catalog errors fleet formats inflight lifecycle settings stores tasks telemetry"
-    ),
+    "control": "aborts build calls catalog errors fleet formats inflight lifecycle security settings stores "
+    "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
     "listener": "downstream drive errors formats.base sockets",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
-    "server": "app lifecycle listener multi settings telemetry",
+    "server": "app lifecycle listener multi security settings telemetry",
     "options": "settings",
-    "check": "fleet formats routing settings",
+    "check": "fleet formats routing security.tls settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.

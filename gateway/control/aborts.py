@@ -15,7 +15,9 @@ from pydantic import BaseModel
 
 from gateway.control.views import AbortResult, AbortView
 from gateway.errors import GatewayError, RequestTooLarge
-from gateway.formats.base import AnyFormat, ErrorReply
+from gateway.formats.base import AnyFormat, ErrorReply, Headers
+from gateway.security.door import caller_of
+from gateway.security.guard import Realm, challenge
 
 #: Largest body of an abort call, in bytes.
 BODY_LIMIT = 1024 * 1024
@@ -77,8 +79,10 @@ class _Abort:
     async def handle(self, request: Request) -> Response:
         try:
             target = self._format.aborted_ids(await _body(request))
+            if target.everything:  # those of everybody
+                caller_of(request.scope).require(Realm.CONTROL)
         except GatewayError as error:
-            return _rendered(self._format.render(error))
+            return _rendered(self._format.render(error), challenge(error))
         return _summary(await self._aborter.abort(target, self._format))
 
 
@@ -91,8 +95,9 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _rendered(error: ErrorReply) -> Response:
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in error.headers}
+def _rendered(error: ErrorReply, extra: Headers) -> Response:
+    lines = [*error.headers, *extra]
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in lines}
     return Response(error.body, error.status, headers)
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from gateway.build import COMPILED, NAME, VERSION
 from gateway.catalog import Endpoint
 from gateway.control.replies import failure, get
 from gateway.control.views import Views
+from gateway.security.door import caller_of
+from gateway.security.guard import Realm
 from gateway.settings import Settings
 
 SERVICE_UNAVAILABLE = 503
@@ -79,10 +81,15 @@ class Readiness(BaseModel):
     endpoints: list[EndpointReadiness]
 
 
+def open_paths(settings: Settings) -> tuple[str, ...]:
+    """Paths that ask for no key: load balancers have none."""
+    fixed = ("/", "/liveness", "/ready", "/readiness", "/health_generate")
+    return (settings.health_path, settings.live_path, *fixed)
+
+
 def reserved(settings: Settings) -> tuple[str, ...]:
     """Paths of ``system_router``."""
-    fixed = ("/", "/liveness", "/ready", "/readiness", "/health_generate")
-    return (settings.health_path, settings.live_path, settings.metrics_path, *fixed)
+    return (*open_paths(settings), settings.metrics_path)
 
 
 def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> APIRouter:
@@ -112,8 +119,10 @@ class _System:
     async def about(self) -> About:
         return About(name=NAME, version=VERSION, compiled=COMPILED, endpoints=self._paths, docs="/docs")
 
-    async def health(self, response: Response) -> Health:
+    async def health(self, request: Request, response: Response) -> Health:
         elsewhere = await self._views.loads_elsewhere()
+        # Where keys are asked for, the fleet is nothing for everybody to see.
+        workers = self._views.fleet.workers if caller_of(request.scope).may(Realm.CONTROL) else ()
         draining = self._views.lifecycle.draining
         if draining:
             response.status_code = SERVICE_UNAVAILABLE
@@ -128,7 +137,7 @@ class _System:
                     state=worker.state.value,
                     in_flight=worker.in_flight + elsewhere.get(worker.url, 0),
                 )
-                for worker in self._views.fleet.workers
+                for worker in workers
             ],
             processes=self._processes(),
         )

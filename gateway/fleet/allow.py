@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -67,6 +68,11 @@ class UrlPattern:
             return ipaddress.ip_address(host) in self.network
         except ValueError:
             return False
+
+
+def permitted(url: str, patterns: Sequence[UrlPattern]) -> bool:
+    """Whether ``url`` may be a worker; without patterns any may."""
+    return not patterns or any(pattern.matches(url) for pattern in patterns)
 
 
 def _network(host: str, text: str) -> Network | None:

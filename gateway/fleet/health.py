@@ -160,7 +160,7 @@ class Health:
         if isinstance(fault, NotAsked):
             log.warning("worker %s was not probed: %s", worker.url, fault)
         elif isinstance(fault, Unreachable):
-            self._fleet.on(worker, WorkerEvent.DIE, f"nobody listens: {fault}")
+            self._fleet.on(worker, WorkerEvent.DIE, str(fault))
         elif isinstance(fault, str):
             self._struck(worker, began, fault)
         elif fault is not None:

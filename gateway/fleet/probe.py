@@ -17,6 +17,7 @@ from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, Upst
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, UpstreamRequest, WorkerInfo
 from gateway.transport.http1 import Connection
+from gateway.transport.tls_faults import tls_fault
 from gateway.upstream import head_of
 
 #: A question that takes longer has failed, in seconds, however much of its answer came.
@@ -30,7 +31,7 @@ class NotAsked(Exception):
 
 
 class Unreachable(Exception):
-    """No TCP connection: nobody listens there now."""
+    """There is nobody to ask: no TCP connection, or no TLS on it. The text says which, and why."""
 
 
 async def ask(
@@ -53,7 +54,12 @@ async def ask(
         if isinstance(error.cause, TimeoutError):
             return None
         raise Unreachable(_why(error)) from error
-    except (UpstreamIncomplete, UpstreamMalformed, TimeoutError):
+    except UpstreamIncomplete as error:
+        # A server that misses a client certificate says so only after the handshake.
+        if (fault := tls_fault(error.cause)) is not None:
+            raise Unreachable(fault) from error
+        return None
+    except (UpstreamMalformed, TimeoutError):
         return None
 
 
@@ -77,7 +83,9 @@ async def _answer(connection: Connection, worker: Worker, question: ProbeRequest
 
 def _why(error: ConnectFailed) -> str:
     cause = error.cause
-    return getattr(cause, "strerror", None) or str(cause or error.message)
+    if (fault := tls_fault(cause)) is not None:
+        return fault
+    return f"nobody listens: {getattr(cause, 'strerror', None) or str(cause or error.message)}"
 
 
 @dataclass(frozen=True, slots=True)

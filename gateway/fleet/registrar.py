@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.fleet.allow import UrlPattern
+from gateway.fleet.allow import UrlPattern, permitted
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registry import Fleet
@@ -47,7 +47,7 @@ class Registrar:
 
     async def add(self, record: WorkerRecord) -> Worker:
         """Register a worker, or change what is known of it. Raises UrlNotAllowed."""
-        if self._allowed and not any(pattern.matches(record.url) for pattern in self._allowed):
+        if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
         await self._store.put(record)
         return self._members.admit(record)

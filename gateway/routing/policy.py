@@ -16,7 +16,14 @@ class Loaded(Protocol):
     """What a policy may look at."""
 
     @property
-    def in_flight(self) -> int: ...
+    def in_flight(self) -> int:
+        """Leases of this gateway, exact."""
+        ...
+
+    @property
+    def load(self) -> int:
+        """The same, and requests that others gave to the worker, as far as it told."""
+        ...
 
 
 W = TypeVar("W", bound=Loaded)
@@ -49,6 +56,19 @@ class LeastInFlight:
         return workers[place]
 
 
+class LeastLoaded:
+    """The worker with the least load, requests of others included; ties at random."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self._choice = choice
+
+    def pick(self, workers: Sequence[W]) -> W:
+        loads = [worker.load for worker in workers]
+        least = min(loads)
+        ties = [worker for worker, load in zip(workers, loads, strict=True) if load == least]
+        return ties[0] if len(ties) == 1 else ties[int(self._choice.random() * len(ties))]
+
+
 class RoundRobin:
     """Each worker in turn."""
 
@@ -73,6 +93,7 @@ class Random:
 #: Name in settings -> how to make one.
 POLICIES: Mapping[str, Callable[[random.Random], Policy]] = {
     "least_in_flight": LeastInFlight,
+    "least_loaded": LeastLoaded,
     "round_robin": RoundRobin,
     "random": Random,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from types import TracebackType
 
@@ -25,15 +26,18 @@ _GENERATE = {SGLANG: "/generate", VLLM: "/inference/v1/generate"}
 class SimServer:
     """One simulated engine on a socket of this process. Use it as an async context manager.
 
-    ``kind`` is ``sglang`` or ``vllm``. ``exit_code`` is set once the engine has ended by itself: after
-    ``terminate``, or because of an input that kills the real one.
+    ``kind`` is ``sglang`` or ``vllm``; ``tls`` makes it speak https. ``exit_code`` is set once the engine
+    has ended by itself: after ``terminate``, or because of an input that kills the real one.
     """
 
-    def __init__(self, kind: str, config: SimConfig | None = None) -> None:
+    def __init__(
+        self, kind: str, config: SimConfig | None = None, *, tls: ssl.SSLContext | None = None
+    ) -> None:
         if kind not in KINDS:
             raise ValueError(f"{kind!r} is not one of {', '.join(KINDS)}")
         self.kind = kind
         self.config = config or SimConfig()
+        self._tls = tls
         self.exit_code: int | None = None
         self._port = self.config.port
         self._listener: asyncio.Server | None = None
@@ -65,7 +69,10 @@ class SimServer:
         self._http = Server(engine, log, self.config.keep_alive)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            self._http.protocol, sock=_listening(self.config.host, self._port), backlog=_BACKLOG
+            self._http.protocol,
+            sock=_listening(self.config.host, self._port),
+            backlog=_BACKLOG,
+            ssl=self._tls,
         )
         self._port = self._listener.sockets[0].getsockname()[1]
 
@@ -103,7 +110,7 @@ class SimServer:
     def url(self) -> str:
         """Base URL, without a trailing slash."""
         host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"http://{host}:{self._port}"
+        return f"http{'' if self._tls is None else 's'}://{host}:{self._port}"
 
     @property
     def generate_url(self) -> str:

@@ -77,8 +77,8 @@ class Store(Protocol):
         """Write ``record`` in place of the one of its URL.
 
         With ``lease`` the record goes by itself so many seconds after this store was closed or its process
-        died; until then the store keeps it. Without, it stays. Raises StoreUnavailable within a second, and
-        ReadOnlyStore.
+        died; until then the store keeps it. Without, it keeps the lease that the one before has, whoever
+        renews that; with none, it stays. Raises StoreUnavailable within a second, and ReadOnlyStore.
         """
         ...
 

@@ -140,6 +140,8 @@ class Exposition:
         yield from self._plain(
             of.REFUSED, (((name, rule), n) for name, tally in formats for rule, n in tally.refused.items())
         )
+        unauthorized = self._tallies.unauthorized.items()
+        yield from self._plain(of.UNAUTHORIZED, (((realm,), n) for realm, n in unauthorized))
         yield from self._plain(of.ROUTED, (((name,), tally.routed) for name, tally in formats))
         yield from self._plain(of.LOST_LINES, [((), self._now.dropped_lines())])
 

@@ -106,6 +106,12 @@ REFUSED = Family(
     ("format", "rule"),
     "Requests refused because they would kill a worker, by the rule that refused them",
 )
+UNAUTHORIZED = Family(
+    "requests_unauthorized_total",
+    "counter",
+    ("realm",),
+    "Requests refused for want of a valid key, by the kind of route: inference, metrics, control",
+)
 ROUTED = Family(
     "routed_replies_total",
     "counter",
@@ -148,6 +154,7 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
     {
         None: "backend.replied",
         "invalid_request": "request.invalid",
+        "unauthorized": "request.unauthorized",
         "unknown_model": "request.not_found",
         "no_worker": "backend.unavailable",
         "out_of_sockets": "capacity.exhausted",

@@ -86,6 +86,10 @@ class Metrics:
         """A request got no worker though it could have waited for one: ``full`` or ``timeout``."""
         self._tallies.not_held[reason] += 1
 
+    def unauthorized(self, realm: str) -> None:
+        """A request to a route of this kind had no valid key."""
+        self._tallies.unauthorized[realm] += 1
+
     def _format(self, name: str) -> FormatTally:
         tally = self._tallies.formats.get(name)
         if tally is None:

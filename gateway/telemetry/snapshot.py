@@ -106,6 +106,7 @@ def take(
     for name, value in process.items():
         numbers["process", name] = value
     numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
+    numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
     for name, tally in tallies.formats.items():
         for attribute in _TRAFFIC:
             numbers[attribute, name] = getattr(tally, attribute)
@@ -168,6 +169,8 @@ def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) 
             _model(tallies, model, buckets).output_tokens = number
         case "endings", name, ending:
             _format(tallies, name).endings[Ending(ending)] = number
+        case "unauthorized", realm:
+            tallies.unauthorized[realm] = number
         case "not_held", reason:
             tallies.not_held[reason] = number
         case "refused", name, rule:

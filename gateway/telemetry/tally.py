@@ -91,6 +91,8 @@ class Tallies:
         self.served: Counter[tuple[str, str, State]] = Counter()
         #: (from, to) of workers that went from one state to another
         self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
+        #: kind of route -> requests refused there for want of a valid key
+        self.unauthorized: Counter[str] = Counter()
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)

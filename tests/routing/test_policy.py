@@ -11,12 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.routing import policy
-from gateway.routing.policy import POLICIES, LeastInFlight, RoundRobin
+from gateway.routing.policy import POLICIES, LeastInFlight, LeastLoaded, RoundRobin
 
 
 @dataclass(eq=False)
 class Loaded:
     in_flight: int = 0
+    others: int = 0
+
+    @property
+    def load(self) -> int:
+        return self.in_flight + self.others
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -49,6 +54,14 @@ def test_burst_evens_out_what_was_uneven() -> None:
     for _ in range(10):
         picks.pick(fleet).in_flight += 1
     assert [worker.in_flight for worker in fleet] == [10, 10]
+
+
+def test_requests_of_others_count_as_load() -> None:
+    """A gateway that shares its workers makes room for what other gateways sent them."""
+    picks, fleet = LeastLoaded(Random(1)), [Loaded(0, 5), Loaded(2, 0), Loaded(1, 1)]
+    for _ in range(6):
+        picks.pick(fleet).in_flight += 1
+    assert sorted(worker.load for worker in fleet) == [5, 5, 5]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -5,11 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
+
 from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Change, Gone, Put, Reset
 from gateway.stores.memory import BACKLOG, MemoryStore
+from tests.stores.contract import Open, StoreContract
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1", held=True)
+
+
+class TestContract(StoreContract):
+    """What every store promises."""
+
+    @pytest.fixture
+    def open_store(self) -> Open:
+        return MemoryStore
 
 
 async def taken(changes: AsyncIterator[Change], count: int) -> list[Change]:

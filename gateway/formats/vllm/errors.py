@@ -12,6 +12,7 @@ from gateway.formats.base import ErrorReply
 
 _TYPES = {
     400: "BadRequestError",
+    401: "AuthenticationError",
     404: "NotFoundError",
     413: "RequestEntityTooLargeError",
     422: "UnprocessableEntityError",

@@ -38,8 +38,8 @@ _IDLE, _INTERVAL, _COUNT = 5, 2, 3
 _TRY_ELSEWHERE = frozenset({1, 2, 4, 8, 10, 13, 14, 15})
 _UNAUTHENTICATED = 16
 _AUTH_IS_OFF = 9
-#: Same number as other bad arguments, so that it has to be told by its words.
-_STALE_LOGIN = "revision in header is old"
+#: What a login that has to be done again is called, where its number does not tell.
+_STALE_LOGIN = ("invalid auth token", "revision in header is old")
 
 
 class EtcdError(Exception):
@@ -142,7 +142,7 @@ class EtcdClient:
                     message = _parse(endpoint, line)
                     if "error" in message:
                         raise _error(endpoint, message["error"])
-                    yield _member(message, "result")
+                    yield _result(message)
         except httpx.HTTPError as error:
             self.avoid(endpoint)
             raise Unreachable(f"{endpoint}: {_words(error)}") from error
@@ -289,11 +289,15 @@ def _parse(endpoint: str, text: bytes) -> dict[str, Any]:
     return message
 
 
-def _member(message: Mapping[str, Any], name: str) -> dict[str, Any]:
-    member = message.get(name)
-    if not isinstance(member, dict):
-        raise Unreachable(f"a message of the stream has no {name}")
-    return member
+def _result(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What a message of a stream holds. Raises EtcdError where that is the end of a watch, with a reason;
+    compaction is for the watch to judge."""
+    result = message.get("result")
+    if not isinstance(result, dict):
+        raise Unreachable("a message of the stream holds nothing")
+    if result.get("cancel_reason") and not result.get("compact_revision"):
+        raise EtcdError(f"the watch was ended: {result['cancel_reason']}", 2)
+    return result
 
 
 def _refusal(status: int, text: bytes) -> EtcdError:
@@ -314,7 +318,7 @@ def _error(endpoint: str, error: object) -> EtcdError:
 
 
 def _is_stale(error: EtcdError) -> bool:
-    return error.code == _UNAUTHENTICATED or _STALE_LOGIN in str(error)
+    return error.code == _UNAUTHENTICATED or any(words in str(error) for words in _STALE_LOGIN)
 
 
 def _words(error: BaseException) -> str:

@@ -87,10 +87,10 @@ class Reader:
 
     def _changes(self, message: Mapping[str, Any]) -> Iterator[Change]:
         header = message.get("header", {})
+        if message.get("compact_revision"):
+            raise self._lost("the history since then was compacted")
         if message.get("canceled"):
-            if "compact_revision" in message:
-                raise self._lost("the history since then was compacted")
-            raise EtcdError(f"the watch was ended: {message.get('cancel_reason', 'no reason given')}", 2)
+            raise Unreachable("the watch was ended, and no reason given")
         if message.get("created"):
             if header.get("cluster_id") != self._cluster or int(header.get("revision", 0)) < self._next - 1:
                 raise self._lost("the data of the cluster are not those that were read before")

@@ -150,11 +150,11 @@ async def test_what_others_wrote_into_the_file_stays(path: Path, open_store: Ope
 async def test_write_that_changes_nothing_leaves_the_file_alone(path: Path, open_store: Open) -> None:
     """Its spaces and all."""
     edit(path, f'{{"workers":\n\n["{TWO.url}" ]}}')
-    before = state_of(path)
+    before = Disk(path).stamp()
     store = open_store()
     await store.put(TWO)
     await store.delete(ONE.url)
-    assert state_of(path) == before
+    assert Disk(path).stamp() == before
 
 
 async def test_write_that_gets_no_lock_fails_within_a_second(path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Keys, and whether a request carries one.
+
+Owns: comparing keys without telling by the time it takes, and reading the bearer token of a request. Must
+never enter: files, which route asks for which key. No key is in any text that leaves this module.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from gateway.formats.base import Headers, header
+
+#: What a key may be made of: what a header carries unchanged.
+PLAUSIBLE = re.compile(rb"[!-~]+")
+
+_SCHEME = b"bearer "
+
+
+class Keys:
+    """A set of keys. Only their digests are kept, under a secret of this process."""
+
+    __slots__ = ("_digests", "_secret")
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._secret = secrets.token_bytes(32)
+        self._digests = tuple(self._digest(key) for key in dict.fromkeys(keys))
+
+    def __repr__(self) -> str:
+        return f"<Keys {len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def has(self, key: bytes) -> bool:
+        """Whether ``key`` is one of them; takes as long for any key of its length, found or not."""
+        digest, found = self._digest(key), False
+        for known in self._digests:
+            found |= hmac.compare_digest(digest, known)
+        return found
+
+    def _digest(self, key: bytes) -> bytes:
+        return blake2b(key, key=self._secret, digest_size=32).digest()
+
+
+def bearer(headers: Headers) -> bytes | None:
+    """The token of ``Authorization: Bearer``; None where there is none. Of several lines the first counts."""
+    value = header(headers, b"authorization")
+    if value is None or value[: len(_SCHEME)].lower() != _SCHEME:
+        return None
+    return value[len(_SCHEME) :].strip() or None

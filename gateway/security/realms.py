@@ -1,0 +1,37 @@
+"""Which path is of which realm.
+
+Owns: that table. Must never enter: keys, a handler. A path that nothing is said about is a control route, so
+that a new one is closed until somebody opens it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from gateway.security.guard import Realm
+
+
+class Realms:
+    """``inference_trees`` are paths whose sub-paths are inference routes as well."""
+
+    def __init__(
+        self,
+        *,
+        open_paths: Collection[str],
+        inference: Collection[str],
+        inference_trees: Collection[str] = (),
+        metrics: Collection[str] = (),
+    ) -> None:
+        self._exact: Mapping[str, Realm] = {
+            **dict.fromkeys(metrics, Realm.METRICS),
+            **dict.fromkeys((*inference, *inference_trees), Realm.INFERENCE),
+            **dict.fromkeys(open_paths, Realm.OPEN),
+        }
+        self._trees = tuple(f"{path}/" for path in inference_trees)
+
+    def of(self, path: str) -> Realm:
+        """``path`` is decoded, without its query, as routes see it."""
+        found = self._exact.get(path)
+        if found is not None:
+            return found
+        return Realm.INFERENCE if path.startswith(self._trees) else Realm.CONTROL

@@ -1,0 +1,51 @@
+"""How much an SGLang server has to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.formats.base import ProbeReply, Vital, WorkerLoad
+from gateway.formats.sglang import FORMAT
+from gateway.formats.sglang.load import GET_LOAD, LOADS
+
+
+def rank(running: int, waiting: int, usage: Any = 0.5) -> dict[str, Any]:
+    return {"dp_rank": 0, "num_running_reqs": running, "num_waiting_reqs": waiting, "token_usage": usage}
+
+
+def read(question: Any, body: Any, status: int = 200) -> WorkerLoad | None:
+    return FORMAT.read_load(question, ProbeReply(status, json.dumps(body).encode()))
+
+
+def test_ranks_are_added_up() -> None:
+    """The fullest of them counts for the cache."""
+    assert read(LOADS, {"loads": [rank(2, 1, 0.25), rank(3, 0, 0.75)]}) == WorkerLoad(5, 1, 0.75)
+    assert read(LOADS, {"loads": [rank(2, 1, None)]}) == WorkerLoad(2, 1, None)
+
+
+def test_builds_before_it_count_those_that_wait_twice() -> None:
+    body = [{"dp_rank": 0, "num_reqs": 5, "num_waiting_reqs": 2, "num_tokens": 9}]
+    assert read(GET_LOAD, body) == WorkerLoad(3, 2)
+
+
+@pytest.mark.parametrize("body", [{}, {"loads": []}, {"loads": [{}]}, [], {"loads": [rank(-1, 0)]}, None])
+def test_answer_that_does_not_tell(body: Any) -> None:
+    assert read(LOADS, body) is None
+
+
+def test_route_that_is_missing() -> None:
+    """It is the same of all who answer 404: nothing is told."""
+    assert read(LOADS, {"loads": [rank(1, 1)]}, 404) is None
+    assert read(GET_LOAD, [], 200) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "vital"),
+    [(200, Vital.GOOD), (404, Vital.GOOD), (503, Vital.BUSY), (500, Vital.BAD), (401, Vital.BAD)],
+)
+def test_answer_to_the_health_question(status: int, vital: Vital) -> None:
+    """A paused server says 503, and lives."""
+    assert FORMAT.vital(ProbeReply(status, b"")) is vital

@@ -1,0 +1,35 @@
+"""Where records lie in etcd."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from gateway.stores.etcd.keys import Keys
+from tests.stores.contract import ONE, TWO
+
+
+def test_range_holds_the_keys_of_one_deployment_and_no_other() -> None:
+    keys = Keys("/a/")
+    assert keys.all == {"key": _base64("/a/workers/"), "range_end": _base64("/a/workers0")}
+    assert keys.of("http://x:1") == _base64("/a/workers/http://x:1")
+    assert Keys("/a").all == keys.all
+
+
+def test_record_is_read_as_it_was_written() -> None:
+    keys = Keys("/a")
+    key, value = keys.decode({"key": keys.of(ONE.url), "value": keys.value(ONE)})
+    assert (keys.url(key), keys.record(key, value)) == (ONE.url, ONE)
+
+
+def test_value_that_is_not_the_keys_record_is_refused() -> None:
+    keys = Keys("/a")
+    key, _ = keys.decode({"key": keys.of(ONE.url)})
+    for value in (b"", b"{", b"\xff", b"[]", TWO.to_json().encode()):
+        with pytest.raises(ValueError):
+            keys.record(key, value)
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()

@@ -1,0 +1,68 @@
+"""The watches of one store."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from gateway.stores.base import Change, Gone
+from gateway.stores.feeds import BACKLOG, Feeds, Tell
+
+
+class Endless:
+    """Tells for ever, as fast as it may."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.ended = asyncio.Event()
+
+    async def feed(self, tell: Tell) -> None:
+        try:
+            while True:
+                await tell(Gone(f"http://w:{self.told}"))
+                self.told += 1
+        finally:
+            self.ended.set()
+
+
+async def test_reader_that_is_away_holds_its_feed_up() -> None:
+    """At a number of changes that is known; and misses none of them."""
+    endless, feeds = Endless(), Feeds()
+    async with asyncio.timeout(10), aclosing(feeds.watch(endless.feed, "f")) as changes:  # type: ignore[type-var]
+        assert await anext(changes) == Gone("http://w:0")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert endless.told <= BACKLOG + 2
+        for number in range(1, 2 * BACKLOG):
+            assert await anext(changes) == Gone(f"http://w:{number}")
+    await feeds.close()
+
+
+async def test_feed_ends_when_its_reader_stops() -> None:
+    endless, feeds = Endless(), Feeds()
+    async with asyncio.timeout(10), aclosing(feeds.watch(endless.feed, "f")) as changes:  # type: ignore[type-var]
+        await anext(changes)
+    assert endless.ended.is_set()
+    await feeds.close()
+
+
+async def test_close_ends_a_watch_whose_reader_is_behind() -> None:
+    """It is told no more of what waits."""
+    endless, feeds, told = Endless(), Feeds(), list[Change]()
+    async with asyncio.timeout(10):
+        async for change in feeds.watch(endless.feed, "f"):
+            told.append(change)
+            if len(told) == 1:
+                await feeds.close()
+    assert endless.ended.is_set()
+    assert len(told) <= BACKLOG
+
+
+async def test_watch_ends_with_its_feed() -> None:
+    async def feed(tell: Tell) -> None:
+        await tell(Gone("http://w:1"))
+
+    feeds = Feeds()
+    async with asyncio.timeout(10):
+        assert [change async for change in feeds.watch(feed, "f")] == [Gone("http://w:1")]
+    await feeds.close()
