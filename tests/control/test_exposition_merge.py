@@ -61,9 +61,7 @@ def test_what_is_no_sample_is_left_out() -> None:
 
 def test_sample_that_does_not_belong_to_the_family_before_it_is_one_of_its_own() -> None:
     text = merge(("w", b"# TYPE a gauge\na 1\nab 2\n"), ("v", b"ab 3\n# TYPE a gauge\na 4\n"))
-    assert text == (
-        '# TYPE a gauge\na{worker="w"} 1\na{worker="v"} 4\nab{worker="w"} 2\nab{worker="v"} 3\n'
-    )
+    assert text == ('# TYPE a gauge\na{worker="w"} 1\na{worker="v"} 4\nab{worker="w"} 2\nab{worker="v"} 3\n')
 
 
 @given(st.lists(st.tuples(st.sampled_from("wv"), st.binary(max_size=60) | st.just(ONE)), max_size=4))

@@ -26,7 +26,7 @@ _WHOLE = frozenset({b"", _JSON, b"text/plain", b"text/html"})
 def reader(ids: Ids, head: ReplyHead, *, passthrough: bool) -> Reader:
     """The relay reader for a reply with this head."""
     kind, unreadable = media_type(head.headers), encoded(head.headers)
-    good = head.status < 300 and not unreadable
+    good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
         return StreamReader(IdMapper(ids), passthrough=passthrough)
     if good and kind == _JSON:
@@ -109,10 +109,10 @@ class StreamReader:
     """Passes whole events on as they come.
 
     A stream of the OpenAI API's kind has a terminal event, ``[DONE]`` or a last one of its own; any other may
-    end as it likes. The closing ``[DONE]`` is held until ``finish``.
+    end as it likes, but for one without an event. The closing ``[DONE]`` is held until ``finish``.
     """
 
-    __slots__ = ("_closing", "_ended", "_mapper", "_notes", "_passthrough", "_scanner", "facts")
+    __slots__ = ("_closing", "_ended", "_mapper", "_notes", "_passthrough", "_scanner", "_seen", "facts")
 
     streaming = True
     identity = False
@@ -125,6 +125,7 @@ class StreamReader:
         self._scanner = EventScanner()
         self._closing = b""
         self._ended = False
+        self._seen = False  # some event with data
 
     def feed(self, data: bytes) -> bytes:
         if self._closing:
@@ -145,7 +146,7 @@ class StreamReader:
                 raise UpstreamIncomplete("The worker's stream ended inside an event")
             self._closing, rest = rest, b""
             facts.terminal = True
-        if self._notes.expecting and not facts.terminal:
+        if not facts.terminal and (self._notes.expecting or not self._seen):
             raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
         facts.terminal = True
         facts.ending = self._notes.ending
@@ -164,6 +165,7 @@ class StreamReader:
 
     def _take(self, event: bytes, data: bytes) -> bytes:
         """Note what an event says, and return it as it is to be passed on."""
+        self._seen = True
         chunk = told(data)
         if chunk is None:
             return event
