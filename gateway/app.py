@@ -215,7 +215,10 @@ def create_app(
     app = control_app(settings, catalog, views, relays)
     control = _behind_a_door(app, settings, formats, services.guard)
     handlers = {
-        endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
+        endpoint.path: (
+            endpoint,
+            GenerateHandler(endpoint.path, endpoint.format, services, endpoint.operation),
+        )
         for endpoint in (*catalog, *relays)
     }
     background = Background(services, store, members, settings.worker_patterns, member)

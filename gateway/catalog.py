@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gateway.calls import RELAY_PATHS
+from gateway.exchange import GENERATE
 from gateway.formats.base import ANY_OF, AnyFormat
 from gateway.formats.relayed import NAME as RELAYED
 from gateway.formats.relayed import RelayedFormat
@@ -58,11 +59,12 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One generate route: an exact path, the methods it answers, the format it speaks."""
+    """One route: an exact path, the methods it answers, the format it speaks, and metrics' word for it."""
 
     path: str
     methods: tuple[str, ...]
     format: AnyFormat
+    operation: str = GENERATE
 
 
 def default_catalog(
@@ -110,7 +112,9 @@ def relays(
         capabilities = ANY_OF.join(formats[name].capability for name in of if name in formats)
         if capabilities:
             format = _configured(RelayedFormat(path, capabilities), chosen)
-            found.append(Endpoint(path, ("POST",), format))
+            # As Dynamo calls them where it has them: chat_completions, embeddings.
+            operation = path.strip("/").removeprefix("v1/").replace("/", "_")
+            found.append(Endpoint(path, ("POST",), format, operation))
     validate_catalog([*taken.values(), *found], reserved)
     return tuple(found)
 

@@ -95,6 +95,10 @@ class Gaps:
         self.total += seconds
 
 
+#: Metrics' word for what the generate endpoints do.
+GENERATE = "generate"
+
+
 class Exchange:
     """One request and its whole response. Created by the handler, owned by one coroutine.
 
@@ -106,6 +110,8 @@ class Exchange:
 
     # Defaults of the class: most exchanges never set most of these, and each costs at every request.
     state = State.PENDING
+    #: Metrics' word for what its endpoint does.
+    operation = GENERATE
     gaps: Gaps | None = None
     stream = False
     committed = False

@@ -24,7 +24,7 @@ from gateway.errors import (
     NoWorker,
     error_type_of,
 )
-from gateway.exchange import Event
+from gateway.exchange import GENERATE, Event
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, header
 from gateway.formats.headers import to_client
@@ -42,8 +42,9 @@ HeaderLines = list[tuple[bytes, bytes]]
 class GenerateHandler:
     """One generate endpoint. ``begin`` serves our own listener; it is an ASGI application, too."""
 
-    def __init__(self, path: str, format: AnyFormat, services: Services) -> None:
+    def __init__(self, path: str, format: AnyFormat, services: Services, operation: str = GENERATE) -> None:
         self._path = path
+        self._operation = operation
         self._format: AnyFormat = format
         self._stepwise = format if isinstance(format, Stepwise) else None
         self._services = services
@@ -64,7 +65,9 @@ class GenerateHandler:
         run.start(self._exchange(run))
 
     def _run(self, client: Client) -> Run:
-        return Run(client, self._format, self._path, self._services)
+        run = Run(client, self._format, self._path, self._services)
+        run.exchange.operation = self._operation
+        return run
 
     async def _exchange(self, run: Run) -> None:
         error: GatewayError | None = None

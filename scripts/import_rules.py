@@ -71,7 +71,7 @@ ROOMS: Mapping[str, str] = {
     "settings": "errors fleet.address fleet.allow telemetry.buckets variables",
     "variables": "",
     "calls": "",
-    "catalog": "calls errors formats.base formats.registry formats.relayed",
+    "catalog": "calls errors exchange formats.base formats.registry formats.relayed",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",

@@ -127,3 +127,4 @@ async def test_stream_is_relayed_event_by_event() -> None:
         assert (reply.content, reply.headers["content-type"]) == (whole, "text/event-stream")
         text = (await of.gateway.client.get("/metrics")).text
         assert "dynamo_frontend_time_to_first_token_seconds_count" in text
+        assert 'endpoint="chat_completions",request_type="stream",status="success"' in text

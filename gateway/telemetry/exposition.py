@@ -21,8 +21,6 @@ from gateway.telemetry import families as of
 from gateway.telemetry.families import CLASSES, REASONS, Family
 from gateway.telemetry.tally import Histogram, ModelTally, Tallies
 
-ENDPOINT = "generate"
-
 Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
@@ -77,27 +75,27 @@ class Exposition:
     def _requests(self) -> Iterator[str]:
         begun, requests = self._tallies.begun, self._tallies.requests
         yield from self._plain(
-            of.STARTED, (((model, ENDPOINT, _type(s)), n) for (model, s), n in begun.items())
+            of.STARTED, (((model, does, _type(s)), n) for (model, does, s), n in begun.items())
         )
         yield from self._plain(
             of.REQUESTS,
             (
-                ((model, ENDPOINT, _type(stream), "error" if error else "success", error), count)
-                for (model, stream, error), count in requests.items()
+                ((model, does, _type(stream), "error" if error else "success", error), count)
+                for (model, does, stream, error), count in requests.items()
             ),
         )
         left = {
-            (model, ENDPOINT, _type(s)): n
-            for (model, s, error), n in requests.items()
+            (model, does, _type(s)): n
+            for (model, does, s, error), n in requests.items()
             if error == "cancelled"
         }
         yield from self._plain(of.CANCELLED, left.items())
         gone = sum(count for (_, code), count in self._tallies.failures.items() if code == Cancelled.code)
         yield from self._plain(of.DISCONNECTED, [((), gone)])
         refused: Counter[tuple[str, ...]] = Counter()
-        for (model, _, error), count in requests.items():
+        for (model, does, _, error), count in requests.items():
             if error == "overload":
-                refused[model, ENDPOINT] += count
+                refused[model, does] += count
         yield from self._plain(of.REJECTED, refused.items())
         yield from self._plain(of.FAILURES, _failures(self._tallies.failures))
 
@@ -105,7 +103,7 @@ class Exposition:
         # A model stays in the list once it was there: a gauge that vanishes reads as unknown, not as 0.
         active = dict.fromkeys(self._tallies.models, 0)
         queued = dict(active)
-        for (model, _, _, waiting), count in self._tallies.running_now().items():
+        for (model, _, _, _, waiting), count in self._tallies.running_now().items():
             active[model] = active.get(model, 0) + count
             queued[model] = queued.get(model, 0) + count * waiting
         yield from self._plain(of.INFLIGHT, _by_model(active))

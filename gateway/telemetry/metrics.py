@@ -63,9 +63,9 @@ class Metrics:
         tallies = self._tallies
         model, stream = exchange.model or UNKNOWN_MODEL, exchange.stream
         if not tallies.running.pop(exchange):
-            tallies.begun[model, stream] += 1
+            tallies.begun[model, exchange.operation, stream] += 1
         error_type = exchange.error_type
-        tallies.requests[model, stream, error_type] += 1
+        tallies.requests[model, exchange.operation, stream, error_type] += 1
         if error_type:
             error = exchange.error
             tallies.failures[error_type, error.code if error else None] += 1

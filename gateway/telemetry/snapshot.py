@@ -20,7 +20,7 @@ from gateway.formats.base import Ending
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies
 
-#: ("requests", model, stream, error type) and the like.
+#: ("requests", model, operation, stream, error type) and the like.
 Key = tuple[Any, ...]
 
 _UNLABELLED = ("loop_delay", "waits")
@@ -80,12 +80,12 @@ def _closed(last: Snapshot) -> Snapshot:
             running.append((key, number))
         elif key[0] not in ("load", "waiting", "process") or key[-1] == _CPU:
             numbers[key] = number
-    for (_, model, stream, begun, _waiting), count in running:
+    for (_, model, does, stream, begun, _waiting), count in running:
         ends: list[Key] = [
-            ("requests", model, stream, ProcessDied.error_type),
+            ("requests", model, does, stream, ProcessDied.error_type),
             ("failures", ProcessDied.error_type, ProcessDied.code),
         ]
-        for key in ends if begun else [*ends, ("begun", model, stream)]:
+        for key in ends if begun else [*ends, ("begun", model, does, stream)]:
             numbers[key] = numbers.get(key, 0) + count
     return Snapshot(numbers, last.histograms)
 
@@ -146,10 +146,10 @@ def restored(total: Snapshot, buckets: Buckets) -> Tallies:
 
 def _restore(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
     match key:
-        case "requests", model, stream, error:
-            tallies.requests[model, stream, error] = number
-        case "begun", model, stream:
-            tallies.begun[model, stream] = number
+        case "requests", model, does, stream, error:
+            tallies.requests[model, does, stream, error] = number
+        case "begun", model, does, stream:
+            tallies.begun[model, does, stream] = number
         case "failures", error, code:
             tallies.failures[error, code] = number
         case "served", url, name, state:

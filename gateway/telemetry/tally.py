@@ -81,10 +81,10 @@ class Tallies:
     """All that one gateway has counted."""
 
     def __init__(self) -> None:
-        #: (model, stream, error type) of ended exchanges
-        self.requests: Counter[tuple[str, bool, str]] = Counter()
-        #: (model, stream) of started exchanges
-        self.begun: Counter[tuple[str, bool]] = Counter()
+        #: (model, operation, stream, error type) of ended exchanges
+        self.requests: Counter[tuple[str, str, bool, str]] = Counter()
+        #: (model, operation, stream) of started exchanges
+        self.begun: Counter[tuple[str, str, bool]] = Counter()
         #: (error type, code) of ended exchanges; code None: the failure is the worker's own reply
         self.failures: Counter[tuple[str, str | None]] = Counter()
         #: (worker URL, format, end state) of exchanges that reached a worker
@@ -103,14 +103,14 @@ class Tallies:
         #: running exchanges -> already in ``begun``?
         self.running: dict[Exchange, bool] = {}
         #: The same as ``running_now`` gives, of other processes, where this is a sum over them.
-        self.elsewhere: Counter[tuple[str, bool, bool, bool]] = Counter()
+        self.elsewhere: Counter[tuple[str, str, bool, bool, bool]] = Counter()
 
-    def running_now(self) -> Counter[tuple[str, bool, bool, bool]]:
-        """How many exchanges run, by (model, stream, already in ``begun``, without a token so far)."""
+    def running_now(self) -> Counter[tuple[str, str, bool, bool, bool]]:
+        """How many exchanges run, by (model, operation, stream, in ``begun`` already, without a token)."""
         now = self.elsewhere.copy()
         for exchange, counted in self.running.items():
             model = exchange.model or UNKNOWN_MODEL
-            now[model, exchange.stream, counted, exchange.first_token_at is None] += 1
+            now[model, exchange.operation, exchange.stream, counted, exchange.first_token_at is None] += 1
         return now
 
     def forget_served(self, urls: Collection[str]) -> None:
@@ -126,4 +126,4 @@ class Tallies:
         for exchange, counted in self.running.items():
             if not counted and exchange.dispatched_at is not None:
                 self.running[exchange] = True
-                self.begun[exchange.model or UNKNOWN_MODEL, exchange.stream] += 1
+                self.begun[exchange.model or UNKNOWN_MODEL, exchange.operation, exchange.stream] += 1

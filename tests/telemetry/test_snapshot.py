@@ -83,7 +83,7 @@ def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token(
     with_token.saw_tokens(1, 101.0)
     metrics.started(with_token)
     now = restored(told(metrics), BUCKETS).running_now()
-    assert now == {("m", False, True, True): 1, ("m", True, True, False): 1}
+    assert now == {("m", "generate", False, True, True): 1, ("m", "generate", True, True, False): 1}
 
 
 def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
@@ -96,9 +96,9 @@ def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
     tallies = restored(Snapshot.of(json.loads(gone)), BUCKETS)
     assert not tallies.running_now()
     assert tallies.requests == {
-        ("m", False, ""): 1,
-        ("m", True, "internal"): 1,
-        ("unknown_model", False, "internal"): 1,
+        ("m", "generate", False, ""): 1,
+        ("m", "generate", True, "internal"): 1,
+        ("unknown_model", "generate", False, "internal"): 1,
     }
     assert tallies.failures == {("internal", "process_died"): 2}
     assert tallies.begun.total() == tallies.requests.total() == 3

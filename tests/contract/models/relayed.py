@@ -60,7 +60,7 @@ def _exchanges(draw: DrawFn) -> ModelExchange:
 
 def _stream(id: str, texts: Sequence[str], finish: str, usage: dict[str, int]) -> list[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({"content": text} for text in texts)]
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": finish})
     documents: list[dict[str, Any]] = [{"id": f"chatcmpl-{id}", "choices": [choice]} for choice in choices]
     documents.append({"id": f"chatcmpl-{id}", "choices": [], "usage": usage})
@@ -70,5 +70,5 @@ def _stream(id: str, texts: Sequence[str], finish: str, usage: dict[str, int]) -
 
 def _unary(id: str, texts: Sequence[str], finish: str, usage: dict[str, int]) -> bytes:
     message = {"role": "assistant", "content": "".join(texts)}
-    choice = {"index": 0, "message": message, "finish_reason": finish}
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": finish}
     return json.dumps({"id": f"chatcmpl-{id}", "choices": [choice], "usage": usage}).encode()
