@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -41,8 +42,8 @@ class RawClient:
         self.writer = writer
 
     @classmethod
-    async def connect(cls, port: int, limit: int = 2**16) -> RawClient:
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=limit))
+    async def connect(cls, port: int, limit: int = 2**16, tls: ssl.SSLContext | None = None) -> RawClient:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=limit, ssl=tls))
 
     def request(
         self, path: str, body: bytes, *, method: str = "POST", headers: tuple[tuple[str, str], ...] = ()

@@ -13,6 +13,7 @@ TAXONOMY = {
     "Poisoned": ("poisoned_request", 422, Source.DOWNSTREAM, "validation", None),
     "GatewayError": ("internal", 500, Source.GATEWAY, "internal", None),
     "InvalidRequest": ("invalid_request", 400, Source.DOWNSTREAM, "validation", None),
+    "Unauthorized": ("unauthorized", 401, Source.DOWNSTREAM, "validation", None),
     "MethodNotAllowed": ("method_not_allowed", 405, Source.DOWNSTREAM, "validation", None),
     "RequestTooLarge": ("request_too_large", 413, Source.DOWNSTREAM, "validation", None),
     "UnknownModel": ("unknown_model", 404, Source.DOWNSTREAM, "not_found", None),

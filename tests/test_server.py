@@ -29,10 +29,11 @@ class Served:
 
     process: asyncio.subprocess.Process
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
 
 @asynccontextmanager
@@ -45,7 +46,7 @@ async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
         env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    gateway = Served(process, port)
+    gateway = Served(process, port, "https" if "DYN_SSL_CERTFILE" in variables else "http")
 
     async def ready() -> bool:
         async with httpx.AsyncClient(trust_env=False, verify=False) as client:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, UpstreamMalformed
-from gateway.fleet.worker import Worker
+from gateway.fleet.worker import Worker, WorkerState
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, UpstreamRequest, WorkerInfo
 from gateway.transport.http1 import Connection
 from gateway.transport.tls_faults import tls_fault
@@ -55,8 +55,7 @@ async def ask(
             return None
         raise Unreachable(_why(error)) from error
     except UpstreamIncomplete as error:
-        # A server that misses a client certificate says so only after the handshake.
-        if (fault := tls_fault(error.cause)) is not None:
+        if (fault := _broken_off(worker, error)) is not None:
             raise Unreachable(fault) from error
         return None
     except (UpstreamMalformed, TimeoutError):
@@ -79,6 +78,17 @@ async def _answer(connection: Connection, worker: Worker, question: ProbeRequest
         if len(body) > ANSWER_LIMIT:
             return None
     return ProbeReply(head.status, bytes(body))
+
+
+def _broken_off(worker: Worker, error: UpstreamIncomplete) -> str | None:
+    """What is wrong, if it is the trust between the two; else None.
+
+    A server that misses a client certificate finds out after the handshake, and some just hang up then.
+    """
+    fault = tls_fault(error.cause)
+    if fault is None and worker.address.tls and worker.state in (WorkerState.JOINING, WorkerState.DEAD):
+        return "it broke off after the TLS handshake; it may want a client certificate, or another one"
+    return fault
 
 
 def _why(error: ConnectFailed) -> str:

@@ -62,13 +62,13 @@ def _stamp(path: Path) -> Stamp:
     return (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev, found.st_size)
 
 
-async def keep_fresh(things: Sequence[Refreshable], interval: float = INTERVAL) -> None:
-    """Refresh each of ``things`` once its files changed, looking every ``interval`` seconds, until cancelled.
+async def keep_fresh(things: Sequence[Refreshable]) -> None:
+    """Refresh each of ``things`` once its files changed, until cancelled.
 
     The looks are made in a thread, as files of a network can hang; the reading, on the event loop.
     """
     while things:
-        await asyncio.sleep(interval)
+        await asyncio.sleep(INTERVAL)
         for thing in things:
             if await asyncio.to_thread(thing.stamps.changed):
                 thing.refresh()

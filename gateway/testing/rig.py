@@ -56,7 +56,8 @@ async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
     task = asyncio.get_running_loop().create_task(_serve(server, listener, started))
     try:
         await started.wait()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        scheme = "http" if settings.ssl_certfile is None else "https"
+        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task
@@ -64,7 +65,10 @@ async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
 
 def _known(worker: Worker) -> bool:
     """Whether its probes told what it is, if only that it cannot serve."""
-    return worker.state is not WorkerState.JOINING or bool(worker.infos) or "does not speak" in worker.reason
+    if worker.state is not WorkerState.JOINING:
+        return True
+    told = bool(worker.infos) and "not probed yet" not in worker.reason
+    return told or "does not speak" in worker.reason
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import httptools
 
@@ -159,6 +159,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "abort")
         self._transport = transport  # type: ignore[assignment]
+        if transport.get_extra_info("sslcontext") is not None:
+            # What is held in its encrypted form counts as well, and by default is eight times this.
+            cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
         keep_alive(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -10,8 +10,8 @@ import ssl
 _REASONS = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS on this port",
     "HTTP_REQUEST": "it does not speak TLS on this port",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a client certificate, and none is configured",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it refused the handshake; it may ask for a client certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate, and was shown none",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it refused the handshake; it may want a client certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the client certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the client certificate has expired",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it refused the client certificate",

@@ -309,7 +309,7 @@ async def streaming(rigged: Rig, tokens: int = 20) -> AsyncIterator[RawClient]:
     raw = await RawClient.connect(rigged.port)
     body = b'{"input_ids": [1], "stream": true, "sampling_params": {"max_new_tokens": %d}}' % tokens
     raw.request("/generate", body, headers=(("connection", "close"),))
-    await raw.head()
+    assert (await raw.head()).startswith(b"HTTP/1.1 200")
     try:
         yield raw
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.fleet.allow import UrlPattern
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.sync import follow
@@ -50,3 +51,21 @@ async def test_every_change_is_applied_in_order_until_the_store_is_closed(member
     await store.close()
     await asyncio.wait_for(following, 5)
     assert members.told == [[A.url], B.url, f"-{A.url}"]
+
+
+async def test_record_that_may_be_no_worker_is_passed_over_and_told_of(
+    members: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whenever it comes: others than this gateway write to the store."""
+    store = MemoryStore()
+    await store.put(A)
+    await store.put(WorkerRecord("http://evil:1"))
+    following = asyncio.ensure_future(follow(store, members, [UrlPattern.parse("a"), UrlPattern.parse("b")]))
+    await until(lambda: len(members.told) == 1)
+    await store.put(WorkerRecord("http://worse:1"))
+    await store.put(B)
+    await until(lambda: len(members.told) == 2)
+    await store.close()
+    await asyncio.wait_for(following, 5)
+    assert members.told == [[A.url], B.url]
+    assert "http://evil:1" in caplog.text and "http://worse:1" in caplog.text

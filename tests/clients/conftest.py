@@ -1,0 +1,36 @@
+"""One gateway for all tests of a process: each finds it empty and leaves it so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.clients.site import Site, gateway_process, site_at
+
+
+@pytest.fixture(scope="session")
+def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("gateway") / "log"
+    with gateway_process(log, "--probe-interval-secs", "0.2") as url:
+        yield url
+
+
+@pytest.fixture
+async def site(gateway_url: str) -> AsyncIterator[Site]:
+    async with site_at(gateway_url) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def holding_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway whose clients wait for a worker, as those need it that try nothing twice."""
+    log = tmp_path_factory.mktemp("holding") / "log"
+    with gateway_process(log, "--probe-interval-secs", "0.2", "--hold-seconds", "20") as url:
+        yield url
+
+
+@pytest.fixture
+async def holding_site(holding_url: str) -> AsyncIterator[Site]:
+    async with site_at(holding_url) as site:
+        yield site

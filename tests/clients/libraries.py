@@ -1,0 +1,134 @@
+"""The HTTP libraries that training frameworks call with, as far as a server can tell them apart.
+
+Owns: headers, pools, timeouts and the spelling of JSON. Must never enter: what any framework calls, the
+gateway's own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import httpx
+
+#: Seconds after which aiohttp drops an idle connection by itself.
+AIOHTTP_KEEP_ALIVE = 15.0
+JSON = {"Content-Type": "application/json"}
+
+
+def spaced(body: Any) -> bytes:
+    """JSON with blanks, as aiohttp and requests write it; httpx writes none."""
+    return json.dumps(body).encode()
+
+
+def compact(body: Any) -> bytes:
+    """JSON without them."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def httpx_client(limit: int | None = 100, **timeout: float | None) -> httpx.AsyncClient:
+    """httpx with a pool of ``limit``. It waits for ever unless ``timeout`` (connect, read) bounds it."""
+    limits = httpx.Limits(max_connections=limit, max_keepalive_connections=limit)
+    return httpx.AsyncClient(
+        limits=limits, timeout=httpx.Timeout(None, **timeout), trust_env=False, verify=False
+    )
+
+
+def aiohttp_session(
+    limit: int | None = 100,
+    *,
+    total: float | None = 300,
+    connect: float | None = None,
+    keep_alive: float = AIOHTTP_KEEP_ALIVE,
+    force_close: bool = False,
+) -> httpx.AsyncClient:
+    """A client that a server takes for aiohttp. ``connect`` bounds the wait for a place in the pool, too."""
+    headers = {
+        "Accept": "*/*",
+        "Accept-Encoding": "gzip, deflate",
+        "User-Agent": "Python/3.11 aiohttp/3.13.2",
+    }
+    if force_close:
+        headers["Connection"] = "close"
+    limits = httpx.Limits(
+        max_connections=limit,
+        max_keepalive_connections=0 if force_close else limit,
+        keepalive_expiry=keep_alive,
+    )
+    timeout = httpx.Timeout(total, connect=connect, pool=connect)
+    return httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout, trust_env=False, verify=False)
+
+
+def requests_session(limit: int = 10) -> httpx.Client:
+    """A client that a server takes for requests; it blocks, so it lives in threads."""
+    headers = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "python-requests/2.32.5"}
+    limits = httpx.Limits(max_connections=limit, max_keepalive_connections=limit)
+    return httpx.Client(headers=headers, limits=limits, timeout=30, trust_env=False, verify=False)
+
+
+class Framework:
+    """What all scripted clients are: a base URL, and sessions that are closed at the end."""
+
+    def __init__(self, base: str, http: httpx.AsyncClient) -> None:
+        self.base = base.rstrip("/")
+        self.http = http
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.http.aclose()
+
+
+class Stubborn(Framework):
+    """The habit of one family of frameworks: whatever goes wrong, a refusal included, is tried once more.
+
+    ``pause`` is the time between two tries in seconds; in the field it is one second.
+    """
+
+    TRIES = 60
+
+    def __init__(self, base: str, http: httpx.AsyncClient, pause: float = 1.0) -> None:
+        super().__init__(base, http)
+        self.pause = pause
+        self.failures: list[str] = []
+
+    async def post(self, url: str, body: Any, headers: Mapping[str, str] | None = None) -> Any:
+        """The reply's JSON, or its text where it is none. Raises httpx.HTTPError after the last try."""
+
+        async def once() -> httpx.Response:
+            return (await self.http.post(url, json=body, headers=headers)).raise_for_status()
+
+        response = await repeated(once, self.TRIES, self.pause, self._noted)
+        try:
+            return response.json()
+        except ValueError:
+            return response.text
+
+    def _noted(self, error: httpx.HTTPError) -> bool:
+        self.failures.append(str(error))
+        return True
+
+
+async def polled(done: Callable[[], Awaitable[bool]], interval: float) -> None:
+    """Return once ``done`` answers True, asked every ``interval`` seconds as clients do it."""
+    while not await done():  # noqa: ASYNC110
+        await asyncio.sleep(interval)
+
+
+async def repeated(
+    once: Callable[[], Any], tries: int, pause: float, again: Callable[[httpx.HTTPError], bool]
+) -> httpx.Response:
+    """The first answer of ``once`` that raises nothing, or the last error; ``again``: is it worth a try?"""
+    for left in reversed(range(tries)):
+        try:
+            response: httpx.Response = await once()
+        except httpx.HTTPError as error:
+            if not again(error) or not left:
+                raise
+            await asyncio.sleep(pause)
+        else:
+            return response
+    raise AssertionError("there is at least one try")

@@ -1,0 +1,131 @@
+"""Where the scripted clients are tried: a gateway in a process of its own, and the engines of one test.
+
+Owns: starting the gateway, what an operator does to its fleet, and what engines must have seen. Must never
+enter: a framework's calls.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gateway.sim import SimConfig, SimServer
+from gateway.sim.arrivals import Arrival
+from tests.processes import PATIENCE, free_port
+from tests.support import eventually
+
+#: What a reply is asked to have in most tests, in tokens.
+TOKENS = 6
+#: Between two tries of a client that goes on trying, in seconds; in the field it is one second.
+PAUSE = 0.02
+#: Where nobody listens: what a site may have set for its traffic to the outside.
+_PROXIES = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "http://127.0.0.1:9")
+
+
+@contextmanager
+def gateway_process(log: Path, *flags: str) -> Iterator[str]:
+    """``tito-gateway serve`` without workers; its base URL, once it is alive."""
+    port = free_port()
+    command = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
+    environment = {**os.environ, **_PROXIES}  # noqa: TID251 - a child needs the parent's
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
+        try:
+            _await_life(process, f"http://127.0.0.1:{port}", log)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+def _await_life(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    with httpx.Client(trust_env=False, verify=False) as client:
+        while time.monotonic() < end:
+            assert process.poll() is None, log.read_text()
+            try:
+                if client.get(f"{url}/live").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.02)
+    raise AssertionError(f"no life within {PATIENCE} s: {log.read_text()}")
+
+
+class Site:
+    """The gateway at ``url`` as its operator has it; ``client`` is the operator's."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.url = url
+        self.client = client
+
+    async def workers(self) -> dict[str, dict[str, Any]]:
+        """Entries of the list by URL."""
+        listed = (await self.client.get("/workers")).raise_for_status().json()
+        return {entry["url"]: entry for entry in listed["workers"]}
+
+    async def ready(self, *sims: SimServer) -> None:
+        """Return once each of ``sims`` is a worker that gets requests."""
+
+        async def check() -> bool:
+            workers = await self.workers()
+            return all(workers.get(sim.url, {}).get("state") == "ready" for sim in sims)
+
+        await eventually(check)
+
+    async def serve(self, *sims: SimServer) -> None:
+        """Register ``sims`` and wait until they are ready: what is done where no framework registers."""
+        for sim in sims:
+            (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()
+        await self.ready(*sims)
+
+    async def clear(self) -> None:
+        """Take all workers away, and see them gone."""
+        for entry in (await self.workers()).values():
+            await self.client.delete(f"/workers/{entry['id']}")
+
+        async def empty() -> bool:
+            return not await self.workers()
+
+        await eventually(empty)
+
+
+@asynccontextmanager
+async def site_at(url: str) -> AsyncIterator[Site]:
+    """The site of a gateway that is shared by tests: empty before and after each."""
+    async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False, verify=False) as client:
+        site = Site(url, client)
+        assert await site.workers() == {}, "left behind by another test"
+        try:
+            yield site
+        finally:
+            await site.clear()
+
+
+@asynccontextmanager
+async def engines(kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[SimServer]]:
+    """``count`` engines with the same ``knobs`` (fields of SimConfig)."""
+    async with AsyncExitStack() as stack:
+        servers = [SimServer(kind, SimConfig(**knobs)) for _ in range(count)]
+        yield [await stack.enter_async_context(server) for server in servers]
+
+
+def seen(*sims: SimServer) -> list[Arrival]:
+    """The generate requests of clients at ``sims``; a probe's empty object is none."""
+    return [arrival for sim in sims for arrival in sim.log if arrival.body != b"{}"]
+
+
+def calls(sim: SimServer, path: str) -> list[Arrival]:
+    """What came to ``path``, oldest first."""
+    return [one for one in sim.all_requests if one.target.partition(b"?")[0] == path.encode()]
+
+
+def as_sent(arrival: Arrival, sent: bytes) -> bool:
+    """Whether ``sent`` arrived byte for byte, but for an id that the gateway put in front of it."""
+    rid = b'"rid":"%b",' % arrival.ids[0].encode() if arrival.ids else b""
+    return arrival.body in (sent, sent.replace(b"{", b"{" + rid, 1))

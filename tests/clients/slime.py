@@ -1,0 +1,193 @@
+"""slime: rollouts over SGLang, the router given from outside.
+
+Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import httpx
+
+from tests.clients.libraries import Stubborn, aiohttp_session, httpx_client, polled, spaced
+
+ROUTING_KEY = "X-SMG-Routing-Key"
+#: Per engine, by default.
+CONCURRENCY = 512
+_SAMPLING = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": -1,
+    "stop": None,
+    "stop_token_ids": None,
+    "skip_special_tokens": False,
+    "no_stop_trim": True,
+    "spaces_between_special_tokens": False,
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is kept of a reply. ``status`` is how it ended: stop, length or abort."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    text: str
+    status: str
+    weight_version: str | None
+    routed_experts: str | None = None
+
+
+def sample_of(reply: Any) -> Sample:
+    """Tokens are taken from the log probabilities; an ending it does not know is a crash of its."""
+    meta = reply["meta_info"]
+    pairs = meta["output_token_logprobs"]
+    status = meta["finish_reason"]["type"]
+    assert status in ("stop", "length", "abort"), status
+    return Sample(
+        [pair[1] for pair in pairs],
+        [pair[0] for pair in pairs],
+        reply["text"],
+        status,
+        meta.get("weight_version"),
+        meta.get("routed_experts"),
+    )
+
+
+class Slime(Stubborn):
+    """``policy`` is its own word for how the router is to choose; one of them sends a key per sample."""
+
+    def __init__(
+        self, router: str, engines: int = 1, *, policy: str = "cache_aware", pause: float = 1.0
+    ) -> None:
+        super().__init__(router, httpx_client(CONCURRENCY * engines), pause)
+        self.keyed = policy == "consistent_hashing"
+
+    # The fleet.
+
+    async def register(self, url: str, *, prefill_port: int | None = None) -> None:
+        body: dict[str, Any] = {"url": url, "worker_type": "regular" if prefill_port is None else "prefill"}
+        if prefill_port is not None:
+            body["bootstrap_port"] = prefill_port
+        (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
+
+    async def workers(self) -> list[str]:
+        response = (await self.http.get(f"{self.base}/workers")).raise_for_status()
+        return [worker["url"] for worker in response.json()["workers"]]
+
+    async def leave(self, url: str) -> None:
+        listed = (await self.http.get(f"{self.base}/workers")).raise_for_status().json()["workers"]
+        (id,) = [worker["id"] for worker in listed if worker["url"] == url]
+        (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
+
+    # Rollouts.
+
+    def _headers(self) -> dict[str, str]:
+        return {ROUTING_KEY: str(uuid.uuid4())} if self.keyed else {}
+
+    def body(self, prompt: Sequence[int] | str, tokens: int, images: Sequence[str] = ()) -> dict[str, Any]:
+        """Text and images, or ids."""
+        body: dict[str, Any] = {
+            "sampling_params": {**_SAMPLING, "max_new_tokens": tokens},
+            "return_logprob": True,
+        }
+        if isinstance(prompt, str):
+            return {**body, "text": prompt, "image_data": list(images)}
+        return {**body, "input_ids": list(prompt)}
+
+    async def generate(
+        self, prompt: Sequence[int] | str, tokens: int, images: Sequence[str] = (), **extra: Any
+    ) -> Sample:
+        body = {**self.body(prompt, tokens, images), **extra}
+        return sample_of(await self.post(f"{self.base}/generate", body, self._headers()))
+
+    @asynccontextmanager
+    async def stream(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[AsyncIterator[Sample]]:
+        """Each event holds all so far; leaving the block drops the connection."""
+        body = {**self.body(prompt, tokens), "stream": True}
+        async with self.http.stream("POST", f"{self.base}/generate", json=body) as response:
+            response.raise_for_status()
+            yield _events(response)
+
+    async def score(self, ids: Sequence[int]) -> list[float]:
+        """A teacher's log probabilities of a text that is there already."""
+        sampling = {"temperature": 0, "max_new_tokens": 0, "skip_special_tokens": False}
+        body = {
+            "input_ids": list(ids),
+            "sampling_params": sampling,
+            "return_logprob": True,
+            "logprob_start_len": 0,
+        }
+        async with aiohttp_session() as teacher:
+            response = await teacher.post(f"{self.base}/generate", content=spaced(body), headers=_JSON)
+        pairs = response.raise_for_status().json()["meta_info"]["input_token_logprobs"]
+        return [pair[0] for pair in pairs[1:]]
+
+    async def turn(self, prompt: Sequence[int], tokens: int) -> Sample:
+        """An agent's turn, in a session of its own; cancelled, it asks the router to abort it."""
+        rid = uuid.uuid4().hex
+        body = {**self.body(prompt, tokens), "rid": rid}
+        headers = {**_JSON, ROUTING_KEY: rid}
+        async with aiohttp_session(total=None) as session:
+            try:
+                response = await session.post(f"{self.base}/generate", content=spaced(body), headers=headers)
+            except asyncio.CancelledError:
+                await self._abort(rid)
+                raise
+        return sample_of(response.raise_for_status().json())
+
+    async def _abort(self, rid: str) -> None:
+        try:
+            async with aiohttp_session(total=5) as session:
+                await session.post(f"{self.base}/abort_request", content=spaced({"rid": rid}), headers=_JSON)
+        except httpx.HTTPError:
+            pass  # it is as good as aborted to slime
+
+    async def abort_rollout(self, interval: float = 3.0) -> None:
+        """At the end of a rollout: around the router, at each worker that it lists, until nothing runs."""
+        workers = await self.workers()
+        await asyncio.gather(*(self.post(f"{url}/abort_request", {"abort_all": True}) for url in workers))
+        for url in workers:
+            await polled(partial(self._idle, url), interval)
+
+    async def _idle(self, url: str) -> bool:
+        response = await self.http.get(f"{url}/v1/loads", params={"include": "core"})
+        loads = response.raise_for_status().json()["loads"]
+        return not any(load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads)
+
+    async def update_weights(self, version: str) -> None:
+        """Straight to each engine, as the trainer knows them."""
+        for url in await self.workers():
+            for path, body in _WEIGHT_STEP:
+                filled = {**body, "weight_version": version} if "model_path" in body else body
+                (await self.http.post(f"{url}{path}", json=filled)).raise_for_status()
+            (await self.http.get(f"{url}/flush_cache")).raise_for_status()
+            (await self.http.post(f"{url}/continue_generation", json={})).raise_for_status()
+
+
+_JSON = {"Content-Type": "application/json"}
+_WEIGHT_STEP: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("/pause_generation", {"mode": "abort"}),
+    ("/update_weights_from_disk", {"model_path": "/ckpt/step-1"}),
+)
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[Sample]:
+    async for line in response.aiter_lines():
+        data = line.removeprefix("data: ")
+        if line.startswith("data: ") and data != "[DONE]":
+            yield sample_of_event(json.loads(data))
+
+
+def sample_of_event(event: Any) -> Sample:
+    """One that goes on has no ending yet."""
+    if event["meta_info"]["finish_reason"] is None:
+        event["meta_info"]["finish_reason"] = {"type": "abort"}
+    return sample_of(event)

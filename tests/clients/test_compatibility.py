@@ -1,0 +1,59 @@
+"""The page on compatibility names tests that exist, for every promise and every client."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gateway.server import KEEP_ALIVE
+from tests.clients.libraries import AIOHTTP_KEEP_ALIVE
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "compatibility.md").read_text()
+PROMISES = [f"R{number}" for number in range(1, 31)]
+#: Scripts that are no client's.
+HELPERS = {"__init__", "conftest", "libraries", "site"}
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / file).read_text())
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(function.name for function in functions)
+
+
+def rows() -> dict[str, str]:
+    """What holds each promise."""
+    found = re.findall(r"^\| (R\d+) \| [^|]+ \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def test_page_has_every_promise_in_order() -> None:
+    assert [*rows()] == PROMISES
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_names_tests_that_exist(promise: str) -> None:
+    named = re.findall(r"`([^`]+)`", rows()[promise])
+    assert named
+    for each in named:
+        file, _, test = each.partition("::")
+        assert test.startswith("test_") and test in names_in(file), each
+
+
+def test_every_client_has_its_section_with_its_tests() -> None:
+    clients = {path.stem for path in Path(__file__).parent.glob("*.py")} - HELPERS
+    scripts = {stem for stem in clients if not stem.startswith("test_")}
+    sections = re.findall(r"`tests/clients/test_(\w+)\.py`", PAGE.partition("## By client")[2])
+    assert sorted(sections) == sorted(scripts)
+    assert all((Path(__file__).parent / f"test_{stem}.py").exists() for stem in scripts)
+
+
+def test_idle_connections_of_clients_outlive_their_pools() -> None:
+    """Else a request could meet a connection that the gateway is closing."""
+    assert KEEP_ALIVE >= 5 * AIOHTTP_KEEP_ALIVE == 75

@@ -1,0 +1,109 @@
+"""Rollouts of prime-rl, its inference address pointed here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+
+import httpx
+import pytest
+
+from gateway.sim import Reply
+from tests.clients.prime_rl import EXPERTS, SESSION, PrimeRL, Rejected
+from tests.clients.site import TOKENS, Site, engines, seen
+
+PROMPT = [432, 402, 5]
+
+
+async def test_rollouts_that_come_too_early_are_held_and_none_is_lost(holding_site: Site) -> None:
+    """It tries nothing twice, so a refusal before the first engine is there would be a lost rollout."""
+    site = holding_site
+    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm") as sims:
+        assert await prime.healthy()
+        turns = [asyncio.ensure_future(prime.turn(f"t-{n}", [*PROMPT, n], TOKENS)) for n in range(50)]
+        await site.serve(*sims)
+        assert {len(tokens) for tokens in await asyncio.gather(*turns)} == {TOKENS}
+        assert len(seen(*sims)) == 50
+
+
+async def test_headers_of_the_sdk_arrive_with_the_trace(site: Site) -> None:
+    """Its key too, where the gateway has none of its own; salt and priority stay in the body."""
+    async with PrimeRL(f"{site.url}/v1", "engine-key") as prime, engines("vllm", 1) as (sim,):
+        await site.serve(sim)
+        await prime.turn("trace-1", PROMPT, TOKENS, cache_salt="step-3", priority=2)
+        (arrival,) = seen(sim)
+        names = (SESSION, "Authorization", "X-Stainless-Lang")
+        assert [arrival.header(name) for name in names] == ["trace-1", "Bearer engine-key", "python"]
+        assert arrival.body.startswith(
+            b'{"model":"sim","token_ids":[432,402,5],"sampling_params":{"max_tokens"'
+        )
+        assert arrival.body.endswith(b'"cache_salt":"step-3","priority":2}')
+
+
+async def test_length_of_the_model_is_told(site: Site) -> None:
+    """Under the name it is served by; of another name nothing is told."""
+    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", max_model_len=4096) as sims:
+        await site.serve(*sims)
+        assert await prime.longest("sim") == 4096
+        assert await prime.longest("other") is None
+
+
+def reply_with(content: Sequence[object], **choice: object) -> Reply:
+    """A reply that an engine writes without blanks."""
+    ids = list(range(7, 7 + len(content)))
+    logprobs = {"content": content}
+    filled = {"index": 0, "finish_reason": "stop", "token_ids": ids, "logprobs": logprobs, **choice}
+    body = {"request_id": "generate-tokens-x", "choices": [filled]}
+    return Reply(body=json.dumps(body, separators=(",", ":")).encode())
+
+
+async def test_experts_are_found_in_the_bytes_of_a_reply(site: Site) -> None:
+    """Megabytes of them, where the engine put them: nothing was parsed and written anew on the way."""
+    data = "abcd" * 1_000_000
+    experts = {"data": data, "shape": [20_000, 4, 8], "dtype": "uint8"}
+    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
+        await site.serve(sim)
+        scripted = reply_with([{"logprob": -0.5}], routed_experts=experts)
+        assert EXPERTS in scripted.body
+        sim.behave(scripted)
+        assert await prime.experts("trace-1", PROMPT) == data.encode()
+
+
+async def test_entries_are_checked_as_the_engine_wrote_them(site: Site) -> None:
+    """Named by their ids; a number that is none comes through and is found out by the client."""
+    good = [{"token": "token_id:7", "logprob": -0.5}, {"token": "token_id:8", "logprob": -1e-7}]
+    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
+        await site.serve(sim)
+        sim.behave(
+            reply_with(good),
+            reply_with([{"token": "token_id:7", "logprob": math.nan}]),
+            reply_with([{"token": "x", "logprob": -0.5}]),
+        )
+        assert await prime.turn("trace-1", PROMPT, 2) == [7, 8]
+        for _ in range(2):
+            with pytest.raises(Rejected):
+                await prime.turn("trace-1", PROMPT, 1)
+
+
+async def test_prompt_is_scored(site: Site) -> None:
+    """Every id but the first; then the trace is over."""
+    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
+        await site.serve(sim)
+        assert len(await prime.score("trace-1", [*PROMPT, 8, 9])) == 4
+        assert await prime.finish("trace-1") == 200
+
+
+async def test_rollout_that_is_given_up_ends_at_the_engine(site: Site) -> None:
+    """Its connection is dropped; the trace beside it goes on."""
+    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1, token_delay=0.01) as (sim,):
+        await site.serve(sim)
+        kept = asyncio.ensure_future(prime.turn("kept", PROMPT, 40))
+        given_up = asyncio.ensure_future(prime.turn("given-up", PROMPT, 5000))
+        await sim.arrived(2)
+        given_up.cancel()
+        with pytest.raises((asyncio.CancelledError, httpx.HTTPError)):
+            await given_up
+        await sim.until(lambda: sim.running == 1)
+        assert len(await kept) == 40

@@ -1,0 +1,80 @@
+"""ROLL, its router's address pointed here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.sim import Reply, SimServer
+from tests.clients.roll import Roll
+from tests.clients.site import PAUSE, TOKENS, Site, engines, seen
+from tests.support import eventually
+
+PROMPT = [432, 402, 5]
+
+
+@asynccontextmanager
+async def fleet(site: Site, count: int = 2, **knobs: float) -> AsyncIterator[tuple[Roll, list[SimServer]]]:
+    async with Roll(site.url) as roll, engines("sglang", count, **knobs) as sims:
+        async with asyncio.timeout(5):
+            await roll.start([sim.url for sim in sims], PAUSE)
+        await site.ready(*sims)
+        yield roll, sims
+
+
+async def test_start_ends_once_the_list_is_what_is_expected(site: Site) -> None:
+    """Each URL as it was written: a slash more or less would be waited for without end."""
+    async with Roll(site.url) as roll, engines("sglang") as sims:
+        urls = [sims[0].url, f"{sims[1].url}/"]
+        async with asyncio.timeout(5):
+            await roll.start(urls, PAUSE)
+        assert [*(await site.workers())] == urls
+
+
+async def test_samples_of_a_prompt_come_as_a_list(site: Site) -> None:
+    """All from the one request that was sent, under the client's own id where it is one output."""
+    async with fleet(site) as (roll, sims):
+        outputs = await roll.generate("rid-4", PROMPT, TOKENS, n=4)
+        assert {len(output["output_ids"]) for output in outputs} == {TOKENS}
+        (arrival,) = seen(*sims)
+        assert json.loads(arrival.body)["sampling_params"]["n"] == 4
+        (output,) = await roll.generate("rid-1", PROMPT, TOKENS)
+        assert output["meta_info"]["id"] == "rid-1"
+
+
+async def test_request_is_aborted_at_the_engines_by_its_own_id(site: Site) -> None:
+    """An id that is free reaches the engine as it is, so that an abort around the gateway finds it."""
+    async with fleet(site, token_delay=0.01) as (roll, sims):
+        running = [asyncio.ensure_future(roll.generate(rid, PROMPT, 60)) for rid in ("rid-a", "rid-b")]
+        await asyncio.gather(*(sim.arrived() for sim in sims))
+        await roll.abort("rid-a", [sim.url for sim in sims])
+        (aborted,), (kept,) = await asyncio.gather(*running)
+        assert aborted["meta_info"]["finish_reason"]["type"] == "abort"
+        assert len(kept["output_ids"]) == 60
+
+
+async def test_engine_is_taken_away_by_its_encoded_url(site: Site) -> None:
+    """It drains, as its own word on its load tells the client, and then it is not listed."""
+    async with fleet(site, token_delay=0.01) as (roll, (leaving, staying)):
+        running = [asyncio.ensure_future(roll.generate(f"r-{n}", PROMPT, 20)) for n in range(2)]
+        await asyncio.gather(leaving.arrived(), staying.arrived())
+        await roll.stop(leaving.url)
+        # Its engines have this route; the simulated one is of a later version.
+        busy, idle = (Reply(body=b'[{"num_reqs":%d}]' % count) for count in (1, 0))
+        leaving.behave(busy, idle, path="/get_load")
+        await roll.drain(leaving.url, PAUSE)
+        assert [len(output["output_ids"]) for (output,) in await asyncio.gather(*running)] == [20, 20]
+
+        async def gone() -> bool:
+            return [*(await site.workers())] == [staying.url]
+
+        await eventually(gone)
+
+
+async def test_burst_waits_for_a_place_in_its_own_small_pool(site: Site) -> None:
+    """More requests than its hundred connections: all are answered, none by an error."""
+    async with fleet(site) as (roll, sims):
+        outputs = await asyncio.gather(*(roll.generate(f"b-{n}", PROMPT, TOKENS) for n in range(250)))
+        assert sum(len(output) for output in outputs) == 250 == len(seen(*sims))

@@ -1,0 +1,88 @@
+"""A training step of vime, its router's address pointed here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.sim import Reply, SimServer
+from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
+from tests.clients.vime import RENDER, SESSION, Vime
+
+PROMPT = [432, 402, 5]
+
+
+@asynccontextmanager
+async def fleet(site: Site, count: int = 2, **knobs: float) -> AsyncIterator[tuple[Vime, list[SimServer]]]:
+    async with Vime(site.url, count, pause=PAUSE) as vime, engines("vllm", count, **knobs) as sims:
+        for sim in sims:
+            await vime.register(sim.url)
+        await site.ready(*sims)
+        yield vime, sims
+
+
+async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: Site) -> None:
+    """To the byte, as this engine takes its id from a header; the session's header goes along."""
+    async with fleet(site) as (vime, sims):
+        assert await vime.workers() == [sim.url for sim in sims]
+        samples = await asyncio.gather(*(vime.generate([*PROMPT, index], TOKENS) for index in range(16)))
+        assert {(len(sample.tokens), sample.status) for sample in samples} == {(TOKENS, "length")}
+        arrivals = seen(*sims)
+        assert len(arrivals) == 16 and all(seen(sim) for sim in sims)
+        assert len({arrival.header(SESSION) for arrival in arrivals}) == 16
+        assert all(arrival.body.startswith(b'{"model":"sim","token_ids":[432,402,5,') for arrival in arrivals)
+        assert vime.failures == []
+
+
+async def test_images_are_rendered_and_generated_in_one_session(site: Site) -> None:
+    """Both through the gateway; what the renderer made is what the engine gets."""
+    features = {"mm_hashes": {"image": ["abc"]}, "kwargs_data": {"image": [None]}}
+    rendered = {"model": "sim", "token_ids": PROMPT, "features": features}
+    async with fleet(site, 1) as (vime, (sim,)):
+        sim.behave(Reply(body=json.dumps(rendered).encode()), path=RENDER)
+        picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+        sample = await vime.look([{"role": "user", "content": [picture]}], TOKENS)
+        assert len(sample.tokens) == TOKENS
+        (render,), (generate,) = calls(sim, RENDER), seen(sim)
+        assert render.header(SESSION) == generate.header(SESSION) is not None
+        assert json.loads(generate.body)["features"] == features
+
+
+async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
+    """What runs ends as aborted with the tokens it has."""
+    async with fleet(site, token_delay=0.01) as (vime, sims):
+        running = [asyncio.ensure_future(vime.generate(PROMPT, 5000)) for _ in range(4)]
+        await asyncio.gather(*(sim.arrived(2) for sim in sims))
+        await vime.abort_rollout(interval=PAUSE)
+        assert {sample.status for sample in await asyncio.gather(*running)} == {"abort"}
+
+
+async def test_requests_are_aborted_through_the_router_by_their_ids(site: Site) -> None:
+    """As the engine spells them; no other request is touched."""
+    async with fleet(site, token_delay=0.02) as (vime, sims):
+        names = ["sample-1", "sample-2"]
+        body = {"token_ids": PROMPT, "sampling_params": {"max_tokens": 40}}
+        running = [
+            asyncio.ensure_future(
+                vime.post(f"{site.url}/inference/v1/generate", body, {"X-Request-Id": name})
+            )
+            for name in names
+        ]
+        await asyncio.gather(*(sim.arrived() for sim in sims))
+        told = await vime.post(f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]})
+        assert told["aborted"] == 1 and [row["error"] for row in told["results"]] == [None]
+        aborted, kept = await asyncio.gather(*running)
+        assert (aborted["choices"][0]["finish_reason"], len(kept["choices"][0]["token_ids"])) == ("abort", 40)
+
+
+async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
+    """From then on the other gets all."""
+    async with fleet(site, token_delay=0.01) as (vime, sims):
+        running = [asyncio.ensure_future(vime.generate(PROMPT, 40)) for _ in range(4)]
+        await asyncio.gather(*(sim.arrived(2) for sim in sims))
+        await vime.leave(sims[0].url)
+        assert len((await vime.generate(PROMPT, TOKENS)).tokens) == TOKENS
+        assert {len(sample.tokens) for sample in await asyncio.gather(*running)} == {40}
+        assert (len(seen(sims[0])), len(seen(sims[1])), vime.failures) == (2, 3, [])

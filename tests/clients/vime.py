@@ -1,0 +1,87 @@
+"""vime: slime's sibling over vLLM.
+
+Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tests.clients.libraries import Stubborn, httpx_client, polled
+from tests.clients.slime import CONCURRENCY, Sample
+
+SESSION = "x-session-id"
+GENERATE, RENDER = "/inference/v1/generate", "/v1/chat/completions/render"
+
+
+class Vime(Stubborn):
+    """``keyed``: its router's policy is the one that wants a session per sample."""
+
+    def __init__(self, router: str, engines: int = 1, *, keyed: bool = True, pause: float = 1.0) -> None:
+        super().__init__(router, httpx_client(CONCURRENCY * engines), pause)
+        self.keyed = keyed
+
+    async def register(self, url: str) -> None:
+        body = {"url": url, "worker_type": "regular"}
+        (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
+
+    async def workers(self) -> list[str]:
+        response = (await self.http.get(f"{self.base}/workers")).raise_for_status()
+        return [worker["url"] for worker in response.json()["workers"]]
+
+    async def leave(self, url: str) -> None:
+        listed = (await self.http.get(f"{self.base}/workers")).raise_for_status().json()["workers"]
+        (id,) = [worker["id"] for worker in listed if worker["url"] == url]
+        (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
+
+    async def generate(self, ids: Sequence[int], tokens: int) -> Sample:
+        headers = self._session()
+        body = {"model": "sim", "token_ids": list(ids), "sampling_params": _sampling(tokens)}
+        return vllm_sample(await self.post(f"{self.base}{GENERATE}", body, headers))
+
+    async def look(self, messages: Sequence[Mapping[str, Any]], tokens: int) -> Sample:
+        """With images: rendered to ids and features first, then generated, both in one session."""
+        headers = self._session()
+        chat = {"model": "sim", "messages": list(messages)}
+        rendered = await self.post(f"{self.base}{RENDER}", chat, headers)
+        body = {**rendered, "sampling_params": _sampling(tokens)}
+        return vllm_sample(await self.post(f"{self.base}{GENERATE}", body, headers))
+
+    async def abort_rollout(self, interval: float = 3.0) -> None:
+        """Around the router, until no engine has anything."""
+        workers = await self.workers()
+        await asyncio.gather(*(self.post(f"{url}/abort_requests", {}) for url in workers))
+        for url in workers:
+            await polled(partial(self._idle, url), interval)
+
+    async def _idle(self, url: str) -> bool:
+        response = await self.http.get(f"{url}/load", params={"include_inflight": "true"})
+        return not response.raise_for_status().json()["server_load"]
+
+    def _session(self) -> dict[str, str]:
+        return {SESSION: str(uuid.uuid4())} if self.keyed else {}
+
+
+def _sampling(tokens: int) -> dict[str, Any]:
+    return {
+        "max_tokens": tokens,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "logprobs": 1,
+        "skip_special_tokens": False,
+        "include_stop_str_in_output": True,
+    }
+
+
+def vllm_sample(reply: Any) -> Sample:
+    """What it keeps of a reply; a choice needs as many log probabilities as ids."""
+    choice = reply["choices"][0]
+    logprobs = [entry["logprob"] for entry in (choice["logprobs"] or {"content": []})["content"]]
+    assert len(logprobs) == len(choice["token_ids"])
+    assert choice["finish_reason"] in ("stop", "length", "abort")
+    experts, version = choice.get("routed_experts"), reply.get("weight_version")
+    return Sample(choice["token_ids"], logprobs, "", choice["finish_reason"], version, experts)

@@ -1,0 +1,109 @@
+"""A file of keys: its form, its changes, its absence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.security.key_file import LARGEST, MOST_KEYS, KeySource, UnusableKeys
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "keys"
+    found.write_text("one\n")
+    return found
+
+
+def _knows(source: KeySource, *keys: str) -> list[bool]:
+    return [source.keys.has(key.encode()) for key in keys]
+
+
+def test_one_key_a_line_with_comments_and_blanks(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf# ours\r\n  one  \r\n\n#two\nthree")
+    source = KeySource(None, str(file))
+    assert _knows(source, "one", "three", "#two", "two") == [True, True, False, False]
+    assert len(source.keys) == 2
+
+
+def test_given_key_stands_beside_those_of_the_file(file: Path) -> None:
+    assert _knows(KeySource(b"given", str(file)), "given", "one") == [True, True]
+    assert _knows(KeySource(b"given", None), "given", "one") == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no key"),
+        (b"# nothing\n\n", "holds no key"),
+        (b"good\nwith a blank\n", "line 2 is no key"),
+        (b"caf\xc3\xa9\n", "line 1 is no key"),
+        (b"x" * (LARGEST + 1), "over the limit"),
+        (b"".join(b"key%d\n" % number for number in range(MOST_KEYS + 1)), "over the limit"),
+    ],
+    ids=["empty", "comments", "blank", "not-ascii", "large", "many"],
+)
+def test_file_that_cannot_be_used(
+    content: bytes, said: str, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start it is an error; later the keys that were good stay, and the log says so once."""
+    source = KeySource(None, str(file))
+    file.write_bytes(content)
+    for _ in range(3):
+        source.refresh()
+    assert _knows(source, "one") == [True]
+    assert caplog.text.count(said) == 1
+    assert "café" not in caplog.text and "with a blank" not in caplog.text
+    with pytest.raises(UnusableKeys, match=said):
+        KeySource(None, str(file))
+
+
+def test_file_that_vanished_keeps_its_keys_until_it_is_back(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = KeySource(None, str(file))
+    file.unlink()
+    source.refresh()
+    assert _knows(source, "one") == [True]
+    assert "No such file" in caplog.text
+    file.write_text("two\n")
+    source.refresh()
+    assert _knows(source, "one", "two") == [False, True]
+    with pytest.raises(OSError, match="No such file"):
+        KeySource(None, str(file.with_name("nowhere")))
+
+
+def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
+    """Written over, moved into place, or behind a link that points elsewhere, as Kubernetes does it."""
+    link = file.with_name("link")
+    link.symlink_to(file)
+    source = KeySource(None, str(link))
+    source.stamps.changed()
+    assert not source.stamps.changed()
+
+    def over() -> None:
+        file.write_text("two\n")
+
+    def moved() -> None:
+        file.with_name("new").write_text("three\n")
+        os.replace(file.with_name("new"), file)
+
+    def relinked() -> None:
+        file.with_name("other").write_text("four\n")
+        file.with_name("newlink").symlink_to(file.with_name("other"))
+        os.replace(file.with_name("newlink"), link)
+
+    names = ["one", "two", "three", "four"]
+    for number, change in enumerate((over, moved, relinked), 1):
+        change()
+        assert source.stamps.changed()
+        source.refresh()
+        assert _knows(source, *names) == [index == number for index in range(4)]
+
+
+def test_keys_are_in_no_text(file: Path) -> None:
+    assert "one" not in repr(KeySource(b"given", str(file))) and "given" not in repr(
+        KeySource(b"given", None)
+    )

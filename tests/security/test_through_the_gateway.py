@@ -1,0 +1,255 @@
+"""Keys at a gateway on a real socket: every way in, every dialect, and nowhere a trace of a key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import create_app
+from gateway.security import stamps
+from gateway.settings import Settings, load_settings
+from gateway.sim import SimConfig, SimServer
+from tests.support import RawClient, eventually, generates, rig
+from tests.test_handler_bytes import KINDS, body_of
+
+API, ADMIN = "key-of-clients", "key-of-admins"
+BOTH = {"api_key": API, "admin_api_key": ADMIN}
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+PROBES = ("/", "/health", "/live", "/liveness", "/ready", "/readiness", "/health_generate")
+OPEN = (*PROBES, "/docs", "/openapi.json")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+async def test_generate_route_asks_for_a_key_in_its_dialect(kind: str, stream: bool) -> None:
+    """Without one, or with a wrong one, nothing reaches a worker; with one the worker does not see it."""
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        path, body = KINDS[kind], body_of(kind, 3, stream)
+        for headers in ({}, _bearer("wrong"), {"authorization": API}, {"x-api-key": API}):
+            refused = await gateway.client.post(path, json=body, headers=headers)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+            error = refused.json()["error"]
+            assert "key" in error["message"]
+            if kind == "vllm":
+                assert (error["type"], error["code"]) == ("AuthenticationError", 401)
+        assert not generates(sim)
+        for key in (API, ADMIN):
+            assert (await gateway.client.post(path, json=body, headers=_bearer(key))).status_code == 200
+        assert len(generates(sim)) == 2
+        assert all(b"authorization" not in dict(arrival.headers) for arrival in generates(sim))
+
+
+async def test_refusal_comes_before_the_body_is_read_and_keeps_the_connection() -> None:
+    """A client that waits for leave to send is told no; on the same connection it may try with a key."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, api_key=API) as gateway:
+        client = await RawClient.connect(gateway.port)
+        client.writer.write(
+            b"POST /generate HTTP/1.1\r\nhost: g\r\nexpect: 100-continue\r\ncontent-length: 999999999\r\n\r\n"
+        )
+        assert (await client.head()).startswith(b"HTTP/1.1 401 ")
+        client.leave()
+        client = await RawClient.connect(gateway.port)
+        sent = json.dumps(body_of("sglang")).encode()
+        client.request("/generate", sent)
+        head = await client.head()
+        assert head.startswith(b"HTTP/1.1 401 ")
+        length = next(
+            int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+        )
+        await client.reader.readexactly(length)
+        client.request("/generate", sent, headers=(("authorization", f"Bearer {API}"),))
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        client.leave()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/generate",
+        "/generate?x=1",
+        "/%67enerate",
+        "http://else/generate",
+        "//generate",
+        "/generate/",
+        "/workers",
+    ],
+)
+async def test_no_spelling_of_a_path_gets_around_the_key(target: str) -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        client = await RawClient.connect(gateway.port)
+        client.request(target, json.dumps(body_of("sglang")).encode())
+        assert (await client.head()).startswith(b"HTTP/1.1 401 ")
+        client.leave()
+        assert not generates(sim)
+
+
+async def test_every_control_route_asks_for_the_admin_key() -> None:
+    """All there are: a route that is new is closed, too."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        document = (await gateway.client.get("/openapi.json")).json()
+        inference = {"/v1/models", "/v1/models/{model_id}", *KINDS.values()}
+        aborting = {"/abort_request", "/abort_requests", "/inference/v1/abort_requests"}
+        tried = 0
+        for path, methods in document["paths"].items():
+            if path in {*OPEN, *inference, *aborting, "/metrics"}:
+                continue
+            for method in methods:
+                for headers in ({}, _bearer(API)):
+                    reply = await gateway.client.request(method, path, headers=headers)
+                    assert reply.status_code == 401, (method, path)
+                    assert reply.json()["error"]["code"] == "unauthorized"
+                    assert reply.headers["www-authenticate"] == "Bearer"
+                    tried += 1
+        assert tried > 10
+        assert (await gateway.client.get("/workers", headers=_bearer(ADMIN))).status_code == 200
+        assert (await gateway.client.get("/nothing")).status_code == 401
+        assert (await gateway.client.get("/nothing", headers=_bearer(ADMIN))).status_code == 404
+        assert gateway.app.fleet.workers
+
+
+async def test_probes_of_load_balancers_need_no_key_and_tell_nothing_of_the_fleet() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        for path in OPEN:
+            for method in ("GET", "HEAD") if path in PROBES else ("GET",):
+                assert (await gateway.client.request(method, path)).status_code == 200, path
+        assert (await gateway.client.get("/health")).json()["instances"] == []
+        assert (await gateway.client.get("/health", headers=_bearer(API))).json()["instances"] == []
+        shown = (await gateway.client.get("/health", headers=_bearer(ADMIN))).json()["instances"]
+        assert [one["url"] for one in shown] == [sim.url]
+
+
+async def test_api_key_alone_closes_the_control_routes_as_well() -> None:
+    async with rig(api_key=API) as gateway:
+        assert (await gateway.client.get("/workers")).status_code == 401
+        assert (await gateway.client.get("/workers", headers=_bearer(API))).status_code == 200
+
+
+async def test_admin_key_alone_leaves_inference_open_and_the_clients_own_key_goes_on() -> None:
+    """But never the admin's."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, admin_api_key=ADMIN) as gateway:
+        for key in ("of-the-engine", ADMIN):
+            reply = await gateway.client.post("/generate", json=body_of("sglang"), headers=_bearer(key))
+            assert reply.status_code == 200
+        sent = [dict(arrival.headers).get(b"authorization") for arrival in generates(sim)]
+        assert sent == [b"Bearer of-the-engine", None]
+
+
+async def test_worker_key_is_sent_in_place_of_the_clients() -> None:
+    config = SimConfig(api_key="of-the-engine")
+    async with (
+        SimServer("sglang", config) as sim,
+        rig(sim.url, api_key=API, worker_api_key="of-the-engine") as gateway,
+    ):
+        reply = await gateway.client.post("/generate", json=body_of("sglang"), headers=_bearer(API))
+        assert reply.status_code == 200
+
+
+async def test_metrics_take_any_key_unless_they_are_open() -> None:
+    async with rig(**BOTH) as gateway:
+        assert (await gateway.client.get("/metrics")).status_code == 401
+        for key in (API, ADMIN):
+            assert (await gateway.client.get("/metrics", headers=_bearer(key))).status_code == 200
+    async with rig(**BOTH, metrics_open=True) as gateway:
+        assert (await gateway.client.get("/metrics")).status_code == 200
+        assert (await gateway.client.get("/workers")).status_code == 401
+
+
+async def test_abort_of_ones_own_takes_an_api_key_and_of_all_the_admins() -> None:
+    """Each in the words of its dialect."""
+    everything: dict[str, Any] = {"abort_all": True}
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        for body, key, status in (
+            ({"rid": "r"}, None, 401),
+            ({"rid": "r"}, API, 200),
+            (everything, API, 401),
+            (everything, ADMIN, 200),
+        ):
+            headers = {} if key is None else _bearer(key)
+            reply = await gateway.client.post("/abort_request", json=body, headers=headers)
+            assert reply.status_code == status, (body, key)
+            if status == 401:
+                assert list(reply.json()["error"]) == ["message"]
+                assert reply.headers["www-authenticate"] == "Bearer"
+        reply = await gateway.client.post("/inference/v1/abort_requests", json={"request_ids": ["r"]})
+        assert reply.json()["error"]["type"] == "AuthenticationError"
+
+
+async def test_refusals_are_counted_and_no_key_leaves_a_trace(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    async with (
+        SimServer("sglang", SimConfig(api_key="key-of-the-engine")) as sim,
+        rig(sim.url, **BOTH, worker_api_key="key-of-the-engine", access_log=True) as gateway,
+    ):
+        seen = []
+        for key in (API, ADMIN, "key-of-nobody"):
+            for method, path in (
+                ("POST", "/generate"),
+                ("GET", "/workers"),
+                ("GET", "/metrics"),
+                ("GET", "/health"),
+            ):
+                reply = await gateway.client.request(
+                    method, path, json=body_of("sglang") if method == "POST" else None, headers=_bearer(key)
+                )
+                seen.append(reply.text + str(reply.headers))
+        metrics = (await gateway.client.get("/metrics", headers=_bearer(ADMIN))).text
+    for realm, count in (("inference", 1), ("control", 2), ("metrics", 1)):
+        assert f'dynamo_frontend_requests_unauthorized_total{{realm="{realm}"}} {count}' in metrics
+    assert 'reason="request.unauthorized"} 1' in metrics
+    out, err = capfd.readouterr()
+    assert '"status":401' in out.replace(" ", "") and '"error":"unauthorized"' in out.replace(" ", "")
+    assert "key-of" not in out + err + caplog.text + metrics + "".join(seen)
+
+
+async def test_keys_are_rotated_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stamps, "INTERVAL", 0.02)
+    file = tmp_path / "keys"
+    file.write_text("old\n")
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, api_key_file=str(file)) as gateway:
+
+        async def works(key: str) -> bool:
+            reply = await gateway.client.post("/generate", json=body_of("sglang"), headers=_bearer(key))
+            return reply.status_code == 200
+
+        assert await works("old") and not await works("new")
+        file.write_text("old\nnew\n")
+        await eventually(lambda: works("new"))
+        assert await works("old")
+        file.write_text("new\n")
+
+        async def retired() -> bool:
+            return not await works("old")
+
+        await eventually(retired)
+        file.unlink()
+        assert await works("new")
+
+
+async def test_asgi_server_of_somebody_else_is_guarded_as_well() -> None:
+    """The application itself asks for the key, not our own listener only."""
+    app = create_app(load_settings(BOTH))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://g") as client:
+        for method, path in (("POST", "/generate"), ("GET", "/workers"), ("DELETE", "/workers/x")):
+            assert (await client.request(method, path)).status_code == 401
+
+
+def test_no_key_no_guard() -> None:
+    """Where no key is configured, requests take the way they took before there were any."""
+    app = create_app(Settings())
+    begin = app.direct_of(b"/generate", b"POST")
+    assert begin is not None
+    guarded = create_app(load_settings({"api_key": API}))
+    assert type(app._control) is not type(guarded._control)

@@ -1,0 +1,127 @@
+"""Contexts from settings, and files that cannot be used."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from gateway.security.tls import server_tls, worker_tls
+from gateway.settings import Settings, SettingsError, load_settings
+from tests.security.certificates import Authority
+
+
+def _settings(**given: Any) -> Settings:
+    return load_settings(given)
+
+
+def test_nothing_said_is_no_context() -> None:
+    assert server_tls(_settings()) is None
+    assert worker_tls(_settings()) is None
+
+
+def test_versions_older_than_1_2_are_not_spoken(authority: Authority) -> None:
+    certificate, key = authority.files()
+    ours = server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
+    theirs = worker_tls(_settings(worker_ca_file=str(authority.file)))
+    for tls in (ours, theirs):
+        assert tls is not None and tls.context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert ours is not None and ours.context.verify_mode is ssl.CERT_NONE
+
+
+def test_authorities_that_are_given_are_trusted_alone(authority: Authority) -> None:
+    tls = worker_tls(_settings(worker_ca_file=str(authority.file)))
+    assert tls is not None and len(tls.context.get_ca_certs()) == 1
+    assert tls.context.verify_mode is ssl.CERT_REQUIRED and tls.context.check_hostname
+
+
+def test_key_may_be_in_the_file_of_its_certificate(authority: Authority, tmp_path: Path) -> None:
+    parts = [Path(path).read_bytes() for path in authority.files()]
+    both = tmp_path / "both.pem"
+    both.write_bytes(b"".join(parts))
+    assert server_tls(_settings(ssl_certfile=str(both))) is not None
+
+
+def _encrypted(key: str, password: bytes) -> None:
+    loaded = serialization.load_pem_private_key(Path(key).read_bytes(), None)
+    form = serialization.PrivateFormat.PKCS8
+    locked = serialization.BestAvailableEncryption(password)
+    Path(key).write_bytes(loaded.private_bytes(serialization.Encoding.PEM, form, locked))
+
+
+def test_encrypted_key_takes_its_password(authority: Authority) -> None:
+    """And a wrong or missing one is an error, never a question at the terminal."""
+    certificate, key = authority.files()
+    _encrypted(key, b"open sesame")
+    files = {"ssl_certfile": certificate, "ssl_keyfile": key}
+    assert server_tls(_settings(**files, ssl_keyfile_password="open sesame")) is not None
+    for given in ({}, {"ssl_keyfile_password": "wrong"}):
+        with pytest.raises(SettingsError, match="--ssl-keyfile: .* cannot be used") as failure:
+            server_tls(_settings(**files, **given))
+        assert "wrong" not in str(failure.value).replace("the password of the key is wrong", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl_certfile", "ssl_keyfile", "ssl_ca_certs", "worker_ca_file", "worker_client_cert"]
+)
+@pytest.mark.parametrize("content", [None, "", "no certificate"], ids=["missing", "empty", "nonsense"])
+def test_file_that_cannot_be_used_is_named(
+    name: str, content: str | None, authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.files()
+    given = {"ssl_certfile": certificate, "ssl_keyfile": key} if name.startswith("ssl") else {}
+    bad = tmp_path / "bad"
+    if content is not None:
+        bad.write_text(content)
+    settings = _settings(**{**given, name: str(bad)})
+    flags = f"--{name.replace('_', '-')}"
+    if name == "ssl_certfile" and content is not None:
+        flags = "--ssl-(certfile|keyfile)"  # the two are read together
+    with pytest.raises(SettingsError, match=f"{flags}: .* cannot be used: .+"):
+        server_tls(settings)
+        worker_tls(settings)
+
+
+def test_key_of_another_certificate_is_named(authority: Authority) -> None:
+    certificate, _ = authority.files(stem="one")
+    _, key = authority.files(stem="two")
+    with pytest.raises(SettingsError, match="--ssl-keyfile: .*the key is not that of the certificate"):
+        server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ssl_keyfile": "/k"}, "DYN_SSL_KEYFILE: needs DYN_SSL_CERTFILE"),
+        ({"ssl_ca_certs": "/k"}, "DYN_SSL_CA_CERTS: needs DYN_SSL_CERTFILE"),
+        ({"ssl_keyfile_password": "k"}, "DYN_SSL_KEYFILE_PASSWORD: needs DYN_SSL_CERTFILE"),
+        ({"worker_client_key": "/k"}, "DYN_WORKER_CLIENT_KEY: needs DYN_WORKER_CLIENT_CERT"),
+        ({"worker_tls_insecure": True, "worker_ca_file": "/k"}, "one makes the other pointless"),
+    ],
+)
+def test_half_of_a_pair_is_an_error(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_settings(given)
+
+
+def test_files_that_do_not_fit_leave_the_context_as_it_was(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new certificate whose key has not come yet is told of once, and taken once the key is there."""
+    caplog.set_level("INFO")
+    certificate, key = authority.files()
+    tls = server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
+    assert tls is not None
+    other, other_key = authority.files(stem="other")
+    Path(certificate).write_bytes(Path(other).read_bytes())
+    for _ in range(2):
+        assert tls.stamps.changed()
+        tls.refresh()
+    assert caplog.text.count("the key is not that of the certificate") == 1
+    Path(key).write_bytes(Path(other_key).read_bytes())
+    assert tls.stamps.changed()
+    tls.refresh()
+    assert "can be used again" in caplog.text

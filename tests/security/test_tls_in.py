@@ -1,0 +1,253 @@
+"""TLS towards clients: bytes, leaving, back-pressure and certificates, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import Gateway
+from gateway.security import stamps
+from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
+from tests.security.certificates import Authority
+from tests.support import RawClient, Rig, arrived, rig, sse, until
+from tests.test_handler_bytes import KINDS, body_of
+from tests.test_handler_ends import NOTICED
+from tests.test_load import event_of, resident
+from tests.test_server import served
+
+MEBIBYTE = 1024 * 1024
+
+
+@asynccontextmanager
+async def secured(authority: Authority, *workers: str, **settings: Any) -> AsyncIterator[Rig]:
+    """A gateway with a certificate of ``authority``."""
+    certificate, key = authority.files()
+    async with rig(*workers, ssl_certfile=certificate, ssl_keyfile=key, **settings) as gateway:
+        yield gateway
+
+
+async def client_of(gateway: Rig, authority: Authority, limit: int = 2**16) -> RawClient:
+    return await RawClient.connect(gateway.port, limit, authority.client())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_replies_are_the_same_as_without(kind: str, authority: Authority) -> None:
+    """Unary and streamed, several on one connection."""
+    async with SimServer(kind, SimConfig()) as sim, secured(authority, sim.url) as gateway:
+        async with httpx.AsyncClient(
+            base_url=gateway.url, verify=authority.client(), trust_env=False
+        ) as client:
+            unary = await client.post(KINDS[kind], json=body_of(kind, 5))
+            stream = await client.post(KINDS[kind], json=body_of(kind, 5, True))
+            health = await client.get("/health")
+    assert unary.status_code == stream.status_code == health.status_code == 200
+    assert len(sse(stream.content)) == 5
+    assert int(unary.headers["content-length"]) == len(unary.content)
+
+
+async def test_events_are_passed_on_as_they_come(authority: Authority) -> None:
+    async with SimServer("sglang", SimConfig()) as sim, secured(authority, sim.url) as gateway:
+        sim.behave(Pace(stall_after=2))
+        client = await client_of(gateway, authority)
+        client.request("/generate", json.dumps(body_of("sglang", 9, True)).encode())
+        async with asyncio.timeout(5):
+            await client.head()
+            for _ in range(2):
+                await client.reader.readuntil(b"\n\n")
+        client.leave(reset=True)
+
+
+async def test_applications_see_the_scheme(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    schemes = []
+    serve = Gateway.__call__
+
+    async def noting(self: Gateway, scope: Any, *rest: Any) -> None:
+        schemes.append(scope.get("scheme"))
+        await serve(self, scope, *rest)
+
+    monkeypatch.setattr(Gateway, "__call__", noting)
+    async with secured(authority) as gateway:
+        await gateway.client.get("/health")
+    assert "https" in schemes
+
+
+# -- leaving
+
+
+def _says_goodbye(client: RawClient) -> None:
+    """A close_notify, and a wait for the other side's."""
+    client.writer.close()
+
+
+def _sends_a_bare_fin(client: RawClient) -> None:
+    with socket.socket(fileno=os.dup(client.writer.get_extra_info("socket").fileno())) as own:
+        own.shutdown(socket.SHUT_WR)
+
+
+def _resets(client: RawClient) -> None:
+    client.leave(reset=True)
+
+
+WAYS = (_says_goodbye, _sends_a_bare_fin, _resets)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+async def test_client_that_leaves_is_noticed(way: Any, stream: bool, authority: Authority) -> None:
+    """In the silence before a unary reply, and in the middle of a stream: aborted within 250 ms."""
+    async with SimServer("sglang", SimConfig()) as sim, secured(authority, sim.url) as gateway:
+        for attempt in range(3):  # the machine may be busy: one look in three has to be in time
+            sim.behave(Pace(stall_after=2) if stream else Pace(prefill_base=60.0))
+            client = await client_of(gateway, authority)
+            client.request("/generate", json.dumps(body_of("sglang", 9, stream)).encode())
+            if stream:
+                await client.head()
+            await arrived(attempt + 1, sim)
+            left = time.monotonic()
+            way(client)
+            await sim.abort_called(attempt + 1)
+            took = time.monotonic() - left
+            client.writer.transport.abort()
+            if took < NOTICED:
+                break
+        assert took < NOTICED
+        await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
+async def test_client_that_stopped_reading_and_leaves_is_noticed(way: Any, authority: Authority) -> None:
+    """Also while the gateway holds what the client does not take."""
+    stream = b"".join(event_of("sglang", number) for number in range(1, 60_000))
+    async with SimServer("sglang", SimConfig()) as sim, secured(authority, sim.url) as gateway:
+        sim.behave(Reply(body=stream, content_type="text/event-stream"))
+        client = await client_of(gateway, authority, 4096)
+        client.request("/generate", json.dumps(body_of("sglang", 9, True)).encode())
+        await client.head()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.sleep(0.05)
+        way(client)
+        await sim.abort_called(1)
+        await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+        client.writer.transport.abort()
+
+
+async def test_reply_that_was_cut_does_not_end_with_a_goodbye(authority: Authority) -> None:
+    """For HTTP/1.0 the end of the connection is the end of the reply, so it must not be an orderly one."""
+    async with SimServer("sglang", SimConfig()) as sim, secured(authority, sim.url) as gateway:
+        part = b"x" * 3 * MEBIBYTE
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        sim.behave(Raw(data=head + b"%x\r\n%b\r\n" % (len(part), part)))
+        client = await client_of(gateway, authority)
+        sent = json.dumps(body_of("sglang")).encode()
+        client.writer.write(b"POST /generate HTTP/1.0\r\ncontent-type: application/json\r\n")
+        client.writer.write(b"content-length: %d\r\n\r\n%b" % (len(sent), sent))
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            while await client.reader.read(65536):
+                pass
+        client.writer.transport.abort()
+
+
+async def test_unread_stream_grows_the_gateway_by_a_mebibyte_at_most(authority: Authority) -> None:
+    """A client that stops reading stops its worker, with TLS on both sides."""
+    stream = b"".join(event_of("sglang", number) for number in range(1, 300_001))
+    certificate, key = authority.files()
+    files = {
+        "DYN_SSL_CERTFILE": certificate,
+        "DYN_SSL_KEYFILE": key,
+        "DYN_WORKER_CA_FILE": str(authority.file),
+    }
+    async with (
+        SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
+        served(sim.url, **files) as gateway,
+    ):
+        async with httpx.AsyncClient(trust_env=False, verify=authority.client()) as warm:
+            for _ in range(50):
+                await warm.post(gateway.url + "/generate", json=body_of("sglang", 3, True))
+        sim.behave(Reply(body=stream, content_type="text/event-stream"))
+        client = await RawClient.connect(gateway.port, 4096, authority.client())
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        before = resident(gateway.process.pid)
+        client.request("/generate", json.dumps(body_of("sglang", 5, True)).encode())
+        await arrived(51, sim)
+        steady, last = 0, -1
+        while steady < 5:
+            await asyncio.sleep(0.05)
+            grown = resident(gateway.process.pid) - before
+            steady, last = (steady + 1, last) if grown == last else (0, grown)
+        # The loop reads TLS into a buffer of 256 KiB for each connection, whose bytes are not held.
+        assert last <= 1.25 * MEBIBYTE, f"{last / MEBIBYTE:.2f} MiB"
+        client.leave(reset=True)
+        await sim.abort_called(1)
+
+
+# -- certificates
+
+
+async def test_client_without_a_certificate_is_turned_away_where_one_is_asked_for(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """And so is one with a certificate of somebody else."""
+    stranger = Authority(tmp_path, "stranger")
+    theirs = authority.client()
+    theirs.load_cert_chain(*stranger.files("client.test", stem="stranger"))
+    async with secured(authority, ssl_ca_certs=str(authority.file)) as gateway:
+        for context, welcome in (
+            (authority.client(), False),
+            (theirs, False),
+            (authority.client(shows=True), True),
+        ):
+            async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+                if welcome:
+                    assert (await client.get(gateway.url + "/live")).status_code == 200
+                else:
+                    with pytest.raises(httpx.TransportError):
+                        await client.get(gateway.url + "/live")
+
+
+async def test_plain_http_at_a_tls_port_is_closed_and_hurts_nobody(authority: Authority) -> None:
+    async with secured(authority) as gateway:
+        plain = await RawClient.connect(gateway.port)
+        plain.request("/live", b"", method="GET")
+        async with asyncio.timeout(5):
+            assert not (await plain.reader.read(-1)).startswith(b"HTTP/")
+        plain.leave()
+        assert (await gateway.client.get("/live")).status_code == 200
+
+
+async def test_new_certificate_is_shown_without_a_restart(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New connections see it, old ones go on; files that cannot be used change nothing, and are told of."""
+    monkeypatch.setattr(stamps, "INTERVAL", 0.02)
+    async with secured(authority) as gateway:
+        client = await client_of(gateway, authority)
+        first = await _serial(gateway, authority)
+        (tmp_path / "server.crt").write_text("no certificate")
+        await until(lambda: "cannot be used" in caplog.text)
+        assert await _serial(gateway, authority) == first
+        authority.files()
+        async with asyncio.timeout(10):
+            while await _serial(gateway, authority) == first:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.02)
+        client.request("/live", b"", method="GET")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        client.leave(reset=True)
+    assert caplog.text.count("cannot be used,") == 1
+
+
+async def _serial(gateway: Rig, authority: Authority) -> str:
+    client = await client_of(gateway, authority)
+    serial = client.writer.get_extra_info("peercert")["serialNumber"]
+    client.leave(reset=True)
+    return str(serial)

@@ -1,0 +1,164 @@
+"""TLS to workers: requests, probes and aborts, and what is told when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.security import stamps
+from gateway.sim import Pace, SimConfig, SimServer
+from tests.processes import run
+from tests.security.certificates import Authority
+from tests.support import RawClient, Rig, arrived, eventually, rig, until
+from tests.test_handler_bytes import KINDS, body_of
+
+
+def _file(authority: Authority) -> str:
+    return str(authority.file)
+
+
+def _reason(gateway: Rig) -> str:
+    [worker] = gateway.app.fleet.workers
+    return worker.reason
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_worker_with_a_certificate_of_the_authority_serves(kind: str, authority: Authority) -> None:
+    """Probes and requests; the certificate names the host."""
+    async with (
+        SimServer(kind, SimConfig(), tls=authority.server()) as sim,
+        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
+    ):
+        assert sim.url.startswith("https://")
+        for stream in (False, True):
+            reply = await gateway.client.post(KINDS[kind], json=body_of(kind, 4, stream))
+            assert reply.status_code == 200
+        assert (await gateway.client.get("/ready")).status_code == 200
+
+
+async def test_client_that_leaves_frees_a_worker_behind_tls(authority: Authority) -> None:
+    """The connection is closed and the abort sent, over TLS as well."""
+    async with (
+        SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
+        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
+    ):
+        sim.behave(Pace(stall_after=2))
+        client = await RawClient.connect(gateway.port)
+        client.request("/generate", b'{"input_ids":[1,2,3],"stream":true,"rid":"r"}')
+        await client.head()
+        await arrived(1, sim)
+        client.leave()
+        await sim.client_gone(1)
+        assert (await sim.abort_called(1)).ids == ("r",)
+
+
+async def test_certificate_is_shown_to_a_worker_that_asks_for_one(authority: Authority) -> None:
+    certificate, key = authority.files("gateway.test", stem="gateway")
+    files = {
+        "worker_ca_file": str(authority.file),
+        "worker_client_cert": certificate,
+        "worker_client_key": key,
+    }
+    async with (
+        SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
+        rig(sim.url, **files) as gateway,
+    ):
+        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
+
+
+def _wrong_name(authority: Authority, folder: Path) -> ssl.SSLContext:
+    return authority.server("else.test")
+
+
+def _expired(authority: Authority, folder: Path) -> ssl.SSLContext:
+    return authority.server(expired=True)
+
+
+def _of_a_stranger(authority: Authority, folder: Path) -> ssl.SSLContext:
+    return Authority(folder, "stranger").server()
+
+
+def _asking(authority: Authority, folder: Path) -> ssl.SSLContext:
+    return authority.server(asks=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_wrong_name, "its certificate is not accepted: .*not valid for '127.0.0.1'"),
+        (_expired, "its certificate is not accepted: certificate has expired"),
+        (_of_a_stranger, "its certificate is not accepted: .*(self.signed|unable to get local issuer)"),
+        (_asking, "wants? a client certificate"),
+    ],
+    ids=["wrong-name", "expired", "unknown-authority", "no-client-certificate"],
+)
+async def test_worker_that_cannot_be_trusted_gets_nothing_and_workers_says_why(
+    make: Callable[[Authority, Path], ssl.SSLContext], said: str, authority: Authority, tmp_path: Path
+) -> None:
+    async with (
+        SimServer("sglang", SimConfig(), tls=make(authority, tmp_path)) as sim,
+        rig(worker_ca_file=_file(authority)) as gateway,
+    ):
+        await gateway.client.post("/workers", json={"url": sim.url})
+        await until(lambda: re.search(said, _reason(gateway)) is not None)
+        [row] = (await gateway.client.get("/workers")).json()["workers"]
+        assert re.search(said, row["reason"]) and row["is_healthy"] is False
+        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 503
+        assert not sim.all_requests
+
+
+async def test_plain_worker_under_an_https_url_says_so() -> None:
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(sim.url.replace("http:", "https:"), worker_tls_insecure=True) as gateway:
+            await until(lambda: "it does not speak TLS" in _reason(gateway))
+
+
+async def test_insecure_takes_any_certificate(tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger")
+    async with (
+        SimServer("sglang", SimConfig(), tls=stranger.server("else.test", expired=True)) as sim,
+        rig(sim.url, worker_tls_insecure=True) as gateway,
+    ):
+        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
+
+
+async def test_new_client_certificate_is_shown_without_a_restart(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the worker refused becomes usable once the files are right."""
+    monkeypatch.setattr(stamps, "INTERVAL", 0.02)
+    certificate, key = Authority(tmp_path, "stranger").files("gateway.test", stem="gateway")
+    files = {
+        "worker_ca_file": str(authority.file),
+        "worker_client_cert": certificate,
+        "worker_client_key": key,
+    }
+    async with (
+        SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
+        rig(**files) as gateway,
+    ):
+        await gateway.client.post("/workers", json={"url": sim.url})
+        await until(lambda: "client certificate" in _reason(gateway))
+        authority.files("gateway.test", stem="gateway")
+
+        async def serves() -> bool:
+            reply = await gateway.client.post("/generate", json=body_of("sglang"))
+            return reply.status_code == 200
+
+        await eventually(serves)
+
+
+async def test_check_asks_workers_over_tls_as_well(authority: Authority) -> None:
+    async with SimServer("sglang", SimConfig(), tls=authority.server()) as sim:
+        shown = await _check("--worker", sim.url, "--worker-ca-file", str(authority.file))
+        assert " yes" in shown
+        assert "its certificate is not accepted" in await _check("--worker", sim.url)
+
+
+async def _check(*flags: str) -> str:
+    return (await asyncio.to_thread(run, "check", *flags)).stdout
