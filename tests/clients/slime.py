@@ -35,7 +35,7 @@ _SAMPLING = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What is kept of a reply. ``status`` is how it ended: stop, length or abort."""
+    """What is kept of a reply. ``status`` is how it ended: stop, length or abort, or that it goes on."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -45,12 +45,16 @@ class Sample:
     routed_experts: str | None = None
 
 
-def sample_of(reply: Any) -> Sample:
-    """Tokens are taken from the log probabilities; an ending it does not know is a crash of its."""
+def sample_of(reply: Any, *, partial: bool = False) -> Sample:
+    """Tokens are taken from the log probabilities; an ending it does not know is a crash of its.
+
+    ``partial``: an event, which may have no ending yet.
+    """
     meta = reply["meta_info"]
     pairs = meta["output_token_logprobs"]
-    status = meta["finish_reason"]["type"]
-    assert status in ("stop", "length", "abort"), status
+    finish = meta["finish_reason"]
+    status = "going on" if partial and finish is None else finish["type"]
+    assert status in ("stop", "length", "abort") or partial, status
     return Sample(
         [pair[1] for pair in pairs],
         [pair[0] for pair in pairs],
@@ -183,11 +187,4 @@ async def _events(response: httpx.Response) -> AsyncIterator[Sample]:
     async for line in response.aiter_lines():
         data = line.removeprefix("data: ")
         if line.startswith("data: ") and data != "[DONE]":
-            yield sample_of_event(json.loads(data))
-
-
-def sample_of_event(event: Any) -> Sample:
-    """One that goes on has no ending yet."""
-    if event["meta_info"]["finish_reason"] is None:
-        event["meta_info"]["finish_reason"] = {"type": "abort"}
-    return sample_of(event)
+            yield sample_of(json.loads(data), partial=True)

@@ -56,4 +56,4 @@ def test_every_client_has_its_section_with_its_tests() -> None:
 
 def test_idle_connections_of_clients_outlive_their_pools() -> None:
     """Else a request could meet a connection that the gateway is closing."""
-    assert KEEP_ALIVE >= 5 * AIOHTTP_KEEP_ALIVE == 75
+    assert KEEP_ALIVE >= 75 > AIOHTTP_KEEP_ALIVE

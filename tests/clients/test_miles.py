@@ -107,7 +107,7 @@ async def test_abort_meets_no_dead_engine_in_the_list(site: Site, version: Versi
         await sims[0].kill()
 
         async def dead() -> bool:
-            return {"dead"} == {(await site.workers())[sims[0].url]["state"]}
+            return str((await site.workers())[sims[0].url]["state"]) == "dead"
 
         await eventually(dead)
         if not miles.by_query:

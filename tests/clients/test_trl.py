@@ -96,7 +96,7 @@ async def test_weights_of_one_worker_are_transferred_through_the_gateway(site: S
         reply = await site.client.post(
             "/inference/v1/generate", json={"token_ids": PROMPT, "sampling_params": {"max_tokens": 1}}
         )
-        assert reply.json()["choices"][0]["weight_versions"][0][0] == "7"
+        assert reply.json()["choices"][0]["weight_versions"][0]["version"] == "7"
 
 
 async def test_transfer_to_several_workers_is_refused_plainly(site: Site) -> None:
@@ -114,11 +114,11 @@ async def test_what_means_the_same_to_every_worker_reaches_all(site: Site) -> No
     """Caches, adapters, pauses: one call each, and whoever is paused is given nothing."""
     async with fleet(site, 2, enable_lora=True) as (trl, sims):
         await asyncio.to_thread(trl.load_adapter, "policy", "/ckpt/policy")
-        await asyncio.to_thread(trl._post, "/reset_prefix_cache", {})
-        await asyncio.to_thread(trl._post, "/pause?mode=keep", {})
+        await asyncio.to_thread(trl.post, "/reset_prefix_cache", {})
+        await asyncio.to_thread(trl.post, "/pause?mode=keep", {})
         entries = (await site.workers()).values()
         assert {(entry["state"], *entry["holds"]) for entry in entries} == {("held", "paused")}
-        await asyncio.to_thread(trl._post, "/resume", {})
+        await asyncio.to_thread(trl.post, "/resume", {})
         await site.ready(*sims)
         for path in ("/v1/load_lora_adapter", "/reset_prefix_cache", "/pause", "/resume"):
             assert [len(calls(sim, path)) for sim in sims] == [1, 1], path

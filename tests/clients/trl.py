@@ -60,7 +60,7 @@ class TRL:
             "logprobs": 0,
             "return_token_ids": True,
         }
-        choices = self._post("/v1/completions", body).json()["choices"]
+        choices = self.post("/v1/completions", body).json()["choices"]
         assert [choice["index"] for choice in choices] == list(range(len(prompts)))
         return [choice["token_ids"] for choice in choices]
 
@@ -71,7 +71,7 @@ class TRL:
 
     def _look(self, messages: Sequence[Any], tokens: int) -> list[int]:
         chat = {"model": "sim", "messages": list(messages)}
-        rendered = self._post("/v1/chat/completions/render", chat).json()
+        rendered = self.post("/v1/chat/completions/render", chat).json()
         body = {
             "request_id": uuid.uuid4().hex,
             "model": "sim",
@@ -79,7 +79,7 @@ class TRL:
             "features": rendered["features"],
             "sampling_params": {"max_tokens": tokens, "logprobs": 0, "output_kind": 2},
         }
-        choice = self._post("/inference/v1/generate", body).json()["choices"][0]
+        choice = self.post("/inference/v1/generate", body).json()["choices"][0]
         assert len(choice["logprobs"]["content"]) == len(choice["token_ids"])
         return list(choice["token_ids"])
 
@@ -92,26 +92,26 @@ class TRL:
             "rank_offset": rank_offset,
             "world_size": 2,
         }
-        self._post("/init_weight_transfer_engine", {"init_info": info})
+        self.post("/init_weight_transfer_engine", {"init_info": info})
 
     def transfer(self, version: str) -> None:
         """One update, with the engine paused around it."""
-        self._post("/pause?mode=keep", {})
-        self._post("/start_weight_update", {"is_checkpoint_format": True})
-        self._post("/update_weights", {"update_info": {"names": ["w"], "shapes": [[2, 2]]}})
-        self._post("/finish_weight_update", {"weight_version": version})
-        self._post("/reset_prefix_cache", {})
-        self._post("/resume", {})
+        self.post("/pause?mode=keep", {})
+        self.post("/start_weight_update", {"is_checkpoint_format": True})
+        self.post("/update_weights", {"update_info": {"names": ["w"], "shapes": [[2, 2]]}})
+        self.post("/finish_weight_update", {"weight_version": version})
+        self.post("/reset_prefix_cache", {})
+        self.post("/resume", {})
 
     def load_adapter(self, name: str, path: str) -> None:
-        self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path, "load_inplace": True})
+        self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path, "load_inplace": True})
 
     # HTTP.
 
     def _get(self, path: str) -> httpx.Response:
         return self.http.get(f"{self.base}{path}").raise_for_status()
 
-    def _post(self, path: str, body: Any) -> httpx.Response:
+    def post(self, path: str, body: Any) -> httpx.Response:
         """The same bytes again on some statuses and on broken connections, whatever was done already."""
         content = spaced(body)
         statuses, reads = self.STATUS_TRIES, self.READ_TRIES

@@ -14,7 +14,7 @@ from gateway.security import stamps
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.processes import run
 from tests.security.certificates import Authority
-from tests.support import RawClient, Rig, arrived, eventually, rig, until
+from tests.support import RawClient, Rig, arrived, eventually, generates, rig, until
 from tests.test_handler_bytes import KINDS, body_of
 
 
@@ -39,6 +39,32 @@ async def test_worker_with_a_certificate_of_the_authority_serves(kind: str, auth
             reply = await gateway.client.post(KINDS[kind], json=body_of(kind, 4, stream))
             assert reply.status_code == 200
         assert (await gateway.client.get("/ready")).status_code == 200
+
+
+async def test_connection_is_used_for_one_request_after_the_other(authority: Authority) -> None:
+    """A handshake for each would be dear."""
+    async with (
+        SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
+        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
+    ):
+        for _ in range(5):
+            assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
+        assert len({arrival.connection for arrival in generates(sim)}) == 1
+
+
+@pytest.mark.parametrize("cut", ["fin", "rst", "chunk"])
+async def test_reply_that_breaks_off_is_a_failure_however_its_connection_ends(
+    cut: str, authority: Authority
+) -> None:
+    """With a goodbye of TLS or without one: a stream that was not whole says so."""
+    async with (
+        SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
+        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
+    ):
+        sim.behave(Pace(cut_after=2, cut=cut))
+        reply = await gateway.client.post("/generate", json=body_of("sglang", 9, True))
+        assert b'"error"' in reply.content and reply.content.endswith(b"data: [DONE]\n\n")
+        assert len(generates(sim)) == 1
 
 
 async def test_client_that_leaves_frees_a_worker_behind_tls(authority: Authority) -> None:

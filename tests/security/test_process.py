@@ -1,0 +1,62 @@
+"""What whoever starts a gateway is told about its security."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port, line_with, run, running
+from tests.security.certificates import Authority
+
+
+def _told(*flags: str) -> str:
+    """What the start says, up to the line that it listens."""
+    with running("serve", "--port", str(free_port()), *flags) as process:
+        lines = []
+        for line in process.stderr or ():
+            lines.append(line)
+            if "listening on" in line:
+                return "".join(lines)
+    raise AssertionError("".join(lines))
+
+
+def test_open_control_routes_are_told_of_where_others_reach_them() -> None:
+    assert "control routes are open to all who can reach 0.0.0.0 port" in _told("--host", "0.0.0.0")
+    assert "open" not in _told("--host", "127.0.0.1").replace("open files", "")
+    assert "control routes" not in _told("--host", "0.0.0.0", "--admin-api-key", "key-of-admins")
+
+
+def test_insecure_workers_are_told_of() -> None:
+    assert "CERTIFICATES OF WORKERS ARE NOT CHECKED" in _told("--host", "127.0.0.1", "--worker-tls-insecure")
+
+
+def test_start_over_tls_says_so(authority: Authority) -> None:
+    certificate, key = authority.files()
+    flags = ("--host", "127.0.0.1", "--ssl-certfile", certificate, "--ssl-keyfile", key)
+    assert "listening on https://127.0.0.1:" in _told(*flags)
+
+
+@pytest.mark.parametrize("flag", ["--ssl-certfile", "--api-key-file", "--worker-ca-file"])
+def test_file_that_is_not_there_ends_the_start_with_one_line(flag: str, tmp_path: Path) -> None:
+    ended = run("serve", "--port", str(free_port()), flag, str(tmp_path / "nowhere"))
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert f"{flag}: {tmp_path}/nowhere cannot be used: No such file or directory" in ended.stderr
+
+
+def test_key_with_a_blank_is_refused_without_showing_it() -> None:
+    ended = run("serve", "--api-key", "two words")
+    assert ended.returncode == 2
+    assert "--api-key: must be printable ASCII without spaces" in ended.stderr
+    assert "two words" not in ended.stderr
+
+
+def test_state_of_a_gateway_shows_no_key() -> None:
+    """Not at the most talkative level of the log either."""
+    flags = ("--host", "127.0.0.1", "--log-level", "debug", "--api-key", "key-of-clients")
+    with running("serve", "--port", str(free_port()), *flags) as process:
+        line_with(process.stderr, "listening on")
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert "key-of-clients" not in out + err
