@@ -46,6 +46,7 @@ from gateway.settings import Settings
 from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
+from gateway.transport.names import Names
 from gateway.turns import Turns
 
 #: Seconds that aborts still under way get at the end of the process.
@@ -205,10 +206,12 @@ def _services(
     lock: AbstractContextManager[object] | None,
 ) -> Services:
     shield = Shield(settings.poison_window_seconds)
+    names = Names()
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
         died=lambda life: shield.died(life, time.monotonic()),
+        names=names,
     )
     for entry in settings.workers:
         address, authorization = Address.parse(entry.url), settings.worker_authorization
@@ -218,7 +221,7 @@ def _services(
     interval = settings.sse_keep_alive_interval_ms
     return Services(
         fleet=fleet,
-        health=Health(fleet, formats, probe_client(), settings.probe_interval_secs),
+        health=Health(fleet, formats, probe_client(names=names), settings.probe_interval_secs),
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=Lifecycle(),

@@ -16,6 +16,7 @@ import httpx
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, WorkerInfo
 from gateway.sockets import is_shortage
+from gateway.transport.names import Names
 
 #: A question that takes longer has failed, in seconds, however much of its answer came.
 PROBE_TIMEOUT = 5.0
@@ -31,12 +32,14 @@ class Unreachable(Exception):
     """No TCP connection: nobody listens there now."""
 
 
-def probe_client(tls: ssl.SSLContext | None = None, *, timeout: float = PROBE_TIMEOUT) -> httpx.AsyncClient:
+def probe_client(
+    tls: ssl.SSLContext | None = None, *, timeout: float = PROBE_TIMEOUT, names: Names | None = None
+) -> httpx.AsyncClient:
     """The HTTP client for probes: no proxy from the environment, no redirects, a connection per request.
 
     ``tls`` is for https workers, None: the system's trust, as on the data plane; ``timeout`` is in seconds.
     """
-    transport = _ConnectionEach(tls)
+    transport = _ConnectionEach(tls, names or Names())
     return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False, follow_redirects=False)
 
 
@@ -46,10 +49,23 @@ class _ConnectionEach(httpx.AsyncBaseTransport):
     A pool shared by all would lose a connection, open, when a probe is cancelled in an unlucky moment.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, names: Names) -> None:
         self._tls = tls
+        self._names = names
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            *others, last = await self._names.addresses(request.url.host)
+        except OSError as error:
+            raise httpx.ConnectError(str(error), request=request) from error
+        for address in others:
+            try:
+                return await self._ask(_sent_to(request, address))
+            except httpx.ConnectError:
+                continue  # a name may stand for one that nobody listens on
+        return await self._ask(_sent_to(request, last))
+
+    async def _ask(self, request: httpx.Request) -> httpx.Response:
         if self._tls is None and request.url.scheme == "https":
             self._tls = ssl.create_default_context()  # not sooner: it reads all certificates of the system
         transport = httpx.AsyncHTTPTransport(verify=self._tls or False, trust_env=False)
@@ -59,6 +75,18 @@ class _ConnectionEach(httpx.AsyncBaseTransport):
             await transport.aclose()
             raise
         return httpx.Response(reply.status_code, headers=reply.headers, stream=_Body(reply, transport))
+
+
+def _sent_to(request: httpx.Request, address: str) -> httpx.Request:
+    """``request`` as it is, its Host and the name its certificate is for included, but for where it goes."""
+    host = request.url.host
+    if address == host:
+        return request
+    url = request.url.copy_with(host=address)
+    extensions = {**request.extensions, "sni_hostname": host}
+    return httpx.Request(
+        request.method, url, headers=request.headers, stream=request.stream, extensions=extensions
+    )
 
 
 class _Body(httpx.AsyncByteStream):

@@ -17,6 +17,7 @@ from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.worker import Worker, WorkerState
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import Policy
+from gateway.transport.names import Names
 from gateway.transport.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ class Roster:
 class Fleet:
     """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    ``died`` is told the life (Worker.life) of each worker that is found dead.
+    ``names`` are shared with the probes. ``died`` is told the life (Worker.life) of each worker that is found
+    dead.
     """
 
     def __init__(
@@ -46,7 +48,9 @@ class Fleet:
         connect_timeout: float,
         tls: ssl.SSLContext | None = None,
         died: Callable[[object], None] = lambda life: None,
+        names: Names | None = None,
     ) -> None:
+        self._names = names or Names()
         self._policy = policy
         self._connect_timeout = connect_timeout
         self._tls = tls
@@ -71,7 +75,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
-        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
+        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names)
         self._workers[worker.url] = worker
         self._rosters.clear()
         self._followers.tell(ChangeKind.JOINED, worker)

@@ -15,6 +15,7 @@ from gateway.fleet import probe as module
 from gateway.fleet.probe import Unreachable, ask, interview, probe_client
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import ProbeReply, ProbeRequest
+from gateway.transport.names import Names
 from tests.fleet.engine import EchoFormat, Engine, engine
 from tests.support import until
 
@@ -140,6 +141,15 @@ async def test_name_that_cannot_be_resolved(host: str) -> None:
             await ask(client, Worker(Address.parse(f"http://{host}:1")), ProbeRequest("GET", "/info"))
 
 
+async def test_question_to_a_name_goes_to_its_address_under_the_name() -> None:
+    """To the first that takes it; the worker sees the name it was asked for."""
+    names = Names(lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")])
+    async with engine() as server, probe_client(names=names) as client:
+        worker = Worker(Address.parse(f"http://worker.example:{server.port}"))
+        assert await ask(client, worker, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
+        assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
+
+
 async def test_describe_once() -> None:
     """A worker can be asked once, without a watch."""
     async with engine() as server, probe_client() as client:
@@ -161,14 +171,17 @@ async def test_probes_over_tls() -> None:
     """An https worker is probed under the trust that was given, and not reached without it."""
     authority = trustme.CA()
     theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    authority.issue_cert("127.0.0.1", "worker.example").configure_cert(theirs)
     authority.configure_trust(ours)
     server = Engine()
     await server.start(theirs)
     worker = Worker(Address.parse(server.url.replace("http:", "https:")))
+    named = Worker(Address.parse(f"https://worker.example:{server.port}"))
+    names = Names(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
     question = ProbeRequest("GET", "/info")
-    async with probe_client(ours) as trusting, probe_client() as careful:
+    async with probe_client(ours, names=names) as trusting, probe_client() as careful:
         assert await ask(trusting, worker, question) == ProbeReply(200, b"echo m")
+        assert await ask(trusting, named, question) == ProbeReply(200, b"echo m")
         with pytest.raises(Unreachable):
             await ask(careful, worker, question)
     server.stop()
