@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats import json_steps
-from gateway.formats.base import Ids, Stepwise
+from gateway.formats import json_windows
+from gateway.formats.base import Ids
 from gateway.formats.json_splice import member_spans, remove_member, replace_member
-from gateway.formats.json_steps import Span, Steps, T, entries_of, members, members_of, pieces, spliced
+from gateway.formats.json_steps import Steps, T, entries_of, members, members_of, spliced
+from gateway.formats.json_windows import Span, pieces
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang import big as sglang_big
 from gateway.formats.vllm import FORMAT as VLLM
@@ -28,7 +29,7 @@ from gateway.testing.damage import ANY_JSON, bodies, damaged
 from tests.formats.support import HEX, View
 
 FORMATS: dict[str, Any] = {"sglang": SGLANG, "vllm": VLLM}
-CHECKED = {
+CHECKED: dict[str, Any] = {
     "sglang": SGLANG.configured({"vocab_size": "1000"}),
     "vllm": VLLM.configured({"vocab_size": "1000"}),
 }
@@ -62,7 +63,7 @@ def run(steps: Steps[T]) -> T:
 def small_windows(size: int) -> Iterator[None]:
     """So that small bodies are cut as big ones are."""
     with (
-        mock.patch.object(json_steps, "_WINDOW", size),
+        mock.patch.object(json_windows, "WINDOW", size),
         mock.patch.object(sglang_big, "BIG", 8),
         mock.patch.object(vllm_big, "BIG", 8),
         mock.patch.object(vllm_big, "_PIECE", size),
@@ -202,8 +203,8 @@ def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) 
 def test_other_encodings_of_the_engine_are_read_in_steps_too(encoding: str) -> None:
     body = '{"token_ids":[1,2],"sampling_params":{"n":3},"request_id":"é😀"}'.encode(encoding)
     with small_windows(64):
-        assert isinstance(VLLM, Stepwise)
-        assert run(VLLM.parse_in_steps(body, [])).samples == 3
+        request: Any = run(FORMATS["vllm"].parse_in_steps(body, []))
+        assert request.samples == 3
 
 
 MEBIBYTE = 1024 * 1024

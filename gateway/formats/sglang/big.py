@@ -11,17 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.formats.base import Headers
-from gateway.formats.json_steps import (
-    BIG,
-    Span,
-    Steps,
-    entries_of,
-    members,
-    members_of,
-    object_of,
-    pieces,
-    raw,
-)
+from gateway.formats.json_steps import BIG, Steps, entries_of, members, members_of, object_of, raw
+from gateway.formats.json_windows import Span, pieces
 from gateway.formats.sglang.peek import PER_PROMPT, BigPeek, Peek, Sampling, fill, not_an_object
 from gateway.formats.sglang.projection import SglangRequest, read, unreadable
 from gateway.formats.sglang.prompt_ids import PromptIds

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.json_steps import Span
+from gateway.formats.json_windows import Span
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.prompt_ids import PromptIds
 
