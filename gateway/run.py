@@ -74,6 +74,7 @@ class Run(Drive):
     _life: object = None
     _body = b""
     _id_member: str | None = None
+    _id_cuts: Sequence[tuple[int, int]] | None = None
 
     def __init__(self, client: Client, format: AnyFormat, endpoint: str, services: Services) -> None:
         self.client = client
@@ -101,7 +102,7 @@ class Run(Drive):
         Raises Poisoned, before anything is taken.
         """
         in_flight, exchange, shield = self._services.in_flight, self.exchange, self._services.shield
-        self._body, self._id_member = body, projection.id_member
+        self._body, self._id_member, self._id_cuts = body, projection.id_member, projection.id_cuts
         if shield.armed:
             shield.check(self._digest(), time.monotonic())
         ids = in_flight.claim(projection.ids, projection.ids_usable)
@@ -222,7 +223,9 @@ class Run(Drive):
 
     def _digest(self) -> bytes:
         """Tells the request's body from others, whatever ids the client gave to it this time."""
-        member = self._id_member
+        member, cuts = self._id_member, self._id_cuts
+        if cuts is not None:
+            return poison.digest(self._body, cuts)
         return poison.digest(self._body if member is None else remove_member(self._body, member))
 
 

@@ -30,7 +30,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
             raise not_an_object()
         found = yield from members(body, _WANTED, repeated="rid")
         spans = found.values
-        peek = BigPeek(rid_spans=found.repeated)
+        peek = BigPeek(rid_spans=found.repeated, rid_cuts=found.cuts)
         raws = {name: raw(body, span) for name, span in spans.items()}
         yield from _look(peek, body, spans)
         if _is_big(spans.get("sampling_params")):

@@ -108,6 +108,7 @@ def project(request: SglangRequest) -> Projection:
         max_tokens=request.max_tokens,
         samples=request.samples,
         hints=partial(hints_of, request.peek, request.headers),
+        id_cuts=request.peek.rid_cuts if isinstance(request.peek, BigPeek) else None,
     )
 
 

@@ -55,7 +55,8 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Reques
     tokens = None
     if "token_ids" in spans:
         tokens = yield from _ids(text, spans["token_ids"], vocab_size)
-    return request_of(read_loosely(AnyBody(**fields)), body, headers, tokens)
+    cuts = found.cuts if text is body else None
+    return request_of(read_loosely(AnyBody(**fields)), body, headers, tokens, cuts)
 
 
 def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
@@ -65,7 +66,7 @@ def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
     if plain and encoding == "utf-8":
         if not object_of(body):
             raise not_an_object()
-        return body, (yield from members(body, _WANTED))
+        return body, (yield from members(body, _WANTED, repeated="request_id"))
     text = yield from _transcoded(body, encoding)
     if not object_of(text):
         raise not_an_object()
