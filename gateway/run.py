@@ -42,6 +42,8 @@ from gateway.turns import Turns
 
 log = logging.getLogger(__name__)
 
+_COUNT = (int, type(None))
+
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
 
@@ -172,7 +174,10 @@ class Run(Drive):
         self.client.unwatch()
         services.lifecycle.leave(self)
         if reader is not None:
-            _note(exchange, reader.facts)
+            try:
+                _note(exchange, reader.facts)
+            except (AttributeError, TypeError):
+                log.exception("a reader of the format %s broke its contract", self._format.name)
         if self.worker is not None:
             self._close_upstream(self.worker, error)
         if self.running is not None:
@@ -239,7 +244,9 @@ def _cause(error: GatewayError) -> str:
 
 
 def _note(exchange: Exchange, facts: ReplyFacts) -> None:
-    """What the reader made of the reply."""
+    """What the reader made of the reply. Raises TypeError, before anything is taken, where a count is none."""
+    if not (isinstance(facts.prompt_tokens, _COUNT) and isinstance(facts.cached_tokens, _COUNT)):
+        raise TypeError("the token counts of a reply are not numbers")
     if facts.prompt_tokens is not None:
         exchange.prompt_tokens = facts.prompt_tokens
     exchange.cached_tokens = facts.cached_tokens
