@@ -244,7 +244,7 @@ def _cause(error: GatewayError) -> str:
 
 
 def _note(exchange: Exchange, facts: ReplyFacts) -> None:
-    """What the reader made of the reply. Raises TypeError, before anything is taken, where a count is none."""
+    """What the reader made of the reply. Raises TypeError, and takes nothing, where a count is none."""
     if not (isinstance(facts.prompt_tokens, _COUNT) and isinstance(facts.cached_tokens, _COUNT)):
         raise TypeError("the token counts of a reply are not numbers")
     if facts.prompt_tokens is not None:
