@@ -62,7 +62,6 @@ def workers(bench: Bench) -> list[Curve]:
             "workers",
             "CPU us a request",
             [(n, _median(partial(_without_probes, idle[n]), taken)) for n, taken in samples.items()],
-            others=True,
             note="one token, 32 connections, without the probes",
         ),
         Curve(

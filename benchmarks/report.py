@@ -113,9 +113,9 @@ def table(report: Report) -> str:
         [
             f"{result.title}: {result.unit}",
             *(_figure(result, name) for name in names),
-            "–" if result.ratio is None else f"{result.ratio:.2f}",
+            " / ".join("–" if ratio is None else f"{ratio:.2f}" for _, ratio, _ in result.verdicts),
             result.bound,
-            _verdict(result.verdict),
+            " / ".join(_verdict(verdict) for _, _, verdict in result.verdicts),
         ]
         for result in _in_order(report.table)
     ]

@@ -6,7 +6,7 @@ Owns: the order of the rounds, medians, ratios, verdicts. Must never enter: proc
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,6 +37,16 @@ class Result:
     speeds: Mapping[str, float]
     generator: str
     generator_cores: Mapping[str, float]
+    #: The same of the compiled build, where there is one.
+    compiled_ratio: float | None = None
+    compiled_verdict: str | None = None
+
+    @property
+    def verdicts(self) -> Iterator[tuple[str, float | None, str]]:
+        """Of each build that was measured: its name, its ratio and its verdict."""
+        yield GATEWAY, self.ratio, self.verdict
+        if self.compiled_verdict is not None:
+            yield COMPILED, self.compiled_ratio, self.compiled_verdict
 
 
 def run_row(bench: Bench, row: Row, targets: Sequence[Target]) -> list[dict[str, Sample]]:
@@ -55,6 +65,7 @@ def result_of(row: Row, rounds: Rounds) -> Result:
     values = {name: value for name in names if (value := _median(row.figure, name, rounds)) is not None}
     best = best_router(row.figure, values)
     ratio, verdict = judge(row, values, best)
+    compiled = judge(row, values, best, COMPILED) if COMPILED in values else (None, None)
     return Result(
         row.name,
         row.title,
@@ -68,6 +79,7 @@ def result_of(row: Row, rounds: Rounds) -> Result:
         {name: statistics.median(_speed(row.figure, each[name]) for each in rounds) for name in names},
         rounds[0][names[0]].generator,
         {name: statistics.median(each[name].seen.client_cpu for each in rounds) for name in names},
+        *compiled,
     )
 
 
@@ -78,9 +90,11 @@ def best_router(figure: Figure, values: Mapping[str, float]) -> str | None:
     return better(routers, key=lambda name: values[name]) if routers else None
 
 
-def judge(row: Row, values: Mapping[str, float], best: str | None) -> tuple[float | None, str]:
-    """How the gateway stands to the best router, and whether it keeps within the row's bound."""
-    ours = values.get(GATEWAY)
+def judge(
+    row: Row, values: Mapping[str, float], best: str | None, build: str = GATEWAY
+) -> tuple[float | None, str]:
+    """How a build of the gateway stands to the best router, and whether it keeps within the row's bound."""
+    ours = values.get(build)
     ratio = ours / values[best] if ours is not None and best is not None and values[best] > 0 else None
     if row.figure is Figure.THROUGHPUT:
         if ours is None:

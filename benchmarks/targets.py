@@ -93,5 +93,6 @@ def start_gateway(
     words = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port)]
     words += [word for worker in workers for word in ("--worker", f"http://127.0.0.1:{worker}")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("DYN_")}
+    environment["PYTHONPATH"] = str(checkout)  # before what is installed, and whatever is set here
     command = Command(name, [*words, *flags], port, environment=environment, folder=checkout)
     return start(processes, command, procfs.commit(checkout))

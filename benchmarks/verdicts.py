@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 from benchmarks.report import Report
 from benchmarks.table import DOES_NOT, HOLDS
+from benchmarks.targets import COMPILED, GATEWAY
+
+_BUILDS = {GATEWAY: "pure Python", COMPILED: "compiled"}
 
 
 def lists(report: Report) -> str:
@@ -24,8 +27,9 @@ def lists(report: Report) -> str:
 
 def _all(report: Report) -> Iterator[tuple[str, str]]:
     for row in report.table.values():
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f} x {row.best}; "
-        yield row.verdict, f"{row.title}: {ratio}{row.bound}"
+        for build, ratio, verdict in row.verdicts:
+            found = "" if ratio is None else f"{ratio:.2f} x {row.best}; "
+            yield verdict, f"{row.title}, {_BUILDS[build]}: {found}{row.bound}"
     for bound in report.bounds.values():
         if bound.holds is not None:
             text = f"{bound.title}: {bound.value:.3g} {bound.unit}; at most {bound.bound:g}"

@@ -60,6 +60,7 @@ from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
+from gateway.transport.names import Names
 from gateway.turns import Turns
 
 #: Seconds that aborts still under way get at the end of the process.
@@ -300,6 +301,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         settings.connect_timeout_secs,
         None if tls is None else tls.context,
         died=lambda life: shield.died(life, time.monotonic()),
+        names=Names(),
         min_weight_version=settings.min_weight_version,
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from functools import partial
 
 from gateway.aborts import Running
@@ -26,7 +25,7 @@ from gateway.errors import (
 )
 from gateway.exchange import GENERATE, Event
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, header
+from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, UpstreamRequest, header
 from gateway.formats.headers import to_client
 from gateway.formats.json_steps import BIG
 from gateway.run import Run, Services, public_id_line
@@ -78,10 +77,15 @@ class GenerateHandler:
         except Exception as bug:  # noqa: BLE001 - the one edge: no traceback may reach a client
             log.exception("a fault of the gateway ended an exchange")
             error = GatewayError("internal error of the gateway", cause=bug)
-        run.close(error)
-        if error is not None and not isinstance(error, Cancelled):
-            with suppress(Cancelled):  # it may leave before it is told
+        try:
+            run.close(error)
+            if error is not None and not isinstance(error, Cancelled):
                 await self._tell(run, error)
+        except GatewayError:
+            pass  # the client left, or its server stopped, before it was told
+        except Exception:  # noqa: BLE001 - else nobody would ever answer it
+            log.exception("a fault of the gateway kept it from telling how an exchange ended")
+            run.client.cut()
 
     async def _serve(self, run: Run) -> None:
         client = run.client
@@ -120,18 +124,21 @@ class GenerateHandler:
                     raise failure or nobody from None
                 await run.wait(model, tried)
                 worker = run.lease(running, model, tried)
+            # Made before there is a connection, which nobody would close if this failed.
+            request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
             try:
                 connection = worker.pool.take()
                 if connection is None:
                     connection = await apart(worker.pool.connect(), Connection.close)
-                self._send(run, running, worker, connection)
+                self._send(run, running, worker, connection, request)
                 return connection, await connection.head()
             except (ConnectFailed, NotReceived) as error:
                 failure = error
             tried[worker] = run.unlease(worker, failure)
 
-    def _send(self, run: Run, running: Running, worker: Worker, connection: Connection) -> None:
-        request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
+    def _send(
+        self, run: Run, running: Running, worker: Worker, connection: Connection, request: UpstreamRequest
+    ) -> None:
         run.sending(running, connection)
         connection.send(head_of(request, worker.address), request.body, request.rest)
         if running.early:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,8 @@ from gateway.turns import Turns
 
 log = logging.getLogger(__name__)
 
+_COUNT = (int, type(None))
+
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
 #: Statuses by which an engine says that it takes no more at the moment.
@@ -93,6 +95,7 @@ class Run(Drive):
     _until: float | None = None
     _body = b""
     _id_member: str | None = None
+    _id_cuts: Sequence[tuple[int, int]] | None = None
 
     def __init__(self, client: Client, format: AnyFormat, endpoint: str, services: Services) -> None:
         self.client = client
@@ -120,7 +123,7 @@ class Run(Drive):
         Raises Poisoned, before anything is taken.
         """
         in_flight, exchange, shield = self._services.in_flight, self.exchange, self._services.shield
-        self._body, self._id_member = body, projection.id_member
+        self._body, self._id_member, self._id_cuts = body, projection.id_member, projection.id_cuts
         if shield.armed:
             shield.check(self._digest(), time.monotonic())
         ids = in_flight.claim(projection.ids, projection.ids_usable)
@@ -212,9 +215,14 @@ class Run(Drive):
         self.client.unwatch()
         services.lifecycle.leave(self)
         if reader is not None:
-            _note(exchange, reader.facts)
-            if reader.facts.error_status in _BUSY and self.worker is not None:
-                services.health.refused(self.worker, reader.facts.error_status, None)
+            try:
+                _note(exchange, reader.facts)
+                refused = reader.facts.error_status in _BUSY
+            except (AttributeError, TypeError):
+                log.exception("a reader of the format %s broke its contract", self._format.name)
+                refused = False
+            if refused and self.worker is not None:
+                services.health.refused(self.worker, reader.facts.error_status or 0, None)
         if self.worker is not None:
             self._close_upstream(self.worker, error)
         if self.running is not None:
@@ -265,7 +273,9 @@ class Run(Drive):
 
     def _digest(self) -> bytes:
         """Tells the request's body from others, whatever ids the client gave to it this time."""
-        member = self._id_member
+        member, cuts = self._id_member, self._id_cuts
+        if cuts is not None:
+            return poison.digest(self._body, cuts)
         return poison.digest(self._body if member is None else remove_member(self._body, member))
 
 
@@ -279,7 +289,9 @@ def _cause(error: GatewayError) -> str:
 
 
 def _note(exchange: Exchange, facts: ReplyFacts) -> None:
-    """What the reader made of the reply."""
+    """What the reader made of the reply. Raises TypeError, and takes nothing, where a count is none."""
+    if not (isinstance(facts.prompt_tokens, _COUNT) and isinstance(facts.cached_tokens, _COUNT)):
+        raise TypeError("the token counts of a reply are not numbers")
     if facts.prompt_tokens is not None:
         exchange.prompt_tokens = facts.prompt_tokens
     exchange.cached_tokens = facts.cached_tokens

@@ -117,7 +117,18 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
-    {"base", "headers", "json_splice", "json_steps", "opaque", "paths", "registry", "routing_data", "sse"}
+    {
+        "base",
+        "headers",
+        "json_splice",
+        "json_steps",
+        "json_windows",
+        "opaque",
+        "paths",
+        "registry",
+        "routing_data",
+        "sse",
+    }
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 

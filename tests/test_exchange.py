@@ -50,8 +50,15 @@ def exchange_in(state: State, *, stream: bool = True) -> Exchange:
     return exchange
 
 
+#: What is worked out of the rest.
+PROPERTIES = ("elapsed", "error_type", "ttft")
+
+
 def snapshot(exchange: Exchange) -> dict[str, object]:
-    return dict(vars(exchange))
+    """All attributes; those of a compiled object are in no ``vars``."""
+    names = [name for name in dir(exchange) if not name.startswith("__") and name not in PROPERTIES]
+    values = {name: getattr(exchange, name, None) for name in names}
+    return {name: value for name, value in values.items() if not callable(value)}
 
 
 @pytest.mark.parametrize(("state", "event"), [*product(State, Event)])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
-from gateway.transport.http1 import Connection
 from tests.support import RawClient, Rig, arrived, generates, rig, sse, until
 from tests.test_handler_bytes import JSON, KINDS, body_of
 
@@ -266,15 +266,18 @@ async def test_abort_call_reaches_the_holder_and_only_the_named_request(kind: st
 async def _connecting(gateway: Rig) -> AsyncIterator[asyncio.Event]:
     """The gateway's connections to its worker are held open until the event is set, or the end."""
     [worker] = gateway.app.fleet.workers
-    connect, go_on, asked = worker.pool.connect, asyncio.Event(), asyncio.Event()
+    loop, go_on, asked = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    connect: Callable[..., Awaitable[Any]] = loop.create_connection
 
-    async def held() -> Connection:
-        asked.set()
-        await go_on.wait()
-        return await connect()
+    async def held(factory: object, host: object = None, port: object = None, **options: object) -> Any:
+        if port == worker.address.port:
+            asked.set()
+            await go_on.wait()
+        return await connect(factory, host, port, **options)
 
-    worker.pool.connect = held  # type: ignore[method-assign]
-    yield go_on
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "create_connection", held)
+        yield go_on
     assert asked.is_set()
 
 

@@ -19,6 +19,7 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import Policy
+from gateway.transport.names import Names
 from gateway.transport.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -27,18 +28,20 @@ log = logging.getLogger(__name__)
 class Fleet:
     """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    ``died`` is told the life (Worker.life) of each worker that is found dead. A worker whose weight version
-    does not reach ``min_weight_version`` is held.
+    ``names`` are shared with whoever else looks names up. ``died`` is told the life (Worker.life) of each
+    worker that is found dead. A worker whose weight version does not reach ``min_weight_version`` is held.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of a whole fleet
         self,
         policy: Policy,
         connect_timeout: float,
         tls: ssl.SSLContext | None = None,
         died: Callable[[object], None] = lambda life: None,
+        names: Names | None = None,
         min_weight_version: str | None = None,
     ) -> None:
+        self._names = names or Names()
         self._policy = policy
         self._connect_timeout = connect_timeout
         self._tls = tls
@@ -108,7 +111,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
-        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout)
+        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names)
 
     def _leave(self, worker: Worker) -> None:
         if self._workers.get(worker.url) is worker:

@@ -82,6 +82,7 @@ class Projection(NamedTuple):
     ``ids`` are the ids the client named, () if none; ``ids_usable`` is False when the engine could not be
     given them as they are. ``id_member`` names the member of the body, a JSON object, where its dialect has a
     client's id; None where it has no such place. Two bodies that differ in it alone ask for the same.
+    ``id_cuts``: where in the body this member stands, its comma included, if that was found out on the way.
     ``prompt_tokens`` counts prompt ids (None where only text or embeddings are known). ``max_tokens`` is what
     the client asked for, None if it left that open. ``model`` is None where the dialect has no such field or
     it is empty. ``samples`` is the number of replies asked for (prompts x n).
@@ -99,6 +100,7 @@ class Projection(NamedTuple):
     max_tokens: int | None = None
     samples: int = 1
     hints: Callable[[], Hints] = Hints
+    id_cuts: Sequence[tuple[int, int]] | None = None
 
 
 class Images(Protocol):

@@ -71,15 +71,15 @@ class OpaqueReader:
         self._held.over = streaming
 
     def feed(self, data: bytes) -> bytes:
-        data = self._held.feed(data)
-        return data if self._cutter is None or not data else self._cutter.piece(data)
+        # Cut as it comes: all that is held at once would take long.
+        return self._held.feed(data if self._cutter is None else self._cutter.piece(data))
 
     def finish(self) -> bytes:
         if self._broken is not None:
             raise self._broken
         self.facts.ending = self._ending
         kept = self._held.take()
-        return kept if self._cutter is None else self._cutter.piece(kept) + self._cutter.rest()
+        return kept if self._cutter is None else kept + self._cutter.rest()
 
     def fail(self, error: GatewayError) -> bytes:
         return b""

@@ -91,7 +91,9 @@ class LineWriter:
         view = memoryview(data)
         while view:
             try:
-                view = view[os.write(self._fd, view) :]
+                # Two lines: mypyc computes the bounds of some slices twice.
+                written = os.write(self._fd, view)
+                view = view[written:]
             except BlockingIOError:
                 # Somebody else made the descriptor non-blocking; this thread may wait.
                 select.select([], [self._fd], [])

@@ -50,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self._error: UpstreamIncomplete | UpstreamMalformed | None = None
         self._sent_before = 0
         self._paused = False
+        self._silent = False
         self.closed = False
         self.idle_since = 0.0
         self._reset()
@@ -95,12 +96,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines((head, body, *rest))
 
     async def silent(self, seconds: float) -> bool:
-        """True if nothing came for ``seconds``; False, as soon as it is ``ready``."""
-        if self.ready:
-            return False
-        timer = self._loop.call_later(seconds, self.changed.fire)
+        """True if it is not ``ready`` for ``seconds``; False, as soon as it is."""
+        self._silent = False
+        timer = self._loop.call_later(seconds, self._silence)
         try:
-            await self.changed
+            while not self.ready and not self._silent:
+                await self.changed  # half a chunk's size fires it, too
         finally:
             timer.cancel()
         return not self.ready
@@ -243,6 +244,10 @@ class Connection(asyncio.BufferedProtocol):
             self._reusable = self._parser.should_keep_alive()
 
     # -- internals
+
+    def _silence(self) -> None:
+        self._silent = True
+        self.changed.fire()
 
     def _fail(self, error: UpstreamIncomplete | UpstreamMalformed) -> None:
         self._error = error

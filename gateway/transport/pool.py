@@ -9,19 +9,32 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import Sequence
 
 from gateway.errors import ConnectFailed, OutOfSockets
 from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
+from gateway.transport.names import Names
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
 MAX_IDLE_SECONDS = 3.5
 
 
 class Pool:
-    """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds."""
+    """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, connect_timeout: float) -> None:
+    ``names`` are shared by all pools of a process.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        connect_timeout: float,
+        names: Names | None = None,
+    ) -> None:
+        self._names = names or Names()
         self._host = host
         self._port = port
         self._tls = tls
@@ -50,20 +63,33 @@ class Pool:
 
     async def connect(self) -> Connection:
         """Open a new connection. Raises ConnectFailed or OutOfSockets: nothing was sent."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._scratch),
-                    self._host,
-                    self._port,
-                    ssl=self._tls,
-                    server_hostname=self._host if self._tls else None,
-                )
+                return await self._connect_to(await self._names.addresses(self._host))
         except (OSError, TimeoutError, ValueError) as error:
             if is_shortage(error):
                 raise OutOfSockets("the gateway has no socket left at the moment", cause=error) from error
             raise ConnectFailed("the worker could not be reached", cause=error) from error
+
+    async def _connect_to(self, addresses: Sequence[str]) -> Connection:
+        """A connection to the first of ``addresses`` that takes one. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        *others, last = addresses
+        for address in others:
+            try:
+                return await self._connect(loop, address)
+            except OSError:
+                continue  # a name may stand for one that nobody listens on
+        return await self._connect(loop, last)
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
+        _, connection = await loop.create_connection(
+            lambda: Connection(self._scratch),
+            address,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
+        )
         return connection
 
     def give_back(self, connection: Connection) -> None:

@@ -13,7 +13,7 @@ def test_each_verdict_is_in_its_list() -> None:
     curves = {"c": Curve("c", "A request", "others", "us", [(1, 10.0), (9, 50.0)], others=True)}
     text = verdicts.lists(report(table={"unary": result(ours=90)}, bounds=bounds, curves=curves))
     bad, good = text.split("**Holds:**")
-    assert "* unary, 1 token, 32 connections: 1.50 x smg; at most 1 x the best router" in bad
+    assert "* unary, 1 token, 32 connections, pure Python: 1.50 x smg; at most 1 x the best router" in bad
     assert "* A request: 10 to 50 us, exponent" in bad
     assert "* memory: 12 KiB; at most 40" in good
     assert "exit" not in text

@@ -18,6 +18,7 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Address, Worker
 from gateway.formats.base import ProbeReply, ProbeRequest
 from gateway.routing.policy import LeastInFlight
+from gateway.transport.names import Names
 from tests.fleet.engine import EchoFormat, Engine, connected, engine
 from tests.support import until
 
@@ -141,6 +142,16 @@ async def test_name_that_cannot_be_resolved(host: str) -> None:
         await ask(connected(Worker(Address.parse(f"http://{host}:1"))), ProbeRequest("GET", "/info"))
 
 
+async def test_question_to_a_name_goes_to_its_address_under_the_name() -> None:
+    """To the first that takes it; the worker sees the name it was asked for."""
+    names = Names(lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")])
+    async with engine() as server:
+        worker = Worker(Address.parse(f"http://worker.example:{server.port}"))
+        Fleet(LeastInFlight(Random(0)), 5.0, names=names).add(worker)
+        assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
+        assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
+
+
 async def test_describe_once() -> None:
     """A worker can be asked once, without a watch."""
     async with engine() as server:
@@ -162,7 +173,7 @@ async def test_probes_over_tls() -> None:
     """An https worker is probed under the trust that was given, and not reached without it."""
     authority = trustme.CA()
     theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    authority.issue_cert("127.0.0.1", "worker.example").configure_cert(theirs)
     authority.configure_trust(ours)
     server = Engine()
     await server.start(theirs)
@@ -176,6 +187,10 @@ async def test_probes_over_tls() -> None:
         else:
             with pytest.raises(Unreachable):
                 await ask(worker, question)
+    names = Names(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
+    named = Worker(Address.parse(f"https://worker.example:{server.port}"))
+    Fleet(LeastInFlight(Random(0)), 5.0, ours, names=names).add(named)
+    assert await ask(named, question) == ProbeReply(200, b"echo m")
     server.stop()
 
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import ssl
 from random import Random
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -228,16 +227,31 @@ def test_models_of_the_fleet() -> None:
 # -- connections
 
 
-class Returned:
+class Wire(asyncio.Transport):
+    """Takes what is sent and says nothing."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        pass
+
+
+def returned() -> Connection:
     """A connection that could carry another request."""
-
-    closed = False
-
-    def recycle(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
+    connection = Connection(bytearray(1024))
+    connection.connection_made(Wire())
+    connection.send(b"GET / HTTP/1.1\r\n\r\n", b"")
+    reply = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+    connection.get_buffer(0)[: len(reply)] = reply
+    connection.buffer_updated(len(reply))
+    return connection
 
 
 async def test_leaving_closes_the_pool() -> None:
@@ -247,9 +261,10 @@ async def test_leaving_closes_the_pool() -> None:
     fleet.remove(a.url)
     fleet.close()
     await asyncio.sleep(0)
+    assert returned().recycle()
     for worker in (a, b):
-        late = Returned()
-        worker.pool.give_back(cast(Connection, late))
+        late = returned()
+        worker.pool.give_back(late)
         assert late.closed, "a pool that is open would keep it"
 
 

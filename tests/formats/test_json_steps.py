@@ -16,19 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats import json_steps
-from gateway.formats.base import Ids, Stepwise
+from gateway.formats import json_windows
+from gateway.formats.base import Ids
 from gateway.formats.json_splice import member_spans, remove_member, replace_member
-from gateway.formats.json_steps import Span, Steps, T, entries_of, members, members_of, pieces, spliced
+from gateway.formats.json_steps import Steps, T, entries_of, members, members_of, spliced
+from gateway.formats.json_windows import Span, pieces
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang import big as sglang_big
 from gateway.formats.vllm import FORMAT as VLLM
 from gateway.formats.vllm import big as vllm_big
+from gateway.poison import digest
 from gateway.testing.damage import ANY_JSON, bodies, damaged
 from tests.formats.support import HEX, View
 
 FORMATS: dict[str, Any] = {"sglang": SGLANG, "vllm": VLLM}
-CHECKED = {
+CHECKED: dict[str, Any] = {
     "sglang": SGLANG.configured({"vocab_size": "1000"}),
     "vllm": VLLM.configured({"vocab_size": "1000"}),
 }
@@ -62,7 +64,7 @@ def run(steps: Steps[T]) -> T:
 def small_windows(size: int) -> Iterator[None]:
     """So that small bodies are cut as big ones are."""
     with (
-        mock.patch.object(json_steps, "_WINDOW", size),
+        mock.patch.object(json_windows, "WINDOW", size),
         mock.patch.object(sglang_big, "BIG", 8),
         mock.patch.object(vllm_big, "BIG", 8),
         mock.patch.object(vllm_big, "_PIECE", size),
@@ -166,7 +168,7 @@ def test_long_runs_of_one_thing_are_judged_as_in_one_go(filler: bytes) -> None:
 
 
 Verdict = tuple[Any, ...]
-_LATER = {"peek", "rid_spans", "token_ids", "features"}
+_LATER = {"peek", "rid_spans", "id_cuts", "token_ids", "features"}
 
 
 def verdict(format: Any, read: Any) -> Verdict:
@@ -180,7 +182,13 @@ def verdict(format: Any, read: Any) -> Verdict:
     projection = format.project(request)
     sent = format.upstream(request, View(), Ids((HEX,), ("made",)))
     body = sent.body + b"".join(map(bytes, sent.rest))
-    return known, projection._replace(hints=None), body, sent.headers, projection.hints().priority
+    return (
+        known,
+        projection._replace(hints=None, id_cuts=None),
+        body,
+        sent.headers,
+        projection.hints().priority,
+    )
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -202,8 +210,19 @@ def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) 
 def test_other_encodings_of_the_engine_are_read_in_steps_too(encoding: str) -> None:
     body = '{"token_ids":[1,2],"sampling_params":{"n":3},"request_id":"é😀"}'.encode(encoding)
     with small_windows(64):
-        assert isinstance(VLLM, Stepwise)
-        assert run(VLLM.parse_in_steps(body, [])).samples == 3
+        request: Any = run(FORMATS["vllm"].parse_in_steps(body, []))
+        assert request.samples == 3
+
+
+@pytest.mark.parametrize(("kind", "member"), [("sglang", b'"rid"'), ("vllm", b'"request_id"')])
+def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield(kind: str, member: bytes) -> None:
+    rest = b'"input_ids":[1],"token_ids":[1],"sampling_params":{}'
+    named = [b"{%b:%b,%b}" % (member, value, rest) for value in (b'"a"', b'"bc"')]
+    digests = set()
+    for body in (*named, b"{%b}" % rest, b'{%b,%b:"d"}' % (rest, member)):
+        request = run(FORMATS[kind].parse_in_steps(body, []))
+        digests.add(digest(body, FORMATS[kind].project(request).id_cuts))
+    assert len(digests) == 1
 
 
 MEBIBYTE = 1024 * 1024

@@ -598,6 +598,24 @@ async def test_cancelled_wait_can_be_taken_up_again(listener: Listener) -> None:
     assert connection.recycle()
 
 
+async def test_silence_is_told_of_only_when_it_lasted(listener: Listener) -> None:
+    """What came but is no part of a body yet ends no silence, and is none either."""
+    connection, peer = await listener.asked()
+    await peer.send(CHUNKED)
+    await connection.head()
+    assert await connection.silent(0.01)
+    async with asyncio.TaskGroup() as group:
+        silence = group.create_task(connection.silent(30.0))
+        await asyncio.sleep(0)
+        deliver(connection, b"5\r\n")  # the size of a chunk
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not silence.done()
+        deliver(connection, b"hello\r\n")
+    assert not silence.result()
+    assert connection.take() == b"hello"
+
+
 # -- flow
 
 

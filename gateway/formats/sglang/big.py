@@ -11,17 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.formats.base import Headers
-from gateway.formats.json_steps import (
-    BIG,
-    Span,
-    Steps,
-    entries_of,
-    members,
-    members_of,
-    object_of,
-    pieces,
-    raw,
-)
+from gateway.formats.json_steps import BIG, Steps, entries_of, members, members_of, object_of, raw
+from gateway.formats.json_windows import Span, pieces
 from gateway.formats.sglang.peek import PER_PROMPT, BigPeek, Peek, Sampling, fill, not_an_object
 from gateway.formats.sglang.projection import SglangRequest, read, unreadable
 from gateway.formats.sglang.prompt_ids import PromptIds
@@ -39,7 +30,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
             raise not_an_object()
         found = yield from members(body, _WANTED, repeated="rid")
         spans = found.values
-        peek = BigPeek(rid_spans=found.repeated)
+        peek = BigPeek(rid_spans=found.repeated, rid_cuts=found.cuts)
         raws = {name: raw(body, span) for name, span in spans.items()}
         yield from _look(peek, body, spans)
         if _is_big(spans.get("sampling_params")):

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.json_steps import Span
+from gateway.formats.json_windows import Span
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.prompt_ids import PromptIds
 
@@ -96,12 +96,13 @@ class BigPeek(Peek):
     """A peek at a body too big for one go, with what was found in its members on the way.
 
     ``lists``: entries of those that are big lists. ``ids``: about ``input_ids``, None: not big.
-    ``rid_spans``: where in the body the values of all its rids stand.
+    ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the whole members.
     """
 
     lists: dict[str, list[msgspec.Raw]] = {}
     ids: PromptIds | None = None
     rid_spans: Sequence[Span] = ()
+    rid_cuts: Sequence[Span] = ()
 
 
 _RAW = frozenset(Peek.__struct_fields__) - {"rid", "stream", "sampling_params"}

@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
-from gateway.formats.json_steps import Span
+from gateway.formats.json_windows import Span
 from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peek import (
@@ -108,6 +108,7 @@ def project(request: SglangRequest) -> Projection:
         max_tokens=request.max_tokens,
         samples=request.samples,
         hints=partial(hints_of, request.peek, request.headers),
+        id_cuts=request.peek.rid_cuts if isinstance(request.peek, BigPeek) else None,
     )
 
 

@@ -13,7 +13,8 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers
-from gateway.formats.json_steps import BIG, Members, Span, Steps, members, members_of, object_of, pieces, raw
+from gateway.formats.json_steps import BIG, Members, Steps, members, members_of, object_of, raw
+from gateway.formats.json_windows import Span, pieces
 from gateway.formats.vllm.lenient import NOT_TEXT, REPAIR_LIMIT
 from gateway.formats.vllm.projection import (
     AnyBody,
@@ -54,7 +55,8 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Reques
     tokens = None
     if "token_ids" in spans:
         tokens = yield from _ids(text, spans["token_ids"], vocab_size)
-    return request_of(read_loosely(AnyBody(**fields)), body, headers, tokens)
+    cuts = found.cuts if text is body else None
+    return request_of(read_loosely(AnyBody(**fields)), body, headers, tokens, cuts)
 
 
 def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
@@ -64,7 +66,7 @@ def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
     if plain and encoding == "utf-8":
         if not object_of(body):
             raise not_an_object()
-        return body, (yield from members(body, _WANTED))
+        return body, (yield from members(body, _WANTED, repeated="request_id"))
     text = yield from _transcoded(body, encoding)
     if not object_of(text):
         raise not_an_object()

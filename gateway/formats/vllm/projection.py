@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Hints, ImageSpan, Projection, header
+from gateway.formats.json_windows import Span
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
 from gateway.formats.vllm.multimodal import image_spans
@@ -32,7 +33,10 @@ RANKS = 2**32
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A request as far as it was peeked at. ``name`` is the id its client gave, None if it gave none."""
+    """A request as far as it was peeked at. ``name`` is the id its client gave, None if it gave none.
+
+    ``id_cuts``: where in a big body the id's member stands, None: not looked for.
+    """
 
     body: bytes
     headers: Headers
@@ -46,6 +50,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     priority: int
     cache_salt: str | None
     features: msgspec.Raw
+    id_cuts: Sequence[Span] | None = None
 
 
 _NULL = msgspec.Raw(b"null")
@@ -100,7 +105,13 @@ def parse_whole(body: bytes, headers: Headers) -> Request:
     return request_of(peeked, body, headers, count_items(peeked.token_ids))
 
 
-def request_of(peeked: Body, body: bytes, headers: Headers, prompt_tokens: int | None) -> Request:
+def request_of(
+    peeked: Body,
+    body: bytes,
+    headers: Headers,
+    prompt_tokens: int | None,
+    id_cuts: Sequence[Span] | None = None,
+) -> Request:
     """The request that ``body`` makes with what was peeked at in it."""
     named = header(headers, b"x-request-id")
     return Request(
@@ -116,6 +127,7 @@ def request_of(peeked: Body, body: bytes, headers: Headers, prompt_tokens: int |
         priority=peeked.priority,
         cache_salt=peeked.cache_salt or None,
         features=peeked.features,
+        id_cuts=id_cuts,
     )
 
 
@@ -147,6 +159,7 @@ def project(request: Request) -> Projection:
         max_tokens=request.max_tokens,
         samples=request.samples,
         hints=partial(hints, request),
+        id_cuts=request.id_cuts,
     )
 
 

@@ -22,6 +22,7 @@ KINDS: list[tuple[GatewayError, int, str]] = [
     (errors.NoWorker("m"), 503, "ServiceUnavailableError"),
     (errors.OutOfSockets("m"), 503, "ServiceUnavailableError"),
     (errors.Draining("m"), 503, "ServiceUnavailableError"),
+    (errors.ProcessDied("m"), 500, "InternalServerError"),
     (errors.ConnectFailed("m"), 502, "InternalServerError"),
     (errors.UpstreamIncomplete("m"), 502, "InternalServerError"),
     (errors.NotReceived("m"), 502, "InternalServerError"),

@@ -1,0 +1,173 @@
+"""No slow part stalls the event loop: its longest turn stays under 50 ms, whatever comes.
+
+Measured in CPU time, and the best of a few looks counts: memory that the system has to find counts in it, and
+so does what another process threw out of the caches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import Gateway, create_app
+from gateway.fleet.states import WorkerEvent
+from gateway.formats.base import WorkerInfo
+from gateway.settings import Settings
+from gateway.sim import Reply, SimConfig, SimServer
+from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.lines import CAPACITY
+from tests.performance.ticking import Ticking, ticking
+from tests.telemetry.support import completed, count, dispatched
+from tests.telemetry.test_lines import fill
+from tests.test_handler_bytes import KINDS, PROMPT, body_of
+
+MEBIBYTE = 1024 * 1024
+BIG = 64 * MEBIBYTE
+LIMIT = 0.05
+LOOKS = 5
+JSON = {"content-type": "application/json"}
+_OBJECT = b'{"token":17,"logprob":[-0.25,null,{"text":"hello world"}],"on":true}'
+#: What the simulated engine answers a big request with; to look at it would take as long as the test.
+REPLY = {
+    "sglang": b'{"text":"","meta_info":{"id":"a","finish_reason":{"type":"stop"}}}',
+    "vllm": b'{"choices":[]}',
+}
+
+
+async def longest(gateway: Ticking, work: Callable[[], Awaitable[None]]) -> float:
+    """The longest turn of the loop while ``work`` is done, in seconds."""
+    best = 1.0
+    for _ in range(LOOKS):
+        await gateway.forget()
+        await work()
+        best = min(best, gateway.longest)
+        if best < LIMIT:
+            break
+    return best
+
+
+async def ready(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(20):
+        while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", ["sglang"])
+async def test_request_of_64_mebibytes_stalls_nobody(kind: str, tmp_path: Path) -> None:
+    """With an id at its end that cannot be used: the worker gets all of it, but for another id."""
+    objects = b",".join([_OBJECT] * (BIG // len(_OBJECT)))
+    prompt = PROMPT[kind].encode()
+    body = b'{"%b":[1,2,3],"x":[%b],"sampling_params":{},"rid":"a","request_id":"a"}' % (prompt, objects)
+    async with SimServer(kind, SimConfig()) as sim, ticking(tmp_path, "--worker", sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False, timeout=30, base_url=gateway.url) as client:
+            await ready(client)
+
+            async def work() -> None:
+                sim.behave(Reply(body=REPLY[kind]))
+                reply = await client.post(KINDS[kind], content=body, headers=JSON)
+                assert reply.status_code == 200, reply.text[:300]
+
+            turn = await longest(gateway, work)
+            assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+
+
+@pytest.mark.parametrize(("kind", "status"), [("vllm", 200), ("sglang", 500)])
+async def test_reply_of_64_mebibytes_stalls_nobody(kind: str, status: int, tmp_path: Path) -> None:
+    """An error's, too, out of which file paths are cut."""
+    objects = b",".join([_OBJECT, b'"/usr/lib/python3/site.py and /v1/models"'] * (BIG // 2 // len(_OBJECT)))
+    body = b'{"x":[%b]}' % objects
+    async with SimServer(kind, SimConfig()) as sim, ticking(tmp_path, "--worker", sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False, timeout=30, base_url=gateway.url) as client:
+            await ready(client)
+
+            async def work() -> None:
+                sim.behave(Reply(status=status, body=body))
+                reply = await client.post(KINDS[kind], json=body_of(kind))
+                assert reply.status_code == status
+                assert len(reply.content) > len(body) // 2
+
+            turn = await longest(gateway, work)
+            assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+
+
+def crowded() -> Gateway:
+    """A gateway with 512 workers, 64 models and two formats, all in use, and 2,000 open streams."""
+    urls = tuple(f"http://10.0.{number // 256}.{number % 256}:30000" for number in range(512))
+    app = create_app(Settings(worker=urls, access_log=False))
+    metrics = app._background._services.metrics
+    for number, worker in enumerate(app.fleet.workers):
+        model = f"organisation/model-{number % 64}"
+        worker.infos = {
+            kind: WorkerInfo(kind, f"{kind}_generate", True, version="1", models=(model,)) for kind in KINDS
+        }
+        app.fleet.on(worker, WorkerEvent.SERVES)
+        for stream in (True, False):
+            count(metrics, completed(stream=stream, model=model, worker=worker.url))
+    for number in range(2000):
+        metrics.started(dispatched(stream=True, model=f"organisation/model-{number % 64}"))
+    return app
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/workers", "/health", "/ready", "/v1/models"])
+async def test_control_plane_of_512_workers_stalls_nobody(path: str) -> None:
+    app = crowded()
+    scope = {
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [], "http_version": "1.1", "scheme": "http", "root_path": "", "state": {},
+    }  # fmt: skip
+    sizes: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sizes.append(len(message.get("body", b"")))
+
+    best = 1.0
+    for _ in range(LOOKS):
+        start = time.thread_time()
+        await app(dict(scope), receive, send)
+        best = min(best, time.thread_time() - start)
+    assert sum(sizes) > 100
+    assert best < LIMIT, f"{best * 1000:.0f} ms"
+
+
+@contextmanager
+def blocked() -> Iterator[int]:
+    """The write end of a pipe that is full and that nobody reads."""
+    read, write = os.pipe()
+    fill(write)
+    try:
+        yield write
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_access_log_to_a_blocked_pipe_stalls_nobody_and_holds_a_bounded_number_of_lines() -> None:
+    """Many megabytes of lines: those beyond its capacity are dropped and counted, and cost no memory."""
+    lines = 30_000
+    exchange = completed(session="s" * 200)
+    with blocked() as pipe:
+        log = AccessLog(fd=pipe)
+        tracemalloc.start()
+        try:
+            start = time.thread_time()
+            for _ in range(lines):
+                log.record(exchange)
+            taken = time.thread_time() - start
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert lines - CAPACITY - 1024 <= log.dropped <= lines - CAPACITY
+        assert held < 32 * MEBIBYTE
+        assert taken / lines < 0.001

@@ -1,0 +1,103 @@
+"""A gateway in a process of its own that tells the CPU time of its longest turn of the event loop.
+
+``python -m tests.performance.ticking FILE serve ...``: the longest turn since FILE was removed last, in
+seconds, is written into FILE as it grows. CPU time and not the clock's, as what other processes take of a
+busy machine is not the gateway's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway import app, cli
+from tests.processes import free_port
+from tests.support import eventually
+
+_ROOT = Path(__file__).parents[2]
+_EVERY = 0.001
+
+
+class Ticker:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._longest = 0.0
+        self._last = time.thread_time()
+
+    def tick(self) -> None:
+        now = time.thread_time()
+        turn, self._last = now - self._last, now
+        if not self._file.exists():
+            self._longest = turn = 0.0
+            self._file.write_text("0")
+        if turn > self._longest:
+            self._longest = turn
+            self._file.write_text(f"{turn:.6f}")
+        asyncio.get_running_loop().call_later(_EVERY, self.tick)
+
+
+class Ticking:
+    """The process; ``longest`` since ``forget``."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, file: Path) -> None:
+        self.process = process
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self._file = file
+
+    async def forget(self) -> None:
+        """Return once the ticker began anew."""
+        self._file.unlink(missing_ok=True)
+
+        async def again() -> bool:
+            return self._file.exists()
+
+        await eventually(again)
+
+    @property
+    def longest(self) -> float:
+        return float(self._file.read_text() or 0)
+
+
+@asynccontextmanager
+async def ticking(folder: Path, *arguments: str) -> AsyncIterator[Ticking]:
+    """``tito-gateway serve`` with ``arguments``, listening."""
+    port, file = free_port(), folder / "longest"
+    command = ("tests.performance.ticking", str(file), "serve", "--host", "127.0.0.1", "--port", str(port))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", *command, *arguments, stdout=pipe, stderr=pipe, cwd=_ROOT
+    )
+    gateway = Ticking(process, port, file)
+
+    async def up() -> bool:
+        assert process.returncode is None, (await process.communicate())[1].decode()
+        return file.exists()
+
+    try:
+        await eventually(up, 30)
+        yield gateway
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def main() -> None:
+    file = Path(sys.argv.pop(1))
+
+    class Ticked(app.Background):
+        async def start(self) -> None:
+            await super().start()
+            Ticker(file).tick()
+
+    setattr(app, "Background", Ticked)  # noqa: B010 - a plain assignment to a class is an error of types
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
