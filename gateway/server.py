@@ -14,6 +14,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 import uvicorn
@@ -158,7 +160,11 @@ def run_several(settings: Settings) -> int:
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     locks = WriteLocks()
     lines = PatientLines(STANDARD_ERROR, locks.of(STANDARD_ERROR))
-    with Logs(settings.log_level, writer=lines), closing_on_error(listener):
+    with (
+        Logs(settings.log_level, writer=lines),
+        closing_on_error(listener),
+        with_shared_store(settings) as settings,
+    ):
         raise_file_limit()
         # Only to find out, once and here, whether it can be made.
         server_config(create_app(settings), settings)
@@ -174,6 +180,18 @@ def run_several(settings: Settings) -> int:
         gc.collect()
         gc.freeze()
         return supervisor.run()
+
+
+@contextmanager
+def with_shared_store(settings: Settings) -> Iterator[Settings]:
+    """Settings by which several processes have one store where one process would keep it in its memory: a
+    file that is gone when they are."""
+    if settings.discovery_backend != "memory":
+        yield settings
+        return
+    with TemporaryDirectory(prefix="tito-gateway-") as folder:
+        file = str(Path(folder) / "workers.json")
+        yield settings.model_copy(update={"discovery_backend": "file", "discovery_file": file})
 
 
 def _serve(

@@ -310,3 +310,27 @@ def test_bad_setting_is_one_line_as_with_one_process() -> None:
     ended = run("serve", "--port", "0", "--processes", "2", "--worker", "none=http://127.0.0.1:1")
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1 and "--worker" in ended.stderr
+
+
+async def test_worker_registered_with_one_process_is_known_to_all() -> None:
+    """And is forgotten by all once it is removed."""
+    async with SimServer("sglang", SimConfig()) as sim, SimServer("sglang", SimConfig()) as other:
+        async with several(sim.url) as gateway:
+            first, second = [await gateway.client_of(pid) for pid in gateway.pids]
+            added = json.dumps({"url": other.url}).encode()
+            assert (await ask(first, "/workers", added, "POST"))[0] == 202
+
+            async def urls() -> set[str]:
+                _, body = await ask(second, "/list_workers")
+                return set(json.loads(body)["urls"])
+
+            async def known() -> bool:
+                return await urls() == {sim.url, other.url}
+
+            async def forgotten() -> bool:
+                return await urls() == {sim.url}
+
+            await eventually(known, 5)
+            path = f"/remove_worker?url={other.url}"
+            assert (await ask(first, path, b"", "POST"))[0] == 200
+            await eventually(forgotten, 5)
