@@ -97,7 +97,8 @@ class Fleet:
         """Record a transition; it takes effect for the next request."""
         changed = state is not worker.state
         if changed:
-            log.info("worker %s: %s -> %s %s", worker.url, worker.state, state, reason)
+            why = f": {reason}" if reason else ""
+            log.info("worker %s: %s -> %s%s", worker.url, worker.state, state, why)
             if state is WorkerState.DEAD:
                 life, worker.life = worker.life, object()
                 self._died(life)

@@ -83,6 +83,7 @@ def test_state_counts_from_the_next_request_on(caplog: pytest.LogCaptureFixture)
             fleet.set_state(a, WorkerState.DEAD, "still gone")
             fleet.set_state(a, WorkerState.READY)
     assert len(caplog.records) == 4
+    assert not any(each.getMessage().endswith(" ") for each in caplog.records)
 
 
 def test_members_come_and_go() -> None:
