@@ -11,8 +11,12 @@ STAMP := $(VENV)/.installed
 # The version check, run by the interpreter in question.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
+# Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
+SYSTEM := tests/benchmarks tests/clients tests/multi tests/performance/test_bounds.py \
+  tests/performance/test_stalls.py tests/security tests/stores
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench test-engines compile test-compiled lock clean
+.PHONY: help install demo test test-system check format bench test-engines compile test-compiled lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,8 +36,11 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000
 	@$(BIN)/tito-gateway demo $(ARGS)
 
-test: $(STAMP) ## the test suite; ARGS="-k words" narrows it
-	@$(BIN)/pytest $(ARGS)
+test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k words" narrows it
+	@$(BIN)/pytest $(SYSTEM:%=--ignore=%) $(ARGS)
+
+test-system: $(STAMP) ## what has servers and clocks of its own: stores, processes, keys, clients, bounds, benchmarks
+	@$(BIN)/pytest $(SYSTEM) $(ARGS)
 
 check: $(STAMP) ## lint, formatting, types, import rules
 	$(BIN)/ruff check .

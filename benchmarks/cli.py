@@ -6,6 +6,7 @@ Owns: its options, and the order of what is measured. Must never enter: how anyt
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -68,17 +69,21 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=ROOT,
         help="checkout whose gateway is measured, by default this one",
     )
-    parser.add_argument("--json", type=Path, help="file for all that was found")
+    parser.add_argument("--json", type=_writable, help="file for all that was found")
     parser.add_argument(
-        "--read", type=Path, nargs="+", help="files of earlier runs to put together, instead of measuring"
+        "--read", type=_report, nargs="+", help="files of earlier runs to put together, instead of measuring"
     )
-    parser.add_argument("--write-docs", action="store_true", help="put it into docs/performance.md")
+    parser.add_argument(
+        "--write-docs",
+        action="store_true",
+        help="put it into docs/performance.md, in place of all its figures",
+    )
     parser.add_argument(
         "--logs", type=Path, help="folder for the logs of all processes; by default they are not kept"
     )
-    parser.add_argument("--rounds", type=int, help="instead of 1, or 5 with --full")
-    parser.add_argument("--seconds", type=float, help="of each load, instead of 1, or 3 with --full")
-    parser.add_argument("--connections", type=int, help="at most so many in each load: to try the harness")
+    parser.add_argument("--rounds", type=_count, help="instead of 1, or 5 with --full")
+    parser.add_argument("--seconds", type=_duration, help="of each load, instead of 1, or 3 with --full")
+    parser.add_argument("--connections", type=_count, help="at most so many in each load: to try the harness")
     return parser.parse_args(arguments)
 
 
@@ -90,6 +95,40 @@ def _checkout(text: str) -> Path:
     return folder
 
 
+def _writable(text: str) -> Path:
+    """A file in a folder that is there: told now, and not after minutes of measuring."""
+    file = Path(text)
+    if file.is_dir() or not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{file} cannot be written")
+    return file
+
+
+def _report(text: str) -> Report:
+    """What an earlier run wrote."""
+    try:
+        return reports.read(Path(text))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text} is no report of this harness") from None
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds over 0")
+    return seconds
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = [name for word in text.split(",") for name in GROUPS.get(word.strip(), (word.strip(),))]
     if unknown := [name for name in names if name not in NAMES]:
@@ -99,8 +138,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _put_together(files: Sequence[Path]) -> Report:
-    first, *others = (reports.read(file) for file in files)
+def _put_together(found: Sequence[Report]) -> Report:
+    first, *others = found
     for each in others:
         first.add(each)
     return first
@@ -132,6 +171,7 @@ def _command(options: argparse.Namespace) -> str:
         "--only": options.only and ",".join(options.only),
         "--rounds": options.rounds,
         "--seconds": options.seconds,
+        "--connections": options.connections,
         "--peers": _peers(options) and "DIR",
     }
     words = ["--full"] * options.full + [f"{flag} {value}" for flag, value in given.items() if value]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.loads import Figure
 from benchmarks.report import Report
-from benchmarks.table import DOES_NOT, HOLDS
-from benchmarks.targets import COMPILED, GATEWAY
+from benchmarks.table import DOES_NOT, HOLDS, Result
+from benchmarks.targets import COMPILED, DIRECT, GATEWAY
 
 _BUILDS = {GATEWAY: "pure Python", COMPILED: "compiled"}
 
@@ -28,8 +29,7 @@ def lists(report: Report) -> str:
 def _all(report: Report) -> Iterator[tuple[str, str]]:
     for row in report.table.values():
         for build, ratio, verdict in row.verdicts:
-            found = "" if ratio is None else f"{ratio:.2f} x {row.best}; "
-            yield verdict, f"{row.title}, {_BUILDS[build]}: {found}{row.bound}"
+            yield verdict, f"{row.title}, {_BUILDS[build]}: {_found(row, build, ratio)}{row.bound}"
     for bound in report.bounds.values():
         if bound.holds is not None:
             text = f"{bound.title}: {bound.value:.3g} {bound.unit}; at most {bound.bound:g}"
@@ -39,3 +39,10 @@ def _all(report: Report) -> Iterator[tuple[str, str]]:
         limit = "must not grow" if curve.others else "at most linearly"
         text = f"{curve.title}: {low:,.0f} to {high:,.0f} {curve.y}, exponent {curve.exponent:.2f}; {limit}"
         yield HOLDS if curve.holds else DOES_NOT, text
+
+
+def _found(row: Result, build: str, ratio: float | None) -> str:
+    """In the measure of the row's bound: a worker asked directly for the burst, else the best router."""
+    if row.unit == Figure.THROUGHPUT.value:
+        return f"{row.values[build]:.2f} x {DIRECT}; " if build in row.values else ""
+    return "" if ratio is None else f"{ratio:.2f} x {row.best}; "

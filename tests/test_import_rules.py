@@ -106,7 +106,7 @@ def test_helper_that_knows_a_format_is_named() -> None:
         ("gateway.app", "from gateway.cli import main", "is below gateway.cli.main"),
         ("gateway.app", "import gateway.sim.config", "is below gateway.sim.config"),
         ("gateway.surprise", "", "belongs to no room"),
-        ("gateway.transport.pool", "import httpx", "httpx belongs to gateway.fleet"),
+        ("gateway.transport.pool", "import httpx", "httpx belongs to gateway.stores"),
         ("gateway.transport.pool", "import requests", "requests has no owner"),
     ],
 )

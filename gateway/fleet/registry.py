@@ -138,7 +138,8 @@ class Fleet:
         before, worker.state = worker.state, after
         self.moved(before, after)
         level = logging.WARNING if after is WorkerState.DEAD else logging.INFO
-        log.log(level, "worker %s: %s -> %s %s", worker.url, before, after, worker.reason)
+        why = f": {worker.reason}" if worker.reason else ""
+        log.log(level, "worker %s: %s -> %s%s", worker.url, before, after, why)
         if after is WorkerState.DEAD:
             self._bury(worker)
         self._rosters.clear()

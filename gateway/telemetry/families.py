@@ -96,7 +96,9 @@ RETRIES = Family(
     "upstream_retries_total", "counter", ("format",), "Times a request was sent to another worker"
 )
 REQUEST_BYTES = Family("request_bytes_total", "counter", ("format",), "Bytes of request bodies received")
-REPLY_BYTES = Family("reply_bytes_total", "counter", ("format",), "Bytes of reply bodies sent to clients")
+REPLY_BYTES = Family(
+    "reply_bytes_total", "counter", ("format",), "Bytes of workers' reply bodies sent to clients"
+)
 REPLIES = Family(
     "replies_total", "counter", ("format", "ending"), "Replies of workers, by how their bytes say they ended"
 )

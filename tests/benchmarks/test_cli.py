@@ -66,3 +66,24 @@ def test_gateway_that_does_not_start_ends_the_run_with_the_reason(
     assert main(["--only", "unary", "--gateway", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert "gateway did not come up" in said and "not today" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--json", "/no/such/folder/found.json"], "/no/such/folder/found.json cannot be written"),
+        (["--read", "/no/such/file.json"], "/no/such/file.json: No such file or directory"),
+        (["--read", __file__], "is no report of this harness"),
+        (["--rounds", "0"], "'0' is not a number of 1 or more"),
+        (["--connections", "-1"], "'-1' is not a number of 1 or more"),
+        (["--seconds", "0"], "'0' is not a number of seconds over 0"),
+        (["--seconds", "nan"], "'nan' is not a number of seconds over 0"),
+    ],
+)
+def test_bad_value_is_refused_before_anything_is_measured(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "unary", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

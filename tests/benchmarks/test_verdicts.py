@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchmarks import verdicts
 from benchmarks.bounds import Bound
 from benchmarks.curves import Curve
+from benchmarks.loads import Figure
 from tests.benchmarks.test_report import report, result
 
 
@@ -21,3 +24,11 @@ def test_each_verdict_is_in_its_list() -> None:
 
 def test_list_that_would_be_empty_is_left_out() -> None:
     assert "not hold" not in verdicts.lists(report(table={"unary": result(ours=50)}))
+
+
+def test_burst_is_told_in_the_measure_of_its_bound() -> None:
+    """A ratio to a router beside a bound that is a worker's would be no proof."""
+    burst = replace(
+        result("burst"), unit=Figure.THROUGHPUT.value, values={"smg": 0.8, "gateway": 1.25}, ratio=1.56
+    )
+    assert "pure Python: 1.25 x direct; " in verdicts.lists(report(table={"burst": burst}))

@@ -84,6 +84,7 @@ def test_state_counts_from_the_next_request_on(caplog: pytest.LogCaptureFixture)
             fleet.on(a, WorkerEvent.DIE, "still gone")
             fleet.on(a, WorkerEvent.SERVES)
     assert len(caplog.records) == 4
+    assert not any(each.getMessage().endswith(" ") for each in caplog.records)
 
 
 def test_members_come_and_go() -> None:
@@ -488,5 +489,5 @@ def test_each_transition_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         ("joining", "draining"),
         ("draining", "gone"),
     ]
-    assert [record.getMessage() for record in caplog.records][1] == "worker http://a:1: ready -> busy why"
+    assert [record.getMessage() for record in caplog.records][1] == "worker http://a:1: ready -> busy: why"
     assert len(caplog.records) == len(moves)

@@ -140,11 +140,11 @@ async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> N
     assert await unary(rig, sglang_request(5_000), reply) <= short + 5
 
 
-async def test_large_fleet_takes_no_more_calls_than_a_small_one_but_for_the_choice(make: Make) -> None:
-    """The policy looks at each worker; nothing else does."""
+async def test_large_fleet_takes_no_more_calls_than_a_small_one(make: Make) -> None:
+    """The policy looks at each worker, but in a few passes in C; nothing else does."""
     request, reply = sglang_request(), whole(sglang_reply(1))
     small = await unary(make("sglang", workers=2), request, reply)
-    assert await unary(make("sglang", workers=64), request, reply) <= small + 2 * 64
+    assert await unary(make("sglang", workers=64), request, reply) <= small + 10
 
 
 async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Make) -> None:

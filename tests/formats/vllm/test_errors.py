@@ -15,6 +15,7 @@ from tests.formats.vllm.support import recorded
 KINDS: list[tuple[GatewayError, int, str]] = [
     (errors.InvalidRequest("m"), 400, "BadRequestError"),
     (errors.MethodNotAllowed("m"), 405, "BadRequestError"),
+    (errors.Unauthorized("m"), 401, "AuthenticationError"),
     (errors.RequestTooLarge("m"), 413, "RequestEntityTooLargeError"),
     (errors.MetadataTooLarge("m"), 431, "BadRequestError"),
     (errors.Poisoned("m"), 422, "UnprocessableEntityError"),
