@@ -67,9 +67,10 @@ compile: $(STAMP) ## a wheel with the hot modules compiled to C, in build/dist
 	@echo "unpacked: build/compiled"
 
 # Safe path: the sources in this folder must not come before what was compiled of them.
-test-compiled: ## the test suite against what `make compile` made last; ARGS="-k words" narrows it
+test-compiled: ## what make test runs, against what `make compile` made last; ARGS="-k words" narrows it
 	@test -d build/compiled || $(MAKE) compile
-	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled:$(CURDIR) $(BIN)/pytest -o pythonpath= --compiled $(ARGS)
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled:$(CURDIR) $(BIN)/pytest -o pythonpath= --compiled \
+	  $(SYSTEM:%=--ignore=%) $(ARGS)
 
 lock: ## resolve the three locks anew from pyproject.toml
 	scripts/lock $(PYTHON)
