@@ -7,7 +7,7 @@ never enter: a dialect, HTTP, what changes any of it (Fleet does).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.address import Address, BadWorkerUrl
@@ -21,11 +21,12 @@ __all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
 _NEVER = float("-inf")
 
 
-class View(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class View:
     """A worker as one format sees it (gateway.formats.base.WorkerView)."""
 
     prefix: bytes
-    authorization: bytes | None
+    authorization: bytes | None = field(repr=False)
     info: WorkerInfo | None
 
 

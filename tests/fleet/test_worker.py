@@ -117,3 +117,10 @@ def test_worker_begins_unknown() -> None:
     assert worker.state is WorkerState.JOINING
     assert worker.in_flight == 0
     assert repr(worker) == "<Worker http://worker:1 joining in_flight=0>"
+
+
+def test_key_of_a_worker_is_in_no_text_of_it() -> None:
+    """Whatever a log or a traceback may show."""
+    worker = Worker(Address.parse("http://worker:1"), authorization=b"Bearer secret")
+    assert worker.view("echo").authorization == b"Bearer secret"
+    assert "secret" not in repr(worker) + repr(worker.view("echo")) + repr(worker.record)
