@@ -1,7 +1,8 @@
 # The gateway in an image of its own. All that the first stage makes lies in /app; the second takes /app/venv of it.
 # `python -m scripts.prove_dockerfile` runs these very steps in an empty folder where no Docker is at hand.
 
-FROM python:3.11-slim-bookworm AS build
+# The whole image has a C compiler; the slim one, of the same Python, has what the compiled code needs.
+FROM python:3.11-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app/source
 
@@ -12,8 +13,9 @@ RUN /app/venv/bin/python -m pip install --require-hashes -r requirements.lock
 RUN python -m pip install --require-hashes -r requirements-build.lock
 
 COPY pyproject.toml README.md LICENSE ./
+COPY scripts/compile_hook.py scripts/compile_modules.py ./scripts/
 COPY gateway ./gateway
-RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /app/wheels .
+RUN HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 python -m pip wheel --no-deps --no-build-isolation --wheel-dir /app/wheels .
 RUN /app/venv/bin/python -m pip install --no-deps --no-index --find-links /app/wheels tito-gateway
 
 

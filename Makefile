@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format test-engines lock clean
+.PHONY: help install demo test check format bench test-engines compile test-compiled lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -45,8 +45,24 @@ format: $(STAMP) ## rewrite files to the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: $(STAMP) ## what the gateway costs beside its peers, in a minute; ARGS="--full" for all there is to measure
+	@$(BIN)/python -m benchmarks $(ARGS)
+
 test-engines: $(STAMP) ## the gateway in front of real SGLang and vLLM, on the CPU (first time: 7 GB)
 	@scripts/test-engines $(BIN)/python $(ARGS)
+
+compile: $(STAMP) ## a wheel with the hot modules compiled to C, in build/dist
+	@rm -rf build/dist build/compiled
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation --wheel-dir build/dist .
+	@$(BIN)/python -m zipfile --extract build/dist/*.whl build/compiled
+	@echo "the compiled wheel: $$(ls build/dist/*.whl)"
+	@echo "unpacked: build/compiled"
+
+# Safe path: the sources in this folder must not come before what was compiled of them.
+test-compiled: ## the test suite against what `make compile` made last; ARGS="-k words" narrows it
+	@test -d build/compiled || $(MAKE) compile
+	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -o pythonpath= --compiled $(ARGS)
 
 lock: ## resolve the three locks anew from pyproject.toml
 	scripts/lock $(PYTHON)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
 from gateway.catalog import ABORT_PATHS, CatalogError, Endpoint
-from gateway.control import system
+from gateway.control import engine_metrics, information, sessions, system
 from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.downstream import (
@@ -23,12 +25,13 @@ from gateway.downstream import (
     Scope,
     Send,
     lifespan,
-    send_error,
 )
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.allow import UrlPattern
 from gateway.fleet.health import Health
 from gateway.fleet.members import Members
+from gateway.fleet.pauses import Pauses
+from gateway.fleet.queue import Queue
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
@@ -39,6 +42,8 @@ from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.listener.pace import Pace
+from gateway.multi.member import Member
+from gateway.multi.siblings import Siblings
 from gateway.poison import Shield
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
@@ -53,33 +58,59 @@ from gateway.stores.base import Store
 from gateway.stores.registry import STORES
 from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
+from gateway.turns import Turns
 
 #: Seconds that aborts still under way get at the end of the process.
 ABORT_GRACE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What lives longer than an app, or is shared with others. ``lock`` is held while one of several
+    processes writes to standard output."""
+
+    store: Store
+    keys: Sources
+    tls: Renewed | None
+    siblings: Siblings | None
+    lock: AbstractContextManager[object] | None
 
 
 class Background:
     """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
 
     def __init__(
-        self, services: Services, store: Store, members: Members, allowed: Sequence[UrlPattern]
+        self,
+        services: Services,
+        store: Store,
+        members: Members,
+        allowed: Sequence[UrlPattern],
+        member: Member | None,
     ) -> None:
         self._services = services
         self._store = store
         self._members = members
         self._allowed = allowed
+        self._member = member
         self._tasks = Tasks()
         #: Made of files that are read again when they change.
         self.kept_fresh: list[Refreshable] = []
 
     async def start(self) -> None:
-        """Begin to watch every worker; returns at once, whatever the workers do."""
+        """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
+        process of several."""
         services = self._services
         self._members.watch_all()
         self._tasks.spawn(follow(self._store, self._members, self._allowed), "following the store")
         self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+        if services.queue.on:
+            self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
+        if self._member is not None:
+            await self._member.start()
+            await self._member.meet(services.fleet)
 
     async def stop(self) -> None:
         """End all of it; aborts under way get a moment to be heard."""
@@ -90,6 +121,8 @@ class Background:
         await self._tasks.stop()
         services.fleet.close()
         services.access_log.close()
+        if self._member is not None:
+            await self._member.stop()
 
 
 class Gateway:
@@ -140,13 +173,22 @@ class Gateway:
 async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
     methods = ", ".join(endpoint.methods)
     error = MethodNotAllowed(f"the methods of {endpoint.path} are {methods}")
-    await send_error(client, endpoint.format.render(error), [(b"allow", methods.encode())])
+    reply = endpoint.format.render(error)
+    await client.reply(reply.status, [*reply.headers, (b"allow", methods.encode())], reply.body)
 
 
-def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None) -> Gateway:
+def create_app(
+    settings: Settings,
+    *,
+    catalog: Sequence[Endpoint] | None = None,
+    siblings: Siblings | None = None,
+    lock: AbstractContextManager[object] | None = None,
+) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
 
-    ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
+    ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
+    of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
+    FormatError.
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
     for entry in settings.workers:
@@ -163,18 +205,48 @@ def create_app(settings: Settings, *, catalog: Sequence[Endpoint] | None = None)
         catalogs.validate_catalog(catalog, reserved)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
-    services = _services(settings, [endpoint.format for endpoint in catalog], store, keys, tls)
+    outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
+    services = _services(settings, [endpoint.format for endpoint in catalog], outside)
     members = _members(settings, services)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
-    views = Views(services.fleet, services.lifecycle, services.aborter, services.metrics.render, registrar)
-    control = _behind_a_door(control_app(settings, catalog, views), settings, formats, services.guard)
+    member = None if siblings is None else _member(siblings, services, catalog)
+    views = _views(services, registrar, member)
+    relays = _relays(settings, formats, catalog, reserved)
+    app = control_app(settings, catalog, views, relays)
+    control = _behind_a_door(app, settings, formats, services.guard)
     handlers = {
-        endpoint.path: (endpoint, GenerateHandler(endpoint.path, endpoint.format, services))
-        for endpoint in catalog
+        endpoint.path: (
+            endpoint,
+            GenerateHandler(endpoint.path, endpoint.format, services, endpoint.operation),
+        )
+        for endpoint in (*catalog, *relays)
     }
-    background = Background(services, store, members, settings.worker_patterns)
+    background = Background(services, store, members, settings.worker_patterns, member)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background)
+
+
+def _relays(
+    settings: Settings, formats: Mapping[str, AnyFormat], catalog: Sequence[Endpoint], reserved: Sequence[str]
+) -> Sequence[Endpoint]:
+    try:
+        return catalogs.relays(
+            formats, catalog, added=settings.relay_path, chosen=settings.format_options, reserved=reserved
+        )
+    except CatalogError as error:
+        raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
+
+
+def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint]) -> Member:
+    formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
+    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats)
+
+
+def _views(services: Services, registrar: Registrar, member: Member | None) -> Views:
+    fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
+    if member is None:
+        return Views(fleet, lifecycle, services.aborter, metrics, registrar, Pauses(fleet))
+    return Views(fleet, lifecycle, member.aborter, metrics, registrar, Pauses(fleet), member.whole)
 
 
 def _behind_a_door(
@@ -187,9 +259,9 @@ def _behind_a_door(
     }
     realms = Realms(
         open_paths=(*system.open_paths(settings), DOCS_PATH, OPENAPI_PATH),
-        inference=tuple(aborting),
+        inference=(*aborting, *information.inference_paths(), sessions.PATH),
         inference_trees=(settings.models_path,),
-        metrics=(settings.metrics_path,),
+        metrics=(settings.metrics_path, engine_metrics.PATH),
     )
     dialects = {path: format.render for path, format in aborting.items()}
     return Door(control, guard, realms.of, dialects)
@@ -220,9 +292,8 @@ def _members(settings: Settings, services: Services) -> Members:
     return members
 
 
-def _services(
-    settings: Settings, formats: Sequence[AnyFormat], store: Store, keys: Sources, tls: Renewed | None
-) -> Services:
+def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
+    store, tls, siblings = outside.store, outside.tls, outside.siblings
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -231,25 +302,40 @@ def _services(
         died=lambda life: shield.died(life, time.monotonic()),
         min_weight_version=settings.min_weight_version,
     )
-    in_flight: InFlight[Running] = InFlight()
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format)
+    in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
+    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)
     interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,
         settings.buckets,
-        workers=lambda: fleet.workers,
-        dropped_lines=lambda: access_log.dropped,
-        store_healthy=lambda: store.healthy,
+        Now(
+            workers=lambda: fleet.workers,
+            dropped_lines=lambda: access_log.dropped,
+            store_healthy=lambda: store.healthy,
+            waiting=lambda: queue.waiting,
+        ),
+        supervisor=None if siblings is None else siblings.supervisor,
     )
     fleet.moved = metrics.moved
+    queue = Queue(
+        fleet,
+        metrics,
+        seconds=settings.hold_seconds,
+        requests=settings.hold_requests,
+        size=settings.hold_bytes,
+    )
+    lifecycle = Lifecycle()
+    lifecycle.drained = queue.close
     return Services(
         fleet=fleet,
+        queue=queue,
         health=Health(fleet, formats, settings.probe_interval_secs),
         in_flight=in_flight,
         aborter=Aborter(in_flight),
-        lifecycle=Lifecycle(),
+        lifecycle=lifecycle,
+        turns=Turns(),
         shield=shield,
-        guard=guard_of(settings, keys, metrics.unauthorized),
+        guard=guard_of(settings, outside.keys, metrics.unauthorized),
         metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,

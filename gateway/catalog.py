@@ -1,8 +1,8 @@
 """Which endpoint speaks which format.
 
-Owns: the default list of endpoints, the abort paths of each dialect, and the check of any list before it
-serves. Must never enter: handling a request, reading settings. The one module outside the format folders
-that may know formats by name.
+Owns: the default list of endpoints, the other inference routes, the abort paths of each dialect, and the
+check of any list before it serves. Must never enter: handling a request, reading settings. With
+``gateway.calls`` the one module outside the format folders that may know formats by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gateway.formats.base import AnyFormat
+from gateway.calls import RELAY_PATHS
+from gateway.exchange import GENERATE
+from gateway.formats.base import ANY_OF, AnyFormat
+from gateway.formats.relayed import NAME as RELAYED
+from gateway.formats.relayed import RelayedFormat
 
 #: Format name -> paths where the clients of that dialect send their aborts.
 ABORT_PATHS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -31,6 +35,7 @@ FORMAT_OPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "vocab_size": "vocab_size",
         },
         "vllm": {"passthrough_engine_errors": "passthrough_engine_errors", "vocab_size": "vocab_size"},
+        RELAYED: {"passthrough_engine_errors": "passthrough_engine_errors"},
     }
 )
 
@@ -54,11 +59,12 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One generate route: an exact path, the methods it answers, the format it speaks."""
+    """One route: an exact path, the methods it answers, the format it speaks, and metrics' word for it."""
 
     path: str
     methods: tuple[str, ...]
     format: AnyFormat
+    operation: str = GENERATE
 
 
 def default_catalog(
@@ -80,6 +86,37 @@ def default_catalog(
     )
     validate_catalog(endpoints, reserved)
     return endpoints
+
+
+def relays(
+    formats: Mapping[str, AnyFormat],
+    served: Iterable[Endpoint],
+    *,
+    added: Sequence[str] = (),
+    chosen: Mapping[str, str],
+    reserved: Collection[str] = (),
+) -> tuple[Endpoint, ...]:
+    """The inference routes that are passed on, beside the endpoints that are ``served``.
+
+    ``added`` are more of them, as ``PATH`` for the workers of all formats or ``FORMAT=PATH``; ``chosen`` is
+    as in ``configured_formats``. A generate endpoint takes its path from the list, but not one of ``added``.
+    Raises CatalogError.
+    """
+    taken = {endpoint.path: endpoint for endpoint in served}
+    paths = {path: of for path, of in RELAY_PATHS.items() if path not in taken}
+    for entry in added:
+        name, _, path = entry.rpartition("=")
+        paths[path] = (_format(formats, name, ["relay_path"]).name,) if name else tuple(formats)
+    found = []
+    for path, of in paths.items():
+        capabilities = ANY_OF.join(formats[name].capability for name in of if name in formats)
+        if capabilities:
+            format = _configured(RelayedFormat(path, capabilities), chosen)
+            # As Dynamo calls them where it has them: chat_completions, embeddings.
+            operation = path.strip("/").removeprefix("v1/").replace("/", "_")
+            found.append(Endpoint(path, ("POST",), format, operation))
+    validate_catalog([*taken.values(), *found], reserved)
+    return tuple(found)
 
 
 def configured_formats(

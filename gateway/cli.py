@@ -11,12 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version as distribution_version
 from typing import Annotated
 
 import typer
 
 from gateway import server, sim
+from gateway.build import COMPILED, VERSION
 from gateway.catalog import CatalogError
 from gateway.check import check
 from gateway.demo import DemoFailed, run_demo
@@ -45,8 +45,8 @@ _OF_WORKERS = (
     "worker_tls_insecure",
 )
 
-#: Seconds a process has to end by itself once its standard input was closed.
-_END_GRACE = 3.0
+#: Seconds a process has to end by itself once its standard input was closed, and then to cut what still runs.
+_END_GRACE, _CUT_GRACE = 3.0, 3.0
 
 app = typer.Typer(
     help="An HTTP gateway in front of fleets of LLM engines: token ids in, token ids out.",
@@ -68,7 +68,7 @@ def one_line_errors() -> Iterator[None]:
     """What a user can put right is told in one line, never by a traceback."""
     try:
         yield
-    except (SettingsError, CatalogError, FormatError) as error:
+    except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
         raise _stop(str(error), WRONG_CALL) from None
     except (server.PortTaken, DemoFailed) as error:
         raise _stop(str(error), CANNOT) from None
@@ -142,8 +142,8 @@ def demo(
 
 @app.command()
 def version() -> None:
-    """Print the version."""
-    typer.echo(distribution_version("tito-gateway"))
+    """Print the version, and whether it is the compiled build."""
+    typer.echo(f"{VERSION} (compiled)" if COMPILED else VERSION)
 
 
 def end_with_stdin() -> None:
@@ -154,6 +154,7 @@ def end_with_stdin() -> None:
 def _wait_for_end_of_stdin() -> None:
     while os.read(0, 1024):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(_END_GRACE)
+    for seconds in (_END_GRACE, _CUT_GRACE):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(seconds)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -11,12 +11,16 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
 from gateway.errors import Cancelled, RequestTooLarge
-from gateway.formats.base import ErrorReply, Headers, header
+from gateway.formats.base import Headers, header
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+#: Statuses whose replies have neither a body nor a length.
+NO_BODY = frozenset({204, 304})
+_CLOSE = (b"connection", b"close")
 
 #: Seconds after which a client is watched for leaving. Most replies are whole before, and cost no watch.
 WATCH_AFTER = 0.05
@@ -40,12 +44,16 @@ class Client(Protocol):
 
     def unwatch(self) -> None: ...
 
-    async def start(self, status: int, headers: Headers, *, hold: bool) -> None:
-        """Commit the reply. ``hold``: body bytes follow at once, so the head may wait for them."""
+    async def reply(self, status: int, headers: Headers, body: bytes, *, close: bool = False) -> None:
+        """Send a whole reply, with the length of ``body``. ``close``: the connection is not used again."""
+        ...
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Commit the reply. Its head leaves with the first bytes of the body, or by ``flush``."""
         ...
 
     async def flush(self) -> None:
-        """Let a held head go: body bytes did not follow after all."""
+        """Let the head go: body bytes did not follow at once."""
         ...
 
     async def more(self, data: bytes) -> None:
@@ -68,6 +76,7 @@ class AsgiClient:
         self.headers: Headers = scope["headers"]
         self._receive = receive
         self._send = send
+        self._head: Message | None = None
         self._watch: Watch | None = None
 
     async def body(self, limit: int) -> bytes:
@@ -80,16 +89,25 @@ class AsgiClient:
         if self._watch is not None:
             self._watch.stop()
 
-    async def start(self, status: int, headers: Headers, *, hold: bool) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+    async def reply(self, status: int, headers: Headers, body: bytes, *, close: bool = False) -> None:
+        lines = [*headers, *_length(status, body), *([_CLOSE] if close else [])]
+        self.start(status, lines)
+        await self.last(body)
+
+    def start(self, status: int, headers: Headers) -> None:
+        self._head = {"type": "http.response.start", "status": status, "headers": headers}
 
     async def flush(self) -> None:
-        """Nothing to do: no head is held."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            await self._send(head)
 
     async def more(self, data: bytes) -> None:
+        await self.flush()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def last(self, data: bytes) -> None:
+        await self.flush()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     def cut(self) -> None:
@@ -162,11 +180,8 @@ class Watch:
         self._left()
 
 
-async def send_error(client: Client, reply: ErrorReply, extra: Headers = ()) -> None:
-    """A whole error reply."""
-    length = (b"content-length", b"%d" % len(reply.body))
-    await client.start(reply.status, [*reply.headers, *extra, length], hold=True)
-    await client.last(reply.body)
+def _length(status: int, body: bytes) -> Headers:
+    return [] if status in NO_BODY else [(b"content-length", b"%d" % len(body))]
 
 
 class Background(Protocol):

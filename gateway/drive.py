@@ -63,14 +63,11 @@ class Signal:
 class Drive:
     """Runs one coroutine, from ``start`` to its end."""
 
-    __slots__ = ("_coroutine", "_ended", "_reason", "_running", "_waits_for")
-
-    def __init__(self) -> None:
-        self._coroutine: Coroutine[Any, Any, None] | None = None
-        self._ended: Callable[[], object] | None = None
-        self._waits_for: Any = None
-        self._reason: BaseException | None = None
-        self._running = False
+    _coroutine: Coroutine[Any, Any, None] | None = None
+    _ended: Callable[[], object] | None = None
+    _waits_for: Any = None
+    _reason: BaseException | None = None
+    _running = False
 
     def start(self, coroutine: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None) -> None:
         """Run ``coroutine`` up to its first wait. ``ended`` is called once it is over, however it ends."""
@@ -89,43 +86,45 @@ class Drive:
         waited, self._waits_for = self._waits_for, None
         if type(waited) is Signal:
             waited._waiting = None
-        self._running = True
-        over = True
-        try:
-            self._run()
-            over = False
-        except StopIteration:
-            pass
-        finally:
-            self._running = False
-            if over:
-                self._coroutine = None
-                if self._ended is not None:
-                    self._ended()
-
-    def _run(self) -> None:
-        coroutine, waits_for = self._coroutine, None
+        coroutine = self._coroutine
         assert coroutine is not None
-        while True:
-            reason = self._reason
-            if reason is None:
-                waits_for = coroutine.send(None)
-            else:
-                self._reason = None
-                waits_for = coroutine.throw(reason)
-            if self._reason is None:
-                break
+        self._running = True
+        try:
+            while True:
+                reason = self._reason
+                if reason is None:
+                    waits_for = coroutine.send(None)
+                else:
+                    self._reason = None
+                    waits_for = coroutine.throw(reason)
+                if self._reason is None:
+                    break
+        except BaseException as end:
+            self._over()
+            if not isinstance(end, StopIteration):
+                raise
+            return
+        self._running = False
         self._waits_for = waits_for
         if type(waits_for) is Signal:
             waits_for._asyncio_future_blocking = False
             waits_for._waiting = self._step
-        elif waits_for is None:
-            turn = self._waits_for = asyncio.get_running_loop().create_future()
-            turn.add_done_callback(self._woken)
-            turn.set_result(None)
         else:
-            waits_for._asyncio_future_blocking = False
-            waits_for.add_done_callback(self._woken)
+            self._wait_for_future(waits_for)
+
+    def _wait_for_future(self, future: Any) -> None:
+        if future is None:
+            future = self._waits_for = asyncio.get_running_loop().create_future()
+            future.set_result(None)
+        else:
+            future._asyncio_future_blocking = False
+        future.add_done_callback(self._woken)
+
+    def _over(self) -> None:
+        self._running = False
+        self._coroutine = None
+        if self._ended is not None:
+            self._ended()
 
     def _woken(self, future: asyncio.Future[Any]) -> None:
         if self._waits_for is future:

@@ -178,6 +178,12 @@ class UpstreamMalformed(GatewayError):
     source = Source.UPSTREAM
 
 
+class ProcessDied(GatewayError):
+    """One of several processes of the gateway died under its exchanges. Seen in metrics only."""
+
+    code = "process_died"
+
+
 class Cancelled(GatewayError):
     """The client left. Never rendered: 499 exists in logs and metrics only."""
 

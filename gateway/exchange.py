@@ -86,15 +86,17 @@ class Gaps:
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.counts: list[int] | None = None
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def add(self, seconds: float, tokens: int) -> None:
         """Observe ``seconds / tokens`` once for each of ``tokens`` tokens."""
-        if self.counts is None:
-            self.counts = [0] * (len(self.bounds) + 1)
         self.counts[bisect_left(self.bounds, seconds / tokens)] += tokens
         self.total += seconds
+
+
+#: Metrics' word for what the generate endpoints do.
+GENERATE = "generate"
 
 
 class Exchange:
@@ -106,35 +108,33 @@ class Exchange:
     filled as their phase is reached.
     """
 
-    __slots__ = (
-        "accepted_at",
-        "attempts",
-        "cached_tokens",
-        "committed",
-        "dispatched_at",
-        "ended_at",
-        "ending",
-        "endpoint",
-        "error",
-        "finish_reasons",
-        "first_token_at",
-        "format",
-        "gaps",
-        "last_token_at",
-        "model",
-        "public_id",
-        "prompt_tokens",
-        "request_bytes",
-        "reply_bytes",
-        "reply_error",
-        "routing_data",
-        "session",
-        "state",
-        "status",
-        "stream",
-        "tokens",
-        "worker",
-    )
+    # Defaults of the class: most exchanges never set most of these, and each costs at every request.
+    state = State.PENDING
+    #: Metrics' word for what its endpoint does.
+    operation = GENERATE
+    gaps: Gaps | None = None
+    stream = False
+    committed = False
+    attempts = 0
+    tokens = 0
+    request_bytes = 0
+    reply_bytes = 0
+    finish_reasons: tuple[str, ...] = ()
+    public_id: str | None = None
+    session: str | None = None
+    model: str | None = None
+    worker: str | None = None
+    status: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    dispatched_at: float | None = None
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    ended_at: float | None = None
+    error: GatewayError | None = None
+    reply_error: str | None = None
+    ending: Ending | None = None
+    routing_data: Mapping[str, Any] | None = None
 
     def __init__(
         self, format_name: str, endpoint: str, accepted_at: float, gap_bounds: tuple[float, ...]
@@ -142,30 +142,7 @@ class Exchange:
         self.format = format_name
         self.endpoint = endpoint
         self.accepted_at = accepted_at
-        self.state = State.PENDING
-        self.gaps = Gaps(gap_bounds)
-        self.stream = False
-        self.committed = False
-        self.attempts = 0
-        self.tokens = 0
-        self.request_bytes = 0
-        self.reply_bytes = 0
-        self.finish_reasons: tuple[str, ...] = ()
-        self.public_id: str | None = None
-        self.session: str | None = None
-        self.model: str | None = None
-        self.worker: str | None = None
-        self.status: int | None = None
-        self.prompt_tokens: int | None = None
-        self.cached_tokens: int | None = None
-        self.dispatched_at: float | None = None
-        self.first_token_at: float | None = None
-        self.last_token_at: float | None = None
-        self.ended_at: float | None = None
-        self.error: GatewayError | None = None
-        self.reply_error: str | None = None
-        self.ending: Ending | None = None
-        self.routing_data: Mapping[str, Any] | None = None
+        self._gap_bounds = gap_bounds
 
     def on(self, event: Event) -> None:
         """Apply ``event``. Raises IllegalTransition, and changes nothing, where the table has no entry."""
@@ -184,6 +161,8 @@ class Exchange:
         if self.last_token_at is None:
             self.first_token_at = now
         elif self.stream:
+            if self.gaps is None:
+                self.gaps = Gaps(self._gap_bounds)
             self.gaps.add(now - self.last_token_at, fresh)
         self.last_token_at = now
         self.tokens = tokens

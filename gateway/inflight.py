@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from secrets import token_hex
+from random import Random
 from typing import Generic, TypeVar
 
 from gateway.formats.base import Ids
@@ -23,10 +23,17 @@ RESERVED = "~"
 
 
 class InFlight(Generic[T]):
-    """Ids of running exchanges. ``T`` is whatever the owner wants to find by public id."""
+    """Ids of running exchanges. ``T`` is whatever the owner wants to find by public id.
 
-    def __init__(self) -> None:
+    ``shared``: other processes have exchanges at the same workers. Their ids cannot be seen from here, so no
+    client's own is safe, and all are private.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
         self._used: list[str] = []
+        # Ids must differ, nobody has to be kept from guessing them: no system call for each.
+        self._choice = Random()
         self._by_public: dict[str, list[T]] = {}
 
     def __len__(self) -> int:
@@ -38,17 +45,19 @@ class InFlight(Generic[T]):
 
         The client's own are used when ``usable`` and safe, else private, random ones.
         """
-        own = usable and not any(name.startswith(RESERVED) for name in named)
-        if named and own and self._take_all(named):
+        if not named:
+            private = self._make(1)
+            return Ids(private, private)
+        own = usable and not self._shared and not any(name.startswith(RESERVED) for name in named)
+        if own and self._take_all(named):
             return Ids(named, named)
-        private = self._make(max(1, len(named)))
-        return Ids(named or private, private)
+        return Ids(named, self._make(len(named)))
 
     def release(self, ids: Ids) -> None:
         """Give the dispatch ids back. Every claim is released exactly once; KeyError otherwise."""
         used = self._used
         for dispatch in ids.dispatch:
-            place = self._place(dispatch)
+            place = bisect_left(used, dispatch)
             if place == len(used) or used[place] != dispatch:
                 raise KeyError(dispatch)
             del used[place]
@@ -56,15 +65,20 @@ class InFlight(Generic[T]):
     def enter(self, ids: Ids, item: T) -> None:
         """Make ``item`` findable under its public ids."""
         for public in ids.public:
-            self._by_public.setdefault(public, []).append(item)
+            items = self._by_public.get(public)
+            if items is None:
+                self._by_public[public] = [item]
+            else:
+                items.append(item)
 
     def leave(self, ids: Ids, item: T) -> None:
         """Undo ``enter``."""
         for public in ids.public:
             items = self._by_public[public]
-            items.remove(item)
-            if not items:
+            if items == [item]:
                 del self._by_public[public]
+            else:
+                items.remove(item)
 
     def find(self, public: str) -> tuple[T, ...]:
         """All running exchanges that a client knows as ``public``."""
@@ -75,9 +89,6 @@ class InFlight(Generic[T]):
         for items in tuple(self._by_public.values()):
             yield from tuple(items)
 
-    def _place(self, dispatch: str) -> int:
-        return bisect_left(self._used, dispatch)
-
     def _take_all(self, names: tuple[str, ...]) -> bool:
         for taken, name in enumerate(names):
             if not name or not self._take(name):
@@ -86,7 +97,8 @@ class InFlight(Generic[T]):
         return True
 
     def _take(self, name: str) -> bool:
-        used, place = self._used, self._place(name)
+        used = self._used
+        place = bisect_left(used, name)
         if place < len(used) and used[place].startswith(name):
             return False
         if place and name.startswith(used[place - 1]):
@@ -95,10 +107,13 @@ class InFlight(Generic[T]):
         return True
 
     def _make(self, count: int) -> tuple[str, ...]:
-        base = token_hex(16)
+        base = self._random()
         while True:
             made = (base,) if count == 1 else tuple(f"{base}{index:08x}" for index in range(count))
             if self._take_all(made):
                 return made
             # Some client's own id, "7" say, is how this one begins; none begins like this.
-            base = RESERVED + token_hex(16)
+            base = RESERVED + self._random()
+
+    def _random(self) -> str:
+        return f"{self._choice.getrandbits(128):032x}"

@@ -6,6 +6,7 @@ Owns: the draining mark and the set of open exchanges. Must never enter: signals
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.errors import Draining, GatewayError
@@ -24,6 +25,8 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.draining = False
+        #: Called once it drains.
+        self.drained: Callable[[], None] = lambda: None
         self._open: set[Interruptible] = set()
         self._emptied: asyncio.Event | None = None
 
@@ -51,6 +54,7 @@ class Lifecycle:
     def drain(self) -> None:
         """From now on: not ready, no new exchange."""
         self.draining = True
+        self.drained()
 
     async def cut(self) -> None:
         """End all open exchanges now and wait until they have released what they held."""

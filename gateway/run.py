@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from gateway.errors import (
     Cancelled,
     ConnectFailed,
     GatewayError,
+    NoWorker,
     Source,
     UpstreamIncomplete,
     UpstreamMalformed,
@@ -29,9 +30,20 @@ from gateway.errors import (
 )
 from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
+from gateway.fleet.queue import Queue, excluded
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ending, Ids, Projection, Reader
+from gateway.formats.base import (
+    AnyFormat,
+    Ending,
+    Headers,
+    Ids,
+    Projection,
+    Reader,
+    ReplyFacts,
+    ReplyHead,
+    header,
+)
 from gateway.formats.json_splice import remove_member
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
@@ -39,11 +51,14 @@ from gateway.security.guard import Guard
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.transport.http1 import Connection
+from gateway.turns import Turns
 
 log = logging.getLogger(__name__)
 
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
+#: Statuses by which an engine says that it takes no more at the moment.
+_BUSY = frozenset({429, 503})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,7 @@ class Services:
     """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never)."""
 
     fleet: Fleet
+    queue: Queue
     health: Health
     in_flight: InFlight[Running]
     aborter: Aborter
@@ -59,59 +75,46 @@ class Services:
     guard: Guard
     metrics: Metrics
     access_log: AccessLog
+    turns: Turns
     body_limit: int
     keep_alive: float | None
 
 
-class Run:
+class Run(Drive):
     """One exchange at work. ``close`` gives back whatever was taken, in whatever phase it ended."""
 
-    __slots__ = (
-        "_body",
-        "_id_member",
-        "_sent",
-        "_services",
-        "_drive",
-        "_life",
-        "client",
-        "connection",
-        "exchange",
-        "reader",
-        "running",
-        "worker",
-    )
+    running: Running | None = None
+    worker: Worker | None = None
+    connection: Connection | None = None
+    reader: Reader | None = None
+    _sent = False
+    _life: object = None
+    #: Until when it may wait for a worker (monotonic); None: it did not have to.
+    _until: float | None = None
+    _body = b""
+    _id_member: str | None = None
 
-    def __init__(
-        self,
-        client: Client,
-        format: AnyFormat,
-        endpoint: str,
-        drive: Drive,
-        services: Services,
-    ) -> None:
+    def __init__(self, client: Client, format: AnyFormat, endpoint: str, services: Services) -> None:
         self.client = client
+        self._format: AnyFormat = format
         self._services = services
-        self._drive = drive
-        self._sent = False
-        self._life: object = None
-        self._body = b""
-        self._id_member: str | None = None
-        self.exchange = Exchange(format.name, endpoint, time.monotonic(), services.metrics.gap_bounds)
-        self.running: Running | None = None
-        self.worker: Worker | None = None
-        self.connection: Connection | None = None
-        self.reader: Reader | None = None
-        services.metrics.started(self.exchange)
+        metrics = services.metrics
+        self.exchange = Exchange(format.name, endpoint, time.monotonic(), metrics.gap_bounds)
+        metrics.started(self.exchange)
 
     def enter(self) -> None:
         """Be counted as open. Raises Draining."""
-        self._services.lifecycle.enter(self._drive)
+        self._services.lifecycle.enter(self)
 
-    def watch(self) -> None:
-        """End this exchange when its client leaves; its request body has been read."""
-        self.client.watch(lambda: self._end(Cancelled("the client left")))
+    def left(self) -> None:
+        """The client is gone."""
+        self._services.lifecycle.end(self, Cancelled("the client left"))
 
-    def claim(self, format: AnyFormat, request: Any, projection: Projection, body: bytes) -> Running:
+    def aborted(self) -> None:
+        """A client's abort call named this exchange, and no engine can be asked to end it."""
+        self._services.lifecycle.end(self, Aborted("the request was aborted"))
+
+    def claim(self, request: Any, projection: Projection, body: bytes) -> Running:
         """Take ids for the request, which came as ``body``, and become findable under the public ones.
 
         Raises Poisoned, before anything is taken.
@@ -124,14 +127,17 @@ class Run:
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
         exchange.prompt_tokens = projection.prompt_tokens
-        self.running = Running(format, request, ids, lambda: self._end(Aborted("the request was aborted")))
-        self.running.named = bool(projection.ids) and not ids.private
-        in_flight.enter(ids, self.running)
-        return self.running
+        running = self.running = Running(self._format, request, ids, self.aborted)
+        running.named = bool(projection.ids) and not ids.private
+        in_flight.enter(ids, running)
+        return running
 
-    def lease(self, running: Running, model: str | None, tried: Sequence[Worker]) -> Worker:
-        """Hold a worker that was not ``tried``. Raises what Fleet.lease does."""
-        exchange, capability = self.exchange, running.format.capability
+    def lease(self, running: Running, model: str | None, tried: Collection[Worker]) -> Worker:
+        """Hold a worker that was not ``tried``. Raises what Fleet.lease does, and NoWorker while others wait
+        in line for one."""
+        exchange, capability, queue = self.exchange, running.format.capability, self._services.queue
+        if queue.waiting and self._until is None and queue.has_line(capability, model):
+            raise NoWorker("others wait for a worker; please try again")
         worker = self._services.fleet.lease(capability, model, tried)
         self.worker = worker
         self._life = worker.life
@@ -143,8 +149,21 @@ class Run:
         exchange.on(Event.DISPATCH)
         return worker
 
-    def unlease(self, worker: Worker, error: GatewayError) -> None:
-        """Let go of a worker that provably did not take the request, because of ``error``."""
+    async def wait(self, model: str | None, tried: dict[Worker, object]) -> None:
+        """Stand in line until there is a worker for this request, to be leased at once.
+
+        Of ``tried``, what is another process by then is forgotten. Raises NoWorker and Draining.
+        """
+        queue = self._services.queue
+        if self._until is None:
+            self._until = queue.deadline()
+        await queue.wait((self._format.capability, model), tried, size=len(self._body), until=self._until)
+        for worker in tried.keys() - excluded(tried):
+            del tried[worker]
+
+    def unlease(self, worker: Worker, error: GatewayError) -> object:
+        """Let go of a worker that provably did not take the request, because of ``error``. Returns which life
+        of it was asked."""
         self.exchange.on(Event.RETRY)
         self._sent = False
         self.worker = None
@@ -152,6 +171,7 @@ class Run:
             self.running.worker = None
         self._services.fleet.release(worker)
         self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
+        return self._life
 
     def sending(self, running: Running, connection: Connection) -> None:
         """From now on the worker may have the request."""
@@ -159,6 +179,25 @@ class Run:
         running.worker = self.worker
         self.exchange.dispatched_at = time.monotonic()
         self._sent = True
+
+    def read(self, running: Running, head: ReplyHead) -> Reader:
+        """The reader for the reply with this head."""
+        assert self.worker is not None, "who replies was leased"
+        if head.status in _BUSY:
+            self._services.health.refused(self.worker, head.status, header(head.headers, b"retry-after"))
+        view = self.worker.view(self._format.name)
+        reader = self.reader = self._format.reader(running.request, view, running.ids, head)
+        return reader
+
+    def committed(self, head: ReplyHead) -> None:
+        """The client is given this status."""
+        self.exchange.committed = True
+        self.exchange.status = head.status
+
+    def commit(self, head: ReplyHead, headers: Headers) -> None:
+        """Start the reply downstream."""
+        self.committed(head)
+        self.client.start(head.status, headers)
 
     def saw(self, tokens: int) -> None:
         """``tokens`` are known to have been generated so far."""
@@ -169,68 +208,54 @@ class Run:
 
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
+        services, exchange, reader = self._services, self.exchange, self.reader
         self.client.unwatch()
-        self._services.lifecycle.leave(self._drive)
-        self._close_upstream(error)
+        services.lifecycle.leave(self)
+        if reader is not None:
+            _note(exchange, reader.facts)
+            if reader.facts.error_status in _BUSY and self.worker is not None:
+                services.health.refused(self.worker, reader.facts.error_status, None)
+        if self.worker is not None:
+            self._close_upstream(self.worker, error)
         if self.running is not None:
             self._free(self.running, error)
-        self._record(error)
+        exchange.end(Event.FINISH if error is None else _event_of(error), time.monotonic(), error)
+        services.metrics.ended(exchange)
+        services.access_log.record(exchange)
+        if error is not None and error.source is Source.UPSTREAM:
+            log.info("%s at %s: %s%s", error.code, exchange.worker, error.message, _cause(error))
         # An engine whose inner process died may still say so itself, with an error of its own making.
-        if self.exchange.ending is Ending.INCOMPLETE or self.exchange.reply_error == "internal":
+        if exchange.ending is Ending.INCOMPLETE or exchange.reply_error == "internal":
             self._accuse()
 
-    def _end(self, reason: GatewayError) -> None:
-        self._services.lifecycle.end(self._drive, reason)
-
-    def _close_upstream(self, error: GatewayError | None) -> None:
-        worker = self.worker
-        if worker is None:
-            return
-        if self.connection is not None:
+    def _close_upstream(self, worker: Worker, error: GatewayError | None) -> None:
+        connection = self.connection
+        if connection is not None:
             if error is None and not self._refused_in_stream():
-                worker.pool.give_back(self.connection)
+                worker.pool.give_back(connection)
                 worker.last_reply_at = time.monotonic()
             else:
-                self.connection.close()
+                connection.close()
         self._services.fleet.release(worker)
-        if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
+        if error is not None and isinstance(error, UpstreamIncomplete | UpstreamMalformed):
             self._services.health.suspect(worker, refused=False)
 
     def _free(self, running: Running, error: GatewayError | None) -> None:
-        self._services.in_flight.leave(running.ids, running)
+        in_flight = self._services.in_flight
+        in_flight.leave(running.ids, running)
         if self._sent and error is not None and self.worker is not None:
             self._services.aborter.left(running, self.worker)
         elif self._sent and self.exchange.stream and running.named:
             # An engine was seen to abort, 2 s after a stream had ended, whatever ran under its id by then or
             # under an id that begins with it: nobody else gets the id before.
             loop = asyncio.get_running_loop()
-            loop.call_later(STREAM_LINGER, self._services.in_flight.release, running.ids)
+            loop.call_later(STREAM_LINGER, in_flight.release, running.ids)
         else:
-            self._services.in_flight.release(running.ids)
+            in_flight.release(running.ids)
 
     def _refused_in_stream(self) -> bool:
         """An engine was seen to break the connection of such a stream 2 s later, whatever used it by then."""
         return self.exchange.stream and self.reader is not None and self.reader.facts.error_status is not None
-
-    def _record(self, error: GatewayError | None) -> None:
-        exchange = self.exchange
-        if self.reader is not None:
-            facts = self.reader.facts
-            if facts.prompt_tokens is not None:
-                exchange.prompt_tokens = facts.prompt_tokens
-            exchange.cached_tokens = facts.cached_tokens
-            exchange.finish_reasons = tuple(facts.finish_reasons)
-            exchange.ending = facts.ending
-            exchange.routing_data = facts.routing_data
-            if facts.error_status is not None:
-                exchange.reply_error = error_type_of(facts.error_status)
-                if facts.error_status in (429, 503) and self.worker is not None:
-                    self._services.health.refused(self.worker, facts.error_status, None)
-        exchange.end(_event_of(error), time.monotonic(), error)
-        self._services.metrics.ended(exchange)
-        self._services.access_log.record(exchange)
-        if error is not None and error.source is Source.UPSTREAM:
-            log.info("%s at %s: %s%s", error.code, exchange.worker, error.message, _cause(error))
 
     def _accuse(self) -> None:
         """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
@@ -253,9 +278,19 @@ def _cause(error: GatewayError) -> str:
     return f" ({type(cause).__name__}{text})"
 
 
-def _event_of(error: GatewayError | None) -> Event:
-    if error is None:
-        return Event.FINISH
+def _note(exchange: Exchange, facts: ReplyFacts) -> None:
+    """What the reader made of the reply."""
+    if facts.prompt_tokens is not None:
+        exchange.prompt_tokens = facts.prompt_tokens
+    exchange.cached_tokens = facts.cached_tokens
+    exchange.finish_reasons = tuple(facts.finish_reasons)
+    exchange.ending = facts.ending
+    exchange.routing_data = facts.routing_data
+    if facts.error_status is not None:
+        exchange.reply_error = error_type_of(facts.error_status)
+
+
+def _event_of(error: GatewayError) -> Event:
     return Event.CANCEL if isinstance(error, Cancelled | Aborted) else Event.FAIL
 
 

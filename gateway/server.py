@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -19,6 +21,12 @@ import uvicorn
 from gateway.app import Gateway, create_app
 from gateway.lifecycle import Lifecycle
 from gateway.listener.connection import ClientConnection
+from gateway.multi.frames import Verb
+from gateway.multi.lines import PatientLines
+from gateway.multi.locks import WriteLocks
+from gateway.multi.port import Port
+from gateway.multi.siblings import Siblings
+from gateway.multi.supervisor import Supervisor
 from gateway.security.configured import warnings_of
 from gateway.security.tls import server_tls
 from gateway.settings import Settings
@@ -28,12 +36,17 @@ log = logging.getLogger(__name__)
 
 #: Longer than the idle time of any client's pool we know of, in seconds.
 KEEP_ALIVE = 75
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
 
 
 class PortTaken(Exception):
     """The address cannot be listened on; the message says which and why."""
+
+
+class ProcessesImpossible(Exception):
+    """This system cannot have several processes serve one port; the message says what it lacks."""
 
 
 class Server(uvicorn.Server):
@@ -73,8 +86,55 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class MemberServer(Server):
+    """One process of several. It drains and ends when the supervisor says so, which signals are meant for;
+    once the supervisor is gone it does by itself what that would have it do.
+
+    Until all processes are done it answers what comes, as new connections go to any of them.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float, siblings: Siblings
+    ) -> None:
+        super().__init__(config, lifecycle, grace)
+        self._siblings = siblings
+        self._told: int | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._siblings.tell(Verb.SERVING)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal to the whole group is one signal, the supervisor's."""
+        if self._siblings.lost:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        over = await super().on_tick(counter)
+        siblings = self._siblings
+        if siblings.lost:
+            if self.servers:
+                self._stop_listening()
+            return over
+        running = self._lifecycle.open_exchanges
+        if self._lifecycle.draining and running != self._told:
+            self._told = running
+            siblings.tell(Verb.OPEN, b"%d" % running)
+        return siblings.ended
+
+    def _stop_listening(self) -> None:
+        """Give the port free for whoever takes the supervisor's place."""
+        log.error("the supervisor is gone: running exchanges are finished, no others begun")
+        for server in self.servers:
+            server.close()
+        self.servers = []
+
+
 def run(settings: Settings) -> int:
-    """Serve until told to stop; the process's exit code. Raises PortTaken."""
+    """Serve until told to stop; the process's exit code. Raises PortTaken and ProcessesImpossible."""
+    if settings.processes > 1:
+        return run_several(settings)
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     with Logs(settings.log_level):
         raise_file_limit()
@@ -82,16 +142,61 @@ def run(settings: Settings) -> int:
             app = create_app(settings)
             config = server_config(app, settings)
         server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
-        host, port = listener.getsockname()[:2]
-        for warning in warnings_of(settings, host, port):
-            log.warning("%s", warning)
-        scheme = "http" if settings.ssl_certfile is None else "https"
-        log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
+        _tell_address(listener, settings)
         # What start-up made lives as long as the process; the collector need not look at it again.
         gc.collect()
         gc.freeze()
         server.run(sockets=[listener])
     return 0
+
+
+def run_several(settings: Settings) -> int:
+    """Serve with several processes, which this one starts and watches; otherwise as ``run``."""
+    if not (hasattr(socket, "SO_REUSEPORT") and hasattr(os, "fork")):
+        source = settings.source_of("processes")
+        raise ProcessesImpossible(f"{source}: only one process can listen on a port of this system")
+    listener = listen(settings.host, settings.port, settings.listen_backlog)
+    locks = WriteLocks()
+    lines = PatientLines(STANDARD_ERROR, locks.of(STANDARD_ERROR))
+    with Logs(settings.log_level, writer=lines), closing_on_error(listener):
+        raise_file_limit()
+        # Only to find out, once and here, whether it can be made.
+        server_config(create_app(settings), settings)
+        _tell_address(listener, settings)
+        supervisor = Supervisor(
+            settings.processes,
+            settings.graceful_shutdown_timeout_secs,
+            Port(listener, settings.listen_backlog),
+            partial(_serve, settings, locks),
+            lines,
+        )
+        # What is there now is shared by all processes as long as none of them touches it.
+        gc.collect()
+        gc.freeze()
+        return supervisor.run()
+
+
+def _serve(
+    settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
+) -> int:
+    """What each of several processes does; its exit code."""
+    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR)):
+        siblings = Siblings(channel, again=again)
+        app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
+        grace = settings.graceful_shutdown_timeout_secs
+        server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
+        gc.collect()
+        gc.freeze()
+        server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _tell_address(listener: socket.socket, settings: Settings) -> None:
+    host, port = listener.getsockname()[:2]
+    for warning in warnings_of(settings, host, port):
+        log.warning("%s", warning)
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
 
 @contextmanager

@@ -101,6 +101,13 @@ class Settings(BaseSettings):
 
     host: str = _setting("DYN_HTTP_HOST", "0.0.0.0", "Address to listen on", min_length=1)
     port: int = _setting("DYN_HTTP_PORT", 8000, "Port to listen on; 0 takes a free one", ge=0, le=65535)
+    processes: int = _setting(
+        "DYN_HTTP_PROCESSES",
+        1,
+        "Processes that serve the port together, for hosts where one core is not enough",
+        ge=1,
+        le=256,
+    )
     worker: tuple[str, ...] = _setting(
         "DYN_WORKER",
         (),
@@ -189,6 +196,31 @@ class Settings(BaseSettings):
         None,
         "A worker is held until its weight version is at least this (integers) or equal to it (any other)",
         min_length=1,
+    )
+    hold_seconds: float = _setting(
+        "DYN_HOLD_SECONDS",
+        0.0,
+        "How long a request may wait for a usable worker, in seconds; 0: it is refused at once",
+        ge=0,
+    )
+    hold_requests: int = _setting(
+        "DYN_HOLD_REQUESTS", 10000, "How many requests may wait so at once; more are refused at once", ge=1
+    )
+    hold_bytes: int = _setting(
+        "DYN_HOLD_BYTES", 1073741824, "How much memory their bodies may take together, in bytes", ge=1
+    )
+    control_timeout_secs: float = _setting(
+        "DYN_CONTROL_TIMEOUT_SECS",
+        1800.0,
+        "How long a worker may take for a control call, such as one that loads weights, in seconds; 0: any "
+        "time",
+        ge=0,
+    )
+    relay_path: tuple[str, ...] = _setting(
+        "DYN_RELAY_PATHS",
+        (),
+        "One more inference route to pass on to the workers as it is: PATH, or FORMAT=PATH for those of one "
+        "format; repeat the flag or separate by commas",
     )
     allow_worker_url: tuple[str, ...] = _setting(
         "DYN_ALLOW_WORKER_URL",
@@ -378,7 +410,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, _Variables(settings_cls)
 
-    @field_validator("worker", "allow_worker_url", "etcd_endpoints", mode="before")
+    @field_validator("worker", "allow_worker_url", "relay_path", "etcd_endpoints", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         entries = (value,) if isinstance(value, str) else value
@@ -406,6 +438,15 @@ class Settings(BaseSettings):
         for pattern in patterns:
             UrlPattern.parse(pattern)
         return patterns
+
+    @field_validator("relay_path")
+    @classmethod
+    def _are_paths(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            path = entry.rpartition("=")[2]
+            if _PATH.fullmatch(path) is None:
+                raise ValueError(f"{path!r} must start with '/' and be a plain path")
+        return entries
 
     @field_validator("worker_api_key", "api_key", "admin_api_key")
     @classmethod

@@ -11,9 +11,10 @@ from gateway.formats.base import UpstreamRequest
 
 def head_of(request: UpstreamRequest, address: Address) -> bytes:
     """Request line and headers, blank line included."""
-    lines = [
-        b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (request.method, request.target, address.authority),
-        *[b"%b: %b\r\n" % line for line in request.headers],
-        b"content-length: %d\r\n\r\n" % len(request.body),
-    ]
-    return b"".join(lines)
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
+        request.method,
+        request.target,
+        address.authority,
+        b"".join([b"%b: %b\r\n" % line for line in request.headers]),
+        len(request.body) + sum(map(len, request.rest)) if request.rest else len(request.body),
+    )

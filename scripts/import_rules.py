@@ -43,7 +43,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "tasks telemetry transport upstream"
+    "tasks telemetry transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -52,7 +52,9 @@ ROOMS: Mapping[str, str] = {
     "context": "errors formats.base",
     "exchange": "errors formats.base",
     "poison": "errors",
+    "build": "exchange",
     "tasks": "",
+    "turns": "",
     "drive": "",
     "sockets": "",
     "inflight": "errors formats.base",
@@ -65,19 +67,21 @@ ROOMS: Mapping[str, str] = {
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
-    "telemetry": "errors exchange formats.base fleet.states fleet.worker",
+    "telemetry": "build errors exchange formats.base fleet.states fleet.worker",
     "settings": "errors fleet.address fleet.allow telemetry.buckets variables",
     "variables": "",
-    "catalog": "errors formats.base formats.registry",
+    "calls": "",
+    "catalog": "calls errors exchange formats.base formats.registry formats.relayed",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
-    "control": "aborts catalog errors fleet formats inflight lifecycle security settings stores tasks "
-    "telemetry",
+    "control": "aborts build calls catalog errors fleet formats inflight lifecycle security settings stores "
+    "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
     "listener": "downstream drive errors formats.base sockets",
-    "server": "app lifecycle listener security settings telemetry",
+    "multi": "aborts fleet formats.base lifecycle tasks telemetry",
+    "server": "app lifecycle listener multi security settings telemetry",
     "options": "settings",
     "check": "fleet formats routing security.tls settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
@@ -86,7 +90,7 @@ ROOMS: Mapping[str, str] = {
     "testing": "app catalog errors fleet.worker formats inflight server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
-    "cli": "app catalog check demo formats options server settings sim workers_cli",
+    "cli": "app build catalog check demo formats options server settings sim workers_cli",
     "__main__": "cli",
 }
 
@@ -113,13 +117,13 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
-    {"base", "headers", "json_splice", "opaque", "paths", "registry", "routing_data", "sse"}
+    {"base", "headers", "json_splice", "json_steps", "opaque", "paths", "registry", "routing_data", "sse"}
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
 #: Rooms whose subject is one engine, or the list of them.
-ENGINE_ROOMS = ("gateway.sim", "gateway.catalog")
+ENGINE_ROOMS = ("gateway.sim", "gateway.calls", "gateway.catalog")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Fixtures of all tests: the event loop the product runs on, and an environment without its settings."""
+"""Fixtures of all tests: the event loop the product runs on, and an environment without its settings.
+
+``--compiled`` is what ``make test-compiled`` says: the tests are to meet the compiled modules only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,27 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import uvloop
+
+from gateway import build, handler
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--compiled", action="store_true", help="refuse to test anything but the compiled build")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--compiled") and not build.COMPILED:
+        raise pytest.UsageError(f"not the compiled build: {handler.__file__}")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"gateway: {'compiled' if build.COMPILED else 'pure Python'}, {handler.__file__}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if build.COMPILED else ():
+        if (mark := item.get_closest_marker("pure_only")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"pure Python only: {mark.kwargs['reason']}"))
 
 
 def pytest_asyncio_loop_factories(

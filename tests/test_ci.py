@@ -60,6 +60,8 @@ def test_last_line_of_ci_is_that_of_the_last_tests(tree: Path) -> None:
         "make check",
         ".venv/bin/python -m scripts.prove_dockerfile",
         "make test",
+        "make compile",
+        "make test-compiled",
         "make test-engines",
     ]
 

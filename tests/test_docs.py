@@ -13,7 +13,7 @@ from gateway.errors import GatewayError
 from gateway.formats.sglang.rules import META, TOP, Join
 from gateway.formats.vllm.rules import REPLY, Rule
 from gateway.settings import Settings, flag_of, variable_of
-from gateway.telemetry.access_log import Line
+from gateway.telemetry.line import Line
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()

@@ -16,7 +16,7 @@ from gateway.downstream import (
     read_body,
 )
 from gateway.errors import Cancelled, RequestTooLarge
-from gateway.formats.base import ErrorReply
+from gateway.formats.base import Headers
 from tests.support import until
 
 LIMIT = 10
@@ -179,7 +179,8 @@ async def test_client_of_any_server() -> None:
     assert client.headers == [(b"x-a", b"1")]
     assert await client.body(LIMIT) == b"{}"
     client.watch(lambda: told.append(True))
-    await client.start(200, [], hold=True)
+    client.start(200, [])
+    assert out == []
     await client.more(b"a")
     await client.last(b"b")
     assert out == [start(200, []), more(b"a"), last(b"b")]
@@ -191,26 +192,31 @@ async def test_client_of_any_server() -> None:
 # -- messages
 
 
-async def sent(reply: ErrorReply, extra: Sequence[tuple[bytes, bytes]] = ()) -> list[Message]:
+async def sent(status: int, headers: Headers, body: bytes, *, close: bool = False) -> list[Message]:
     out: list[Message] = []
 
     async def send(message: Message) -> None:
         out.append(message)
 
-    await downstream.send_error(AsgiClient({"headers": []}, Client().receive, send), reply, extra)
+    await AsgiClient({"headers": []}, Client().receive, send).reply(status, headers, body, close=close)
     return out
 
 
-async def test_error_reply() -> None:
-    """An error is sent whole, with its true length."""
-    reply = ErrorReply(503, ((b"content-type", b"application/json"),), b"{}")
-    assert await sent(reply, [(b"retry-after", b"1")]) == [
-        start(
-            503,
-            [(b"content-type", b"application/json"), (b"retry-after", b"1"), (b"content-length", b"2")],
-        ),
+async def test_whole_reply_has_its_true_length() -> None:
+    assert await sent(503, [(b"retry-after", b"1")], b"{}") == [
+        start(503, [(b"retry-after", b"1"), (b"content-length", b"2")]),
         last(b"{}"),
     ]
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_whole_reply_without_a_body_has_no_length(status: int) -> None:
+    assert await sent(status, [], b"") == [start(status, []), last(b"")]
+
+
+async def test_whole_reply_may_be_the_last_of_its_connection() -> None:
+    [head, _] = await sent(503, [], b"", close=True)
+    assert (b"connection", b"close") in head["headers"]
 
 
 async def test_lifespan_starts_and_stops() -> None:

@@ -24,6 +24,7 @@ TAXONOMY = {
     "UpstreamIncomplete": ("upstream_incomplete", 502, Source.UPSTREAM, "internal", None),
     "NotReceived": ("not_received", 502, Source.UPSTREAM, "internal", None),
     "UpstreamMalformed": ("upstream_malformed", 502, Source.UPSTREAM, "internal", None),
+    "ProcessDied": ("process_died", 500, Source.GATEWAY, "internal", None),
     "Cancelled": ("cancelled", 499, Source.DOWNSTREAM, "cancelled", None),
     "Aborted": ("aborted", 499, Source.DOWNSTREAM, "cancelled", None),
 }

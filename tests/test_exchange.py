@@ -51,7 +51,7 @@ def exchange_in(state: State, *, stream: bool = True) -> Exchange:
 
 
 def snapshot(exchange: Exchange) -> dict[str, object]:
-    return {name: getattr(exchange, name) for name in Exchange.__slots__ if name != "gaps"}
+    return dict(vars(exchange))
 
 
 @pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
@@ -151,7 +151,7 @@ def test_first_tokens_make_no_gap() -> None:
     exchange = exchange_in(State.STREAMING)
     exchange.saw_tokens(3, 11.0)
     assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.0, 3)
-    assert exchange.gaps.counts is None
+    assert exchange.gaps is None
 
 
 def test_later_tokens_of_a_stream_share_their_gap() -> None:
@@ -159,6 +159,7 @@ def test_later_tokens_of_a_stream_share_their_gap() -> None:
     exchange = exchange_in(State.STREAMING)
     exchange.saw_tokens(1, 11.0)
     exchange.saw_tokens(5, 11.6)
+    assert exchange.gaps is not None
     assert exchange.gaps.counts == [0, 4, 0]
     assert math.isclose(exchange.gaps.total, 0.6)
     assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.6, 5)
@@ -169,7 +170,7 @@ def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
     exchange = exchange_in(State.STREAMING, stream=False)
     exchange.saw_tokens(1, 11.0)
     exchange.saw_tokens(9, 12.0)
-    assert exchange.gaps.counts is None
+    assert exchange.gaps is None
     assert exchange.tokens == 9
 
 
@@ -181,7 +182,7 @@ def test_count_that_did_not_grow_changes_nothing(tokens: int) -> None:
     before = snapshot(exchange)
     exchange.saw_tokens(tokens, 12.0)
     assert snapshot(exchange) == before
-    assert exchange.gaps.counts is None
+    assert exchange.gaps is None
 
 
 @pytest.mark.parametrize(

@@ -237,3 +237,11 @@ def test_model_of_safety_is_symmetric() -> None:
     assert not safe(("a",), ["ab"])
     assert not safe(("ab",), ["a"])
     assert all(safe((one,), [two]) for one, two in combinations(("a", "b", "c"), 2))
+
+
+def test_shared_workers_get_no_id_that_a_client_chose() -> None:
+    """Another process may use it at the same time, or a longer one that begins with it."""
+    in_flight: InFlight[object] = InFlight(shared=True)
+    ids = in_flight.claim(("job-1", "job-2"))
+    assert ids.public == ("job-1", "job-2")
+    assert ids.private and not {*ids.dispatch} & {*ids.public}

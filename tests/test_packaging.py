@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from importlib import metadata
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from scripts import compile_hook
 from scripts.prove_dockerfile import instructions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,13 +104,73 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def compiled_modules() -> list[Path]:
+    """The sources that a compiled build compiles."""
+    hook = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    return [ROOT / module for module in hook["modules"]]
+
+
+def test_build_is_pure_unless_asked() -> None:
+    hook = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert hook["enable-by-default"] is False
+
+
+def test_locks_hold_what_a_compiled_build_asks_for() -> None:
+    hook = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    runtime = required(project()["project"]["dependencies"])
+    for lock in ("requirements-build.lock", "requirements-dev.lock"):
+        assert required(hook["dependencies"]) | runtime <= pins(lock).keys()
+
+
+@pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
+def test_compiled_module_has_no_class_with_keywords(module: Path) -> None:
+    """mypyc drops them without a word: a frozen struct would no longer be frozen."""
+    classes = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ClassDef)]
+    assert [each.name for each in classes if each.keywords] == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [({"CC": "no-such-compiler -O2"}, "no C compiler 'no-such-compiler'"), ({"CC": sys.executable}, None)],
+)
+def test_compiler_that_is_missing_is_named(
+    variables: dict[str, str], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = compile_hook.obstacle()
+    assert found is None or "Python.h" in found if said is None else said in str(found)
+
+
+def test_headers_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", sys.executable)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert f"there is no {tmp_path}/Python.h" in str(compile_hook.obstacle())
+
+
+def test_compiled_build_that_is_impossible_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backend says why, without a traceback, and leaves no wheel."""
+    monkeypatch.setenv("HATCH_BUILD_HOOK_ENABLE_CUSTOM", "1")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    build = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("a compiled build is not possible here: there is no C compiler")
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_make_lists_every_chore() -> None:
     """`make` alone tells what there is to do."""
     done = subprocess.run(
         ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     listed = {line.split()[0] for line in done.stdout.splitlines()}
-    assert {"install", "demo", "test", "check", "test-engines"} <= listed
+    assert {"install", "demo", "test", "check", "test-engines", "compile", "test-compiled"} <= listed
 
 
 def test_make_refuses_an_old_python(tmp_path: Path) -> None:

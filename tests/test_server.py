@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from gateway.server import PortTaken, listen
+from gateway.server import PortTaken, ProcessesImpossible, listen, run
+from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.processes import free_port
 from tests.support import RawClient, arrived, eventually, generates, sse
@@ -175,3 +176,9 @@ async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
 def test_listen_on_a_name_that_is_none_says_so() -> None:
     with pytest.raises(PortTaken, match="no-such-host"):
         listen("no-such-host.invalid", 0, 10)
+
+
+def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "SO_REUSEPORT")
+    with pytest.raises(ProcessesImpossible, match="DYN_HTTP_PROCESSES: only one process"):
+        run(Settings(processes=2, port=0))

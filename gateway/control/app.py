@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -16,8 +15,19 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from gateway.build import NAME, VERSION
 from gateway.catalog import ABORT_PATHS, Endpoint
-from gateway.control import aborts, events, models, system, workers
+from gateway.control import (
+    aborts,
+    engine_metrics,
+    events,
+    fanout,
+    information,
+    models,
+    sessions,
+    system,
+    workers,
+)
 from gateway.control.docs_page import docs_page
 from gateway.control.openapi import merge
 from gateway.control.replies import failure
@@ -25,7 +35,6 @@ from gateway.control.views import Views
 from gateway.formats.base import AnyFormat
 from gateway.settings import Settings, SettingsError
 
-TITLE = "tito-gateway"
 DOCS_PATH = "/docs"
 OPENAPI_PATH = "/openapi.json"
 
@@ -36,24 +45,31 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
     Raises SettingsError when the settings give one path to two routes.
     """
     aborting = tuple(path for of in ABORT_PATHS.values() for path in of)
-    fixed = (DOCS_PATH, OPENAPI_PATH, *workers.PATHS, events.PATH)
-    paths = (*system.reserved(settings), *models.reserved(settings.models_path), *aborting, *fixed)
+    fixed = (DOCS_PATH, OPENAPI_PATH, *workers.PATHS, events.PATH, engine_metrics.PATH, sessions.PATH)
+    engines = (*aborting, *fanout.reserved(), *information.reserved())
+    paths = (*system.reserved(settings), *models.reserved(settings.models_path), *engines, *fixed)
     for path, count in Counter(paths).items():
         if count > 1:
             raise SettingsError(f"{settings.sources_with([path])}: {path!r} is the path of two routes")
     return paths
 
 
-def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> FastAPI:
-    """All routes but the generate endpoints, which appear in its OpenAPI document only."""
-    own_version = version(TITLE)
-    app = _ControlApp(endpoints, own_version)
+def control_app(
+    settings: Settings, endpoints: Sequence[Endpoint], views: Views, relays: Sequence[Endpoint] = ()
+) -> FastAPI:
+    """All routes but the generate endpoints and ``relays``, which appear in its OpenAPI document only."""
+    app = _ControlApp([*endpoints, *relays])
     formats = _formats(endpoints)
-    app.include_router(system.system_router(settings, endpoints, views, own_version))
+    app.include_router(system.system_router(settings, endpoints, views))
     app.include_router(models.models_router(settings.models_path, views.fleet))
-    app.include_router(events.events_router(views.fleet, views.lifecycle))  # before /workers/{any}
-    app.include_router(workers.workers_router(views.fleet, views.registrar))
+    app.include_router(events.events_router(views))  # before /workers/{any}
+    app.include_router(workers.workers_router(views))
     app.include_router(aborts.aborts_router(ABORT_PATHS, formats, views.aborter))
+    limits = fanout.Limits(settings.body_limit, settings.control_timeout_secs or None)
+    app.include_router(fanout.fanout_router(views, limits))
+    app.include_router(information.information_router(views.fleet, views.registrar))
+    app.include_router(engine_metrics.engine_metrics_router(views.fleet))
+    app.include_router(sessions.sessions_router())
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(ClientDisconnect, _left)
@@ -62,10 +78,10 @@ def control_app(settings: Settings, endpoints: Sequence[Endpoint], views: Views)
 
 
 class _ControlApp(FastAPI):
-    def __init__(self, endpoints: Sequence[Endpoint], version: str) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         super().__init__(
-            title=TITLE,
-            version=version,
+            title=NAME,
+            version=VERSION,
             openapi_url=OPENAPI_PATH,
             docs_url=None,
             redoc_url=None,

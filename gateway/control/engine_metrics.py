@@ -1,7 +1,7 @@
 """The metrics of all workers in one scrape.
 
-Owns: the route, whom it scrapes, its limits of time and size. Must never enter: the gateway's own metrics, the
-text format.
+Owns: the route, whom it scrapes, its limits of time and size. Must never enter: the gateway's own metrics,
+the text format.
 
 Workers are scraped at once and merged in slices, so that nobody waits for a scrape, however large the fleet.
 """

@@ -20,7 +20,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.control.replies import Failure, failure, get
-from gateway.control.views import FleetView, LifecycleView
+from gateway.control.views import FleetView, Views
 from gateway.control.workers_rows import dumps, entry
 from gateway.fleet.changes import Change, ChangeKind, forget
 
@@ -49,15 +49,15 @@ class Lost(BaseModel):
     workers: int
 
 
-def events_router(fleet: FleetView, lifecycle: LifecycleView) -> APIRouter:
+def events_router(views: Views) -> APIRouter:
     """The stream of changes, which begins with what is there."""
     router = APIRouter(tags=["workers"])
 
     # ``async`` without an await because FastAPI runs all others in threads.
     async def worker_events() -> Response:
-        if lifecycle.draining:
+        if views.lifecycle.draining:
             return failure(HTTPStatus.SERVICE_UNAVAILABLE, "Service is draining")
-        return _Stream(fleet, lifecycle)
+        return _Stream(views)
 
     described = {"response_class": EventSourceResponse, "responses": _RESPONSES}
     get(router, PATH, worker_events, summary="All workers, then each change, as events", **described)
@@ -67,10 +67,10 @@ def events_router(fleet: FleetView, lifecycle: LifecycleView) -> APIRouter:
 class _Stream(EventSourceResponse):
     """Ends when its client leaves or its gateway drains."""
 
-    def __init__(self, fleet: FleetView, lifecycle: LifecycleView) -> None:
-        super().__init__(_events(fleet), ping=PING, sep=SEPARATOR)
+    def __init__(self, views: Views) -> None:
+        super().__init__(_events(views), ping=PING, sep=SEPARATOR)
         del self.headers["connection"]  # whether it is kept is the listener's to say
-        self._lifecycle = lifecycle
+        self._lifecycle = views.lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Events and comments come from two tasks, but one at a time can wait for a slow client.
@@ -95,14 +95,17 @@ class _Stream(EventSourceResponse):
             await asyncio.sleep(GLANCE)
 
 
-async def _events(fleet: FleetView) -> AsyncIterator[ServerSentEvent]:
+async def _events(views: Views) -> AsyncIterator[ServerSentEvent]:
+    fleet = views.fleet
     with fleet.follow() as changes:
         now = _now(fleet)
         # The head of the reply leaves with its first bytes, and an empty fleet has no others.
         yield ServerSentEvent(comment="all workers, then each change", sep=SEPARATOR)
         while True:
+            loads = await views.loads_elsewhere()
             for known in now:
-                yield _event(known.kind, entry(known.worker, known.state, known.reason))
+                load = loads.get(known.worker.url, 0)
+                yield _event(known.kind, entry(known.worker, known.state, known.reason, load))
                 # Nothing else waits while the client keeps up, and a large fleet is many events.
                 await asyncio.sleep(0)
             change = await changes.get()

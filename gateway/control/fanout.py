@@ -3,8 +3,8 @@
 Owns: the routes, who is called, the answer made of all answers, and the mark of a pause. Must never enter:
 what a call means to an engine, changing a byte of it.
 
-Where the fleet has one worker for a call, or the call names one (``?worker=`` or ``X-Worker-Id``), the reply is
-that worker's own, as if it had been called directly. Else it is a summary; ``X-Reply-Shape`` asks for the
+Where the fleet has one worker for a call, or the call names one (``?worker=`` or ``X-Worker-Id``), the reply
+is that worker's own, as if it had been called directly. Else it is a summary; ``X-Reply-Shape`` asks for the
 other of the two.
 """
 
@@ -25,7 +25,7 @@ from gateway.calls import CONTROL_CALLS, ControlCall
 from gateway.control.parts import lacking, returned
 from gateway.control.replies import as_it_is
 from gateway.control.targets import Skipped, body_of, named, nobody, read, targets_of
-from gateway.control.views import FleetView, PausesView, RegistrarView
+from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused
 from gateway.fleet.call import Answer, Call, NotAnswered, ask
 from gateway.fleet.worker import Worker
@@ -93,13 +93,19 @@ def reserved() -> tuple[str, ...]:
     return tuple(call.path for call in CONTROL_CALLS)
 
 
-def fanout_router(
-    fleet: FleetView, registrar: RegistrarView, pauses: PausesView, *, body_limit: int, seconds: float | None
-) -> APIRouter:
-    """One route per control call. ``body_limit`` is in bytes; ``seconds`` is how long a worker may take."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``body`` is the largest body of a call in bytes; a worker may take ``seconds``, None: any time."""
+
+    body: int
+    seconds: float | None
+
+
+def fanout_router(views: Views, limits: Limits) -> APIRouter:
+    """One route per control call."""
     router = APIRouter(tags=["control"])
     for call in CONTROL_CALLS:
-        fanout = _Fanout(call, fleet, registrar, pauses, body_limit, seconds)
+        fanout = _Fanout(call, views, limits)
         whom = "the one worker it is for" if call.single else "every worker"
         for method in call.methods:
             router.add_api_route(
@@ -127,25 +133,15 @@ _BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
 class _Fanout:
     """The route of one call."""
 
-    def __init__(
-        self,
-        call: ControlCall,
-        fleet: FleetView,
-        registrar: RegistrarView,
-        pauses: PausesView,
-        body_limit: int,
-        seconds: float | None,
-    ) -> None:
+    def __init__(self, call: ControlCall, views: Views, limits: Limits) -> None:
         self._call = call
-        self._fleet = fleet
-        self._registrar = registrar
-        self._pauses = pauses
-        self._body_limit = body_limit
-        self._seconds = seconds
+        self._views = views
+        self._pauses = views.pauses
+        self._limits = limits
 
     async def handle(self, request: Request) -> Response:
         try:
-            sent, name = read(request, self._call.path, await body_of(request, self._body_limit))
+            sent, name = read(request, self._call.path, await body_of(request, self._limits.body))
             shape = _shape(request)
             workers, skipped, alone = self._whom(name)
         except BadCall as error:
@@ -160,8 +156,8 @@ class _Fanout:
     def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
         """Who is called, who is passed over, and whether it is for one worker. Raises BadCall."""
         if name is not None:
-            return [named(self._registrar, name)], [], True
-        targets = targets_of(self._fleet.workers, self._call.formats)
+            return [named(self._views.registrar, name)], [], True
+        targets = targets_of(self._views.fleet.workers, self._call.formats)
         if self._call.single and targets.total > 1:
             raise BadCall(
                 409,
@@ -187,7 +183,7 @@ class _Fanout:
 
     async def _asked(self, worker: Worker, sent: Call) -> Outcome:
         try:
-            return Outcome(worker, await ask(worker, sent, seconds=self._seconds, limit=ANSWER_LIMIT))
+            return Outcome(worker, await ask(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT))
         except NotAnswered as error:
             return Outcome(worker, None, str(error))
 

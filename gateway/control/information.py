@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from gateway.calls import INFORMATION_PATHS, LOAD_PATHS
+from gateway.calls import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
 from gateway.control.replies import as_it_is, get
 from gateway.control.targets import named, nobody, read, targets_of
 from gateway.control.views import FleetView, RegistrarView
@@ -43,6 +43,11 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 def reserved() -> tuple[str, ...]:
     """Paths of ``information_router``."""
     return (*INFORMATION_PATHS, *LOAD_PATHS)
+
+
+def inference_paths() -> tuple[str, ...]:
+    """Those of them that are nothing to hide from who may send requests."""
+    return tuple(path for path in reserved() if path not in ARGUMENTS_PATHS)
 
 
 def information_router(fleet: FleetView, registrar: RegistrarView) -> APIRouter:

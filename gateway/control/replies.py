@@ -1,6 +1,7 @@
 """Replies every control route shares.
 
-Owns: the flat error body, GET routes that answer HEAD too, and passing on a reply of a worker. Must never enter: a route.
+Owns: the flat error body, GET routes that answer HEAD too, passing on a reply of a worker. Must never enter:
+a route.
 """
 
 from __future__ import annotations

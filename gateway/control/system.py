@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from gateway.build import COMPILED, NAME, VERSION
 from gateway.catalog import Endpoint
-from gateway.control.replies import get
+from gateway.control.replies import failure, get
 from gateway.control.views import Views
 from gateway.security.door import caller_of
 from gateway.security.guard import Realm
@@ -22,10 +23,11 @@ SERVICE_UNAVAILABLE = 503
 
 
 class About(BaseModel):
-    """What answers here, and where to read on."""
+    """What answers here, and where to read on. ``compiled``: it is the compiled build."""
 
     name: str
     version: str
+    compiled: bool
     endpoints: list[str]
     docs: str
 
@@ -38,14 +40,23 @@ class Instance(BaseModel):
     in_flight: int
 
 
+class Processes(BaseModel):
+    """Of the processes that ``--processes`` asks for, how many serve."""
+
+    wanted: int
+    serving: int
+
+
 class Health(BaseModel):
-    """``healthy`` says that the gateway runs, with or without workers."""
+    """``healthy`` says that the gateway runs, with or without workers. ``in_flight`` and ``draining`` are
+    those of all its processes; ``processes`` is there where it has several."""
 
     status: str
     stage: str
     message: str
     endpoints: list[str]
     instances: list[Instance]
+    processes: Processes | None = None
 
 
 class Live(BaseModel):
@@ -62,7 +73,8 @@ class EndpointReadiness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """``ready`` when some endpoint has a worker and the gateway is not draining."""
+    """``ready`` when all processes have started, some endpoint has a worker and the gateway is not
+    draining."""
 
     status: str
     message: str
@@ -80,12 +92,13 @@ def reserved(settings: Settings) -> tuple[str, ...]:
     return (*open_paths(settings), settings.metrics_path)
 
 
-def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views, version: str) -> APIRouter:
+def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> APIRouter:
     """Routes for probes, scrapes and the curious."""
-    system = _System(endpoints, views, version)
+    system = _System(endpoints, views)
     router = APIRouter(tags=["system"])
     get(router, "/", system.about, summary="What answers here")
-    get(router, settings.health_path, system.health, summary="Whether it takes requests, and all workers")
+    summary = "Whether it takes requests, and all workers"
+    get(router, settings.health_path, system.health, summary=summary, response_model_exclude_none=True)
     for path in (settings.live_path, "/liveness"):
         get(router, path, system.live, summary="Whether the process answers, draining or not")
     for path in ("/ready", "/readiness"):
@@ -98,16 +111,16 @@ def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: View
 class _System:
     """The handlers. They are ``async`` without an await because FastAPI runs all others in threads."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], views: Views, version: str) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], views: Views) -> None:
         self._endpoints = endpoints
         self._views = views
-        self._version = version
         self._paths = [endpoint.path for endpoint in endpoints]
 
     async def about(self) -> About:
-        return About(name="tito-gateway", version=self._version, endpoints=self._paths, docs="/docs")
+        return About(name=NAME, version=VERSION, compiled=COMPILED, endpoints=self._paths, docs="/docs")
 
     async def health(self, request: Request, response: Response) -> Health:
+        elsewhere = await self._views.loads_elsewhere()
         # Where keys are asked for, the fleet is nothing for everybody to see.
         workers = self._views.fleet.workers if caller_of(request.scope).may(Realm.CONTROL) else ()
         draining = self._views.lifecycle.draining
@@ -119,10 +132,19 @@ class _System:
             message="Service is not ready" if draining else "Service is healthy",
             endpoints=self._paths,
             instances=[
-                Instance(url=worker.url, state=worker.state.value, in_flight=worker.in_flight)
+                Instance(
+                    url=worker.url,
+                    state=worker.state.value,
+                    in_flight=worker.in_flight + elsewhere.get(worker.url, 0),
+                )
                 for worker in workers
             ],
+            processes=self._processes(),
         )
+
+    def _processes(self) -> Processes | None:
+        whole = self._views.whole
+        return None if whole is None else Processes(wanted=whole.state.wanted, serving=whole.state.serving)
 
     async def live(self) -> Live:
         # Also while draining: an orchestrator that saw a failure here would kill what still runs.
@@ -146,9 +168,15 @@ class _System:
     def _obstacle(self, endpoints: Sequence[EndpointReadiness]) -> str:
         if self._views.lifecycle.draining:
             return "Service is draining"
+        if self._views.whole is not None and not self._views.whole.state.settled:
+            return "Not all processes serve yet"
         # One is enough: a fleet of one engine leaves the other endpoint without a worker for good.
         return "" if any(endpoint.workers for endpoint in endpoints) else "No worker is usable"
 
     async def metrics(self) -> Response:
-        body, content_type = self._views.metrics()
+        whole = self._views.whole
+        rendered = self._views.metrics() if whole is None else await whole.metrics()
+        if rendered is None:
+            return failure(SERVICE_UNAVAILABLE, "The other processes of the gateway cannot be asked")
+        body, content_type = rendered
         return Response(body, headers={"content-type": content_type})

@@ -5,7 +5,7 @@ Owns: the protocols it is written against. Must never enter: an implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,6 +55,18 @@ class RegistrarView(Protocol):
     async def open(self, worker: Worker) -> None: ...
 
 
+class PausesView(Protocol):
+    """Marks of workers that were paused through the gateway; see gateway.fleet.pauses."""
+
+    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
+        """``worker`` lacks ``parts`` of ``kind`` and gets no request; which of them it lacked not before."""
+        ...
+
+    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+        """It has these again; None: all."""
+        ...
+
+
 class LifecycleView(Protocol):
     @property
     def draining(self) -> bool: ...
@@ -82,12 +94,47 @@ class AbortView(Protocol):
         ...
 
 
+class StateView(Protocol):
+    """How the processes of the gateway are; ``settled``: all have served at the same time once."""
+
+    @property
+    def wanted(self) -> int: ...
+
+    @property
+    def serving(self) -> int: ...
+
+    @property
+    def settled(self) -> bool: ...
+
+
+class WholeView(Protocol):
+    """The other processes of a gateway that has several."""
+
+    @property
+    def state(self) -> StateView: ...
+
+    async def loads(self) -> Mapping[str, int]:
+        """Requests that they have in flight, by worker."""
+        ...
+
+    async def metrics(self) -> tuple[bytes, str] | None:
+        """The scrape over all processes, body and content type; None: they cannot be asked."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Views:
-    """All of it. ``metrics`` gives the scrape's body and content type."""
+    """All of it. ``metrics`` gives the scrape's body and content type; ``whole`` is None where this process
+    is all there is."""
 
     fleet: FleetView
     lifecycle: LifecycleView
     aborter: AbortView
     metrics: Callable[[], tuple[bytes, str]]
     registrar: RegistrarView
+    pauses: PausesView
+    whole: WholeView | None = None
+
+    async def loads_elsewhere(self) -> Mapping[str, int]:
+        """Requests that other processes of the gateway have in flight, by worker."""
+        return await self.whole.loads() if self.whole is not None else {}

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.replies import get
-from gateway.control.views import FleetView, RegistrarView
+from gateway.control.views import RegistrarView, Views
 from gateway.control.workers_calls import BadCall, Refused, keys_of, members_of, record_of
 from gateway.control.workers_rows import WorkerEntry, WorkerList, dumps, entry, listing
 from gateway.fleet.registrar import UrlNotAllowed
@@ -60,10 +60,10 @@ class Urls(BaseModel):
     urls: list[str]
 
 
-def workers_router(fleet: FleetView, registrar: RegistrarView) -> APIRouter:
+def workers_router(views: Views) -> APIRouter:
     """All dialects at once; the stream of events has to be routed before it."""
     router = APIRouter(tags=["workers"])
-    listed, changes = _Listing(fleet, registrar), _Changes(registrar)
+    listed, changes = _Listing(views), _Changes(views.registrar)
     get(router, PATH, listed.all, summary="All workers, their state and load", response_model=WorkerList)
     get(router, LIST, listed.urls, summary="URLs of the workers that are there", response_model=Urls)
     get(router, ONE, listed.one, summary="One worker", response_model=WorkerEntry, responses=_REFUSALS)
@@ -99,12 +99,12 @@ def workers_router(fleet: FleetView, registrar: RegistrarView) -> APIRouter:
 class _Listing:
     """Handlers that tell. ``async`` without an await where FastAPI would run them in threads."""
 
-    def __init__(self, fleet: FleetView, registrar: RegistrarView) -> None:
-        self._fleet = fleet
-        self._registrar = registrar
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self._fleet = views.fleet
 
     async def all(self) -> Response:
-        return _json(await listing(self._fleet.workers))
+        return _json(await listing(self._fleet.workers, await self._views.loads_elsewhere()))
 
     async def urls(self) -> Response:
         # Their clients call every one of them, and some for a minute if it does not answer.
@@ -113,7 +113,9 @@ class _Listing:
 
     async def one(self, request: Request, key: str) -> Response:
         try:
-            return _json(dumps(entry(_found(self._registrar, request, key))))
+            worker = _found(self._views.registrar, request, key)
+            elsewhere = await self._views.loads_elsewhere()
+            return _json(dumps(entry(worker, elsewhere=elsewhere.get(worker.url, 0))))
         except BadCall as error:
             return error.reply()
 

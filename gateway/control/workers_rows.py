@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -26,6 +27,8 @@ from gateway.formats.base import WorkerInfo
 SLICE = 64
 
 Row = dict[str, Any]
+#: There is no other process.
+NOWHERE: Mapping[str, int] = MappingProxyType({})
 
 
 class _Shape(BaseModel):
@@ -56,7 +59,8 @@ class ReportedLoad(_Shape):
 
 
 class WorkerEntry(_Shape):
-    """``load`` is the number of requests this gateway has at the worker now. ``id`` stays for a URL.
+    """``load`` is the number of requests this gateway has at the worker now, in all its processes. ``id``
+    stays for a URL.
 
     ``is_healthy``: it may be given requests now. ``metadata`` is another name of ``labels``. ``cost``,
     ``connection_mode`` and ``disable_health_check`` are there for readers of other routers' lists.
@@ -94,8 +98,13 @@ class WorkerList(_Shape):
     stats: dict[str, int]
 
 
-def entry(worker: Worker, state: WorkerState | None = None, reason: str | None = None) -> Row:
-    """``worker`` as it is, or as it was in ``state`` because of ``reason``; all else as it is now."""
+def entry(
+    worker: Worker, state: WorkerState | None = None, reason: str | None = None, elsewhere: int = 0
+) -> Row:
+    """``worker`` as it is, or as it was in ``state`` because of ``reason``; all else as it is now.
+
+    ``elsewhere`` is its load from other processes of the gateway.
+    """
     record, load = worker.record, worker.reported
     offers = [_offer(name, info) for name, info in worker.infos.items()]
     # The one it serves with; else any, so that a reader sees what stands there.
@@ -109,7 +118,7 @@ def entry(worker: Worker, state: WorkerState | None = None, reason: str | None =
         "cost": 1.0,
         "worker_type": record.worker_type,
         "is_healthy": shown in _HEALTHY,
-        "load": worker.in_flight,
+        "load": worker.in_flight + elsewhere,
         "connection_mode": "http",
         "metadata": record.labels,
         "disable_health_check": False,
@@ -157,11 +166,14 @@ def dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-async def listing(workers: Sequence[Worker]) -> str:
-    """All of ``workers`` as a WorkerList in JSON, made in slices so that nobody waits for it long."""
+async def listing(workers: Sequence[Worker], elsewhere: Mapping[str, int] = NOWHERE) -> str:
+    """All of ``workers`` as a WorkerList in JSON, made in slices so that nobody waits for it long.
+
+    ``elsewhere`` is their load from other processes of the gateway, by URL.
+    """
     rows = []
     for number, worker in enumerate(workers, 1):
-        rows.append(dumps(entry(worker)))
+        rows.append(dumps(entry(worker, elsewhere=elsewhere.get(worker.url, 0))))
         if number % SLICE == 0:
             await asyncio.sleep(0)
     return f'{{"workers":[{",".join(rows)}],"total":{len(rows)},"stats":{dumps(_stats(workers))}}}'

@@ -29,7 +29,8 @@ GLANCE = 1.0
 
 #: Workers that a request must not be sent to any more, and which life of each it was sent to.
 Tried = Mapping[Worker, object]
-_Line = tuple[str, str | None]
+#: A capability and a model; None: any.
+Line = tuple[str, str | None]
 
 
 class Counts(Protocol):
@@ -44,10 +45,11 @@ class Counts(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    line: _Line
+    line: Line
     tried: Tried
     size: int
     signal: Signal = field(default_factory=Signal)
+    in_line: bool = False
     failure: GatewayError | None = None
 
 
@@ -66,8 +68,9 @@ class Queue:
         self._seconds = seconds
         self._most = requests
         self._most_bytes = size
-        self._lines: dict[_Line, dict[_Waiter, None]] = {}
+        self._lines: dict[Line, dict[_Waiter, None]] = {}
         self._bytes = 0
+        self._closed = False
         #: How many wait now.
         self.waiting = 0
 
@@ -83,18 +86,18 @@ class Queue:
         """Whether somebody waits for the same, who comes first."""
         return (capability, model) in self._lines
 
-    async def wait(
-        self, capability: str, model: str | None, tried: Tried, *, size: int, until: float
-    ) -> None:
+    async def wait(self, line: Line, tried: Tried, *, size: int, until: float) -> None:
         """Return when there is a worker to be leased for this request, which is then leased at once.
 
         ``size`` is that of its body in bytes. Raises NoWorker when there is none by ``until``, or no room to
         wait, and Draining. Whatever interrupts it, it leaves the line.
         """
+        if self._closed:
+            raise _draining()
         if self.waiting >= self._most or self._bytes + size > self._most_bytes:
             self._counts.not_held("full")
             raise NoWorker("no worker is available, and too many requests wait for one; please try again")
-        waiter = _Waiter((capability, model), tried, size)
+        waiter = _Waiter(line, tried, size)
         began = time.monotonic()
         timer = asyncio.get_running_loop().call_later(until - began, self._expire, waiter)
         self._enter(waiter)
@@ -109,9 +112,10 @@ class Queue:
 
     def close(self) -> None:
         """The gateway drains: nobody waits any more."""
+        self._closed = True
         for line in tuple(self._lines.values()):
             for waiter in tuple(line):
-                self._turn(waiter, Draining("the gateway is shutting down; please try again elsewhere"))
+                self._turn(waiter, _draining())
 
     async def serve(self) -> None:
         """Call those whose turn it is, for ever."""
@@ -121,7 +125,7 @@ class Queue:
                     async with asyncio.timeout(GLANCE):
                         await changes.get()
                 forget(changes)
-                while self._round():
+                while self._round():  # noqa: ASYNC110 - it is a pace, nothing is waited for
                     await asyncio.sleep(PACE)
 
     def _round(self) -> bool:
@@ -131,6 +135,8 @@ class Queue:
     def _call(self, line: Collection[_Waiter]) -> bool:
         left: int | None = None
         for waiter in line:
+            if not waiter.in_line:
+                continue  # it left as another was called
             workers = self._workers_for(waiter)
             if not workers:
                 if waiter.tried:
@@ -155,21 +161,29 @@ class Queue:
 
     def _turn(self, waiter: _Waiter, failure: GatewayError | None = None) -> None:
         """Let it go on; when this returns, it has leased its worker."""
+        if not waiter.in_line:
+            return
         self._leave(waiter)
         waiter.failure = failure
         waiter.signal.fire()
 
     def _enter(self, waiter: _Waiter) -> None:
         self._lines.setdefault(waiter.line, {})[waiter] = None
+        waiter.in_line = True
         self._bytes += waiter.size
         self.waiting += 1
 
     def _leave(self, waiter: _Waiter) -> None:
-        line = self._lines.get(waiter.line, {})
-        if waiter not in line:
+        if not waiter.in_line:
             return
+        waiter.in_line = False
+        line = self._lines[waiter.line]
         del line[waiter]
         self._bytes -= waiter.size
         self.waiting -= 1
         if not line:
             del self._lines[waiter.line]
+
+
+def _draining() -> Draining:
+    return Draining("the gateway is shutting down; please try again elsewhere")

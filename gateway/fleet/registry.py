@@ -145,6 +145,7 @@ class Fleet:
     def _bury(self, worker: Worker) -> None:
         """Nothing that was known of the process is true of the one after it."""
         life, worker.life = worker.life, object()
+        worker.holds.pop(Hold.PAUSED, None)
         worker.waived, worker.reported, worker.others, worker.load_question = Worker, None, 0, 0
         self._died(life)
 
@@ -218,6 +219,10 @@ class Fleet:
         worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
         worker.in_flight += 1
         return worker
+
+    def fit(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Sequence[Worker]:
+        """The workers that one would be picked of now. Raises UnknownModel and InvalidRequest."""
+        return candidates(self._roster(capability).of_model(model), excluding)
 
     def release(self, worker: Worker) -> None:
         """Let go of it; the last one lets a worker go that drains."""

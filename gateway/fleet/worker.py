@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from gateway.fleet.address import Address, BadWorkerUrl
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
-from gateway.formats.base import WorkerInfo, WorkerLoad
+from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
 from gateway.transport.pool import Pool
 
 __all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
@@ -41,6 +41,7 @@ class Worker:
 
     __slots__ = (
         "__weakref__",
+        "_views",
         "address",
         "authorization",
         "busy_until",
@@ -81,6 +82,7 @@ class Worker:
         #: The weight version at which it was opened although that was too low.
         self.waived: object = Worker
         self.infos: Mapping[str, WorkerInfo] = {}
+        self._views: dict[str, View] = {}
         self.in_flight = 0
         #: What it last told of its load, and how much of that was no request of this gateway.
         self.reported: WorkerLoad | None = None
@@ -124,11 +126,15 @@ class Worker:
 
     def view(self, format_name: str) -> View:
         """What the format called ``format_name`` may know of it."""
-        return View(self.address.prefix, self.authorization, self.infos.get(format_name))
+        info = self.infos.get(format_name)
+        view = self._views.get(format_name)
+        if view is None or view.info is not info:
+            view = self._views[format_name] = View(self.address.prefix, self.authorization, info)
+        return view
 
     def offers(self, capability: str) -> WorkerInfo | None:
         """Its info for ``capability`` if it can serve that, else None."""
         for info in self.infos.values():
-            if info.usable and info.capability == capability:
+            if info.usable and (info.capability == capability or info.capability in capability.split(ANY_OF)):
                 return info
         return None

@@ -17,14 +17,17 @@ and keep nothing between requests. ``probes`` and ``identify`` tell what stands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gateway.errors import GatewayError
 
 R = TypeVar("R")
+
+#: Stands between capabilities of which a worker must offer any one.
+ANY_OF = "|"
 
 #: Header lines as they stood on the wire, in order, names in lower case.
 Headers = Sequence[tuple[bytes, bytes]]
@@ -38,8 +41,7 @@ def header(headers: Headers, name: bytes) -> bytes | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
+class Ids(NamedTuple):
     """The ids of one exchange, one entry per id it is filed under (several: a batch with a list of ids).
 
     ``public`` is what the client sees, ``dispatch`` what the engine sees, entry for entry. They are equal
@@ -200,16 +202,19 @@ class WorkerView(Protocol):
 
 
 class UpstreamRequest(NamedTuple):
-    """An HTTP request for a worker. ``headers`` hold neither Host nor Content-Length nor hop-by-hop lines."""
+    """An HTTP request for a worker. ``headers`` hold neither Host nor Content-Length nor hop-by-hop lines.
+
+    ``rest`` follows on ``body``: pieces of one that is so big that to put it together would take long.
+    """
 
     method: bytes
     target: bytes
     headers: Headers
     body: bytes
+    rest: Sequence[bytes | memoryview] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyHead:
+class ReplyHead(NamedTuple):
     """Status and headers of a worker's final (not 1xx) response; names in lower case."""
 
     status: int
@@ -307,7 +312,8 @@ class Format(Protocol[R]):
 
     @property
     def capability(self) -> str:
-        """What a worker must offer; compared with WorkerInfo.capability."""
+        """What a worker must offer, compared with WorkerInfo.capability; of several, ``ANY_OF`` between them,
+        any."""
         ...
 
     @property
@@ -390,3 +396,12 @@ class AbortTarget:
 
 
 AnyFormat = Format[Any]
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """What a format offers beside the rest of its contract if it can read a big body bit by bit."""
+
+    def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Any]:
+        """What ``parse`` does, with the same result or error, with a yield every few milliseconds."""
+        ...

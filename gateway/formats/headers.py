@@ -7,6 +7,8 @@ Source: RFC 9110 sections 7.6.1, 8.3 and 8.4.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gateway.formats.base import Headers, header
 
 _HOP_BY_HOP = frozenset(
@@ -26,6 +28,7 @@ _HOP_BY_HOP = frozenset(
 _NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
 # Date and Server are our own listener's; the length is counted anew.
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"date", b"server", b"content-length"}
+_OWN_ID = _NOT_DOWNSTREAM | {b"x-request-id"}
 # What names no other line.
 _USUAL = ([b"keep-alive"], [b"close"])
 _NONE: frozenset[bytes] = frozenset()
@@ -42,27 +45,37 @@ def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tupl
     return kept
 
 
-def to_client(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The worker's lines that a client gets."""
+def to_client(headers: Headers, *, own_id: bool = False) -> list[tuple[bytes, bytes]]:
+    """The worker's lines that a client gets; ``own_id``: without the worker's word for the request's id."""
     named = _named_by_connection(headers)
-    dropped = _NOT_DOWNSTREAM | named if named else _NOT_DOWNSTREAM
+    dropped = _OWN_ID if own_id else _NOT_DOWNSTREAM
+    if named:
+        dropped |= named
     return [line for line in headers if line[0] not in dropped]
 
 
 def media_type(headers: Headers) -> bytes:
     """The media type in lower case, without its parameters; b"" where none is named."""
-    value = header(headers, b"content-type") or b""
-    return value.partition(b";")[0].strip().lower()
+    value = header(headers, b"content-type")
+    return b"" if value is None else _media_type(value)
 
 
 def encoded(headers: Headers) -> bool:
     """Whether the body is in an encoding, and so is not what its media type says."""
-    value = header(headers, b"content-encoding") or b""
-    return value.strip().lower() not in (b"", b"identity")
+    value = header(headers, b"content-encoding")
+    return value is not None and value.strip().lower() not in (b"", b"identity")
+
+
+@lru_cache(256)
+def _media_type(value: bytes) -> bytes:
+    return value.partition(b";")[0].strip().lower()
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    said = [value.lower() for name, value in headers if name == b"connection"]
-    if not said or said in _USUAL:
+    said = [value for name, value in headers if name == b"connection"]
+    if not said:
+        return _NONE
+    said = [value.lower() for value in said]
+    if said in _USUAL:
         return _NONE
     return frozenset(word.strip() for value in said for word in value.split(b","))

@@ -19,10 +19,12 @@ HOLD_LIMIT = 1024 * 1024
 class Held:
     """The bytes of a reply, until they are over the limit; ``over`` from then on."""
 
-    __slots__ = ("_kept", "_size", "over")
+    __slots__ = ("_first", "_rest", "_size", "over")
 
     def __init__(self) -> None:
-        self._kept: list[bytes] = []
+        # Most replies come in one read, which is then not copied.
+        self._first = b""
+        self._rest: list[bytes] | None = None
         self._size = 0
         self.over = False
 
@@ -30,16 +32,21 @@ class Held:
         """b"" up to the limit; then all that was kept, and from there on what comes in."""
         if self.over:
             return data
-        self._kept.append(data)
+        if not self._size:
+            self._first = data
+        elif self._rest is None:
+            self._rest = [data]
+        else:
+            self._rest.append(data)
         self._size += len(data)
         self.over = self._size > HOLD_LIMIT
         return self.take() if self.over else b""
 
     def take(self) -> bytes:
         """What is kept, which is kept no longer."""
-        kept = b"".join(self._kept)
-        self._kept.clear()
-        return kept
+        kept, rest = self._first, self._rest
+        self._first, self._rest = b"", None
+        return kept if rest is None else b"".join((kept, *rest))
 
 
 class OpaqueReader:

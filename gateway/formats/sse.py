@@ -104,7 +104,11 @@ class EventScanner:
 
 def payload(event: bytes) -> bytes | None:
     """The event's data, lines joined by ``\\n``; None for an event that carries none (a comment, say)."""
-    lines = [_data_of(line) for line in _LINE_END.split(event) if line.startswith(b"data")]
+    # Most events are one line, and a long one is not to be taken apart by an expression.
+    if event.startswith(b"data: ") and event.find(b"\r") < 0 and event.find(b"\n") == len(event) - 2:
+        return event[6:-2]
+    parts = _LINE_END.split(event) if event.find(b"\r") >= 0 else event.split(b"\n")
+    lines = [_data_of(line) for line in parts if line.startswith(b"data")]
     data = [line for line in lines if line is not None]
     return b"\n".join(data) if data else None
 

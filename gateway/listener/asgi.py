@@ -52,7 +52,7 @@ class AsgiCall:
         """Start or go on with the reply."""
         if message["type"] == "http.response.start":
             lines = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
-            await self._call.start(message["status"], lines, hold=True)
+            self._call.start(message["status"], lines)
         elif message.get("more_body"):
             if body := message.get("body"):
                 await self._call.more(body)

@@ -7,16 +7,26 @@ dialect, ASGI. The handler sees a Call as ``gateway.downstream.Client``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from typing import Protocol
 
+from gateway.downstream import NO_BODY
 from gateway.drive import Signal
 from gateway.errors import Cancelled, RequestTooLarge
-from gateway.formats.base import Headers, header
+from gateway.formats.base import Headers
 from gateway.listener import wire
+
+#: A body over this, in bytes, is put together as it comes.
+_LONG = 1024 * 1024
 
 
 class Wire(Protocol):
     """What a call needs of its connection."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the client does not take what was written."""
+        ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -43,26 +53,22 @@ class Wire(Protocol):
 class Call:
     """One request and its reply. ``target`` is as it stood on the request line."""
 
-    __slots__ = (
-        "_chunked",
-        "_changed",
-        "_head",
-        "_on_left",
-        "_parts",
-        "_size",
-        "_until_close",
-        "complete",
-        "expects_continue",
-        "headers",
-        "http11",
-        "keep_alive",
-        "left",
-        "method",
-        "replied",
-        "started",
-        "target",
-        "wire",
-    )
+    # Defaults of the class: what most calls never set costs none of them.
+    keep_alive = True
+    expects_continue = False
+    #: The request's Content-Length, 0 without one.
+    announced = 0
+    complete = False
+    left = False
+    started = False
+    replied = False
+    _on_left: Callable[[], None] | None = None
+    _changed: Signal | None = None
+    _size = 0
+    _gathered: BytesIO | None = None
+    _head = b""
+    _chunked = False
+    _until_close = False
 
     def __init__(
         self, connection: Wire, method: bytes, target: bytes, headers: Headers, http11: bool
@@ -72,19 +78,7 @@ class Call:
         self.target = target
         self.headers = headers
         self.http11 = http11
-        self.keep_alive = True
-        self.expects_continue = False
-        self.complete = False
-        self.left = False
-        self.started = False
-        self.replied = False
-        self._on_left: Callable[[], None] | None = None
         self._parts: list[bytes] = []
-        self._size = 0
-        self._head = b""
-        self._chunked = False
-        self._until_close = False
-        self._changed = Signal()
 
     # -- what the connection tells
 
@@ -98,26 +92,24 @@ class Call:
         if not self.replied:
             self._parts.append(data)
             self._size += len(data)
+            if self._size > _LONG:
+                self._gather()
 
     def whole(self) -> None:
         """The request is complete."""
         self.complete = True
 
-    @property
-    def announced(self) -> int:
-        """The request's Content-Length, 0 without one."""
-        return int(header(self.headers, b"content-length") or 0)
-
     def told(self) -> None:
         """Act on what came; called once nothing more is parsed."""
-        self._changed.fire()
+        if self._changed is not None:
+            self._changed.fire()
 
     def lost(self) -> None:
         """The client is gone."""
         if self.replied or self.left:
             return
         self.left = True
-        self._changed.fire()
+        self.told()
         if self._on_left is not None:
             self._on_left()
 
@@ -131,28 +123,24 @@ class Call:
         while not self.complete and self._size <= limit:
             if self.left:
                 raise Cancelled("the client left before its request was whole")
-            await self._changed
+            await self._change()
         if self._size > limit:
-            self._parts.clear()
+            self._take()
             raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
-        return body
+        return self._take()
 
     async def part(self) -> tuple[bytes, bool]:
         """The next body bytes and whether more will come; (b"", False) once it is over or the client left."""
         self._ask_for_body()
-        while not self._parts and not self.complete and not self.left:
-            await self._changed
-        data = b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
+        while not self._size and not self.complete and not self.left:
+            await self._change()
+        data = self._take()
         return data, not self.complete and not self.left
 
     async def departure(self) -> None:
         """Return when the client is gone or has its whole reply."""
         while not self.left and not self.replied:
-            await self._changed
+            await self._change()
 
     def watch(self, left: Callable[[], None]) -> None:
         """Call ``left`` once if the client leaves before ``unwatch``."""
@@ -163,33 +151,45 @@ class Call:
     def unwatch(self) -> None:
         self._on_left = None
 
-    async def start(self, status: int, headers: Headers, *, hold: bool = False) -> None:
-        """Commit the reply. ``hold``: its head leaves together with the first bytes of the body."""
+    async def reply(self, status: int, headers: Headers, body: bytes, *, close: bool = False) -> None:
+        """Send a whole reply, with the length of ``body``. ``close``: the connection is not used again."""
         self._check()
         self.started = True
         more = self.wire.common_lines()
-        if not wire.has_length(status, headers):
+        if close:
+            self.keep_alive = False
+        if not self.keep_alive:
+            more += wire.CLOSE
+        elif not self.http11:
+            more += wire.KEEP_ALIVE
+        self.wire.write(wire.whole(status, headers, more, body))
+        self._over()
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Commit the reply. Its head leaves with the first bytes of the body, or by ``flush``."""
+        self._check()
+        self.started = True
+        more = self.wire.common_lines()
+        names = [name for name, _ in headers]
+        if b"content-length" not in names and status not in NO_BODY:
             if self.http11:
                 self._chunked = True
                 more += wire.CHUNKED
             else:
                 self.keep_alive = False
                 self._until_close = True
-        if any(name == b"connection" and value == b"close" for name, value in headers):
+        if b"connection" in names and (b"connection", b"close") in headers:
             self.keep_alive = False
         elif not self.keep_alive:
             more += wire.CLOSE
         elif not self.http11:
-            more += b"connection: keep-alive\r\n"
+            more += wire.KEEP_ALIVE
         self._head = wire.head(status, headers, more)
-        if not hold:
-            self.wire.write(self._head)
-            self._head = b""
 
     async def flush(self) -> None:
-        """Let a held head go."""
+        """Let the head go: body bytes did not follow at once."""
+        self._check()
         if self._head:
-            self._check()
             self.wire.write(self._head)
             self._head = b""
 
@@ -198,7 +198,8 @@ class Call:
         self._check()
         self.wire.write(self._head + (wire.chunk(data) if self._chunked else data))
         self._head = b""
-        await self.wire.drained()
+        if self.wire.full:
+            await self.wire.drained()
 
     async def last(self, data: bytes = b"") -> None:
         """Send the end of the body."""
@@ -210,9 +211,7 @@ class Call:
         if self._head or data:
             self.wire.write(self._head + data)
         self._head = b""
-        self.replied = True
-        self._changed.fire()
-        self.wire.replied(self)
+        self._over()
 
     def cut(self) -> None:
         """End an unfinished reply so that the client sees it."""
@@ -223,6 +222,35 @@ class Call:
             self.wire.cut(reset=self._until_close)
 
     # -- internals
+
+    def _gather(self) -> None:
+        """Put what came of a long body where it stays: to join 64 MiB at the end would take 50 ms."""
+        if self._gathered is None:
+            self._gathered = BytesIO()
+        self._gathered.writelines(self._parts)
+        self._parts.clear()
+
+    def _take(self) -> bytes:
+        """All that is held, which is held no longer."""
+        self._size = 0
+        if self._gathered is not None:
+            self._gather()
+            gathered, self._gathered = self._gathered, None
+            return gathered.getvalue()
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+    def _over(self) -> None:
+        self.replied = True
+        self.told()
+        self.wire.replied(self)
+
+    async def _change(self) -> None:
+        """Wait for something to happen. Few calls ever wait, so the signal is made when one does."""
+        if self._changed is None:
+            self._changed = Signal()
+        await self._changed
 
     def _check(self) -> None:
         if self.left:

@@ -14,7 +14,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
@@ -25,7 +24,7 @@ from uvicorn.server import ServerState
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
 from gateway.errors import Cancelled
-from gateway.formats.base import Headers, header
+from gateway.formats.base import Headers
 from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
@@ -87,7 +86,8 @@ class ClientConnection(asyncio.Protocol):
         self._ahead: deque[Call] = deque()
         self._closing = False
         self._room = Signal()
-        self._full = False
+        #: The client does not take what was written (gateway.listener.call.Wire).
+        self.full = False
         #: What comes is not HTTP any more; it is not looked at.
         self._deaf = False
         self._idle_since = 0.0
@@ -112,10 +112,8 @@ class ClientConnection(asyncio.Protocol):
         if self._closing or self._deaf:
             return
         self._barren += len(data)
-        rest: bytes | memoryview = data
         try:
-            while rest:
-                rest = self._parse(rest)
+            self._parse(data)
         except httptools.HttpParserError:
             return self._unreadable()
         if self._barren > HEAD_LIMIT:
@@ -138,12 +136,12 @@ class ClientConnection(asyncio.Protocol):
         self.resume_writing()
 
     def pause_writing(self) -> None:
-        self._full = True
+        self.full = True
         if self._tls:
             self._watch_for_hangup()  # the loop flushes what is unsent before it tells of a bare FIN
 
     def resume_writing(self) -> None:
-        self._full = False
+        self.full = False
         self._room.fire()
         self._serve_next()
 
@@ -174,8 +172,11 @@ class ClientConnection(asyncio.Protocol):
         http11 = parser.get_http_version() == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
         call.keep_alive = parser.should_keep_alive()
-        expected = header(self._headers, b"expect")
-        call.expects_continue = http11 and expected is not None and expected.lower() == b"100-continue"
+        for name, value in self._headers:
+            if name == b"content-length":
+                call.announced = int(value)
+            elif name == b"expect":
+                call.expects_continue = http11 and value.lower() == b"100-continue"
         self._reading = call
         self._barren = 0
         if self._serving is None:
@@ -210,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data)
 
     async def drained(self) -> None:
-        while self._full:
+        while self.full:
             await self._room
 
     def common_lines(self) -> bytes:
@@ -239,19 +240,21 @@ class ClientConnection(asyncio.Protocol):
 
     # -- internals
 
-    def _parse(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Parse ``data``, at most up to the head of a request that offers another protocol; what is left."""
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
+    def _parse(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                data = memoryview(data)[offer.args[0] :]
             # No other protocol is spoken here: the request is served as if it had not asked. The parser takes
             # its body for the other protocol, so a new one reads on behind a head that makes no offer.
             self._parser = httptools.HttpRequestParser(self)
             if self._reading is not None:
                 lines = wire.lines(_framing(self._reading.headers))
                 self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
-            return memoryview(data)[offer.args[0] :]
-        return b""
+            if not data:
+                return
 
     def _unreadable(self) -> None:
         """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
@@ -288,12 +291,12 @@ class ClientConnection(asyncio.Protocol):
         if poll.poll(0):
             self._lose_calls()
             self._transport.abort()
-        elif self._ahead or self._reading is not None or (self._tls and self._full):
+        elif self._ahead or self._reading is not None or (self._tls and self.full):
             self._hangup_timer = self._loop.call_later(HANGUP_INTERVAL, self._look_if_left)
 
     def _serve_next(self) -> None:
         """Serve what was sent ahead, once the client takes what it was sent."""
-        if self._ahead and self._serving is None and not self._full and not self._closing:
+        if self._ahead and self._serving is None and not self.full and not self._closing:
             self._transport.resume_reading()
             self._serve(self._ahead.popleft())
 
@@ -312,7 +315,7 @@ class ClientConnection(asyncio.Protocol):
         path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
         begin = self._direct_of(path, call.method)
         if begin is not None:
-            return self._app.pace.start(partial(begin, call))
+            return self._app.pace.start(begin, call)
         # Not gateway.tasks.Tasks: uvicorn waits for the tasks of its own set when it shuts down.
         task = self._loop.create_task(self._ordinary(call))
         self._state.tasks.add(task)
@@ -333,15 +336,14 @@ class ClientConnection(asyncio.Protocol):
             log.exception("a fault of the gateway ended a control request")
         if not call.started and not call.left:
             headers, body = _failure(500, "internal error of the gateway")
-            await call.start(500, headers)
-            await call.last(body)
+            await call.reply(500, headers, body)
         call.cut()
 
     def _refuse(self, status: int, message: str) -> None:
         """The bytes are no request: say so if no reply is under way, and hang up."""
         if self._serving is None or not self._serving.started:
             headers, body = _failure(status, message)
-            self._transport.write(wire.head(status, headers, self.common_lines() + wire.CLOSE) + body)
+            self._transport.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
         self._lose_calls()
 
@@ -363,7 +365,7 @@ class ClientConnection(asyncio.Protocol):
 def _failure(status: int, message: str) -> tuple[Headers, bytes]:
     """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
     body = json.dumps({"message": message, "type": HTTPStatus(status).phrase, "code": status}).encode()
-    return [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))], body
+    return [(b"content-type", b"application/json")], body
 
 
 def _framing(headers: Headers) -> Headers:

@@ -11,9 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 #: Exchanges started in one turn of the loop; a turn is then some milliseconds long.
 PER_TURN = 16
+
+
+T = TypeVar("T")
 
 
 class Pace:
@@ -23,15 +28,15 @@ class Pace:
         self._started = 0
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def start(self, begin: Callable[[], None]) -> None:
-        """Call ``begin`` now, or in one of the next turns."""
+    def start(self, begin: Callable[[T], None], what: T) -> None:
+        """Begin ``what`` now, or in one of the next turns."""
         if self._started >= PER_TURN:
-            self._waiting.append(begin)
+            self._waiting.append(partial(begin, what))
             return
         if self._started == 0:
             asyncio.get_running_loop().call_soon(self._turn)
         self._started += 1
-        begin()
+        begin(what)
 
     def _turn(self) -> None:
         self._started = min(PER_TURN, len(self._waiting))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http
 
+from gateway.downstream import NO_BODY
 from gateway.formats.base import Headers
 
 
@@ -24,6 +25,7 @@ _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CLOSE = b"connection: close\r\n"
+KEEP_ALIVE = b"connection: keep-alive\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -45,6 +47,14 @@ def lines(headers: Headers) -> bytes:
     return b"".join([b"%b: %b\r\n" % line for line in headers])
 
 
-def has_length(status: int, headers: Headers) -> bool:
-    """Whether a reply with this head says where it ends: by a length, or by having no body at all."""
-    return status in (204, 304) or any(name == b"content-length" for name, _ in headers)
+def whole(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
+    """A whole reply: ``head`` with the length of ``body``, and ``body``."""
+    if status in NO_BODY:
+        return head(status, headers, more) + body
+    return b"%b%bcontent-length: %d\r\n%b\r\n%b" % (
+        _STATUS_LINES[status],
+        lines(headers),
+        len(body),
+        more,
+        body,
+    )

@@ -13,12 +13,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 
 from gateway.exchange import Exchange
+from gateway.telemetry.line import Line
 from gateway.telemetry.lines import LineWriter
 
 _LONGEST = 256
@@ -31,44 +33,19 @@ _MOST_FACTS = 16
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
-    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds."""
-
-    time: datetime
-    request_id: str | None
-    session_id: str | None
-    format: str
-    endpoint: str
-    request_type: str
-    model: str | None
-    worker: str | None
-    status: int | None
-    outcome: str
-    error_type: str
-    error: str | None
-    rule: str | None
-    ending: str | None
-    finish_reasons: Mapping[str, int]
-    attempts: int
-    isl: int | None
-    osl: int
-    cached: int | None
-    ttft_ms: float | None
-    itl_ms: float | None
-    elapsed_ms: float
-    request_bytes: int
-    reply_bytes: int
-    routing: Mapping[str, Any] | None
-
-
 class AccessLog:
-    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``."""
+    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``lock`` is as in LineWriter."""
 
     def __init__(
-        self, *, enabled: bool = True, shape: Literal["json", "text"] = "json", fd: int = _STANDARD_OUTPUT
+        self,
+        *,
+        enabled: bool = True,
+        shape: Literal["json", "text"] = "json",
+        fd: int = _STANDARD_OUTPUT,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        encode = _as_json if shape == "json" else _as_text
-        self._writer = LineWriter(fd, encode) if enabled else None
+        self._encode = _as_json if shape == "json" else _as_text
+        self._writer = LineWriter(fd, lock=lock) if enabled else None
 
     @property
     def dropped(self) -> int:
@@ -78,7 +55,7 @@ class AccessLog:
     def record(self, exchange: Exchange) -> None:
         """Write down ``exchange``, which has ended. Never blocks, never raises for want of a reader."""
         if self._writer is not None:
-            self._writer.put(line_of(exchange, datetime.now(UTC)))
+            self._writer.put(self._encode(line_of(exchange, datetime.now(UTC))))
 
     def close(self) -> None:
         """Write what is held, for at most a second."""
@@ -88,7 +65,7 @@ class AccessLog:
 
 def line_of(exchange: Exchange, now: datetime) -> Line:
     """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
-    ttft, error, counts = exchange.ttft, exchange.error, exchange.gaps.counts
+    ttft, error, gaps = exchange.ttft, exchange.error, exchange.gaps
     return Line(
         time=now,
         request_id=_cut(exchange.public_id) if exchange.public_id is not None else None,
@@ -110,7 +87,7 @@ def line_of(exchange: Exchange, now: datetime) -> Line:
         osl=exchange.tokens,
         cached=exchange.cached_tokens,
         ttft_ms=_milliseconds(ttft) if ttft is not None else None,
-        itl_ms=_milliseconds(exchange.gaps.total / sum(counts)) if counts else None,
+        itl_ms=_milliseconds(gaps.total / sum(gaps.counts)) if gaps is not None else None,
         elapsed_ms=_milliseconds(exchange.elapsed),
         request_bytes=exchange.request_bytes,
         reply_bytes=exchange.reply_bytes,

@@ -10,17 +10,43 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from types import MappingProxyType
+from typing import NamedTuple
 
+from gateway.build import COMPILED, VERSION
 from gateway.errors import Cancelled
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.telemetry import families as of
 from gateway.telemetry.families import CLASSES, REASONS, Family
-from gateway.telemetry.tally import UNKNOWN_MODEL, Histogram, ModelTally, Tallies
-
-ENDPOINT = "generate"
+from gateway.telemetry.tally import Histogram, ModelTally, Tallies
 
 Rows = Iterable[tuple[tuple[str, ...], float]]
+
+
+class Processes(NamedTuple):
+    """The processes of the gateway: how many serve, how often one was started in place of one that died, and
+    the requests that those other than this one have in flight, by worker."""
+
+    serving: int
+    restarts: int
+    loads: Mapping[str, int]
+
+
+ALONE = Processes(1, 0, MappingProxyType({}))
+
+
+class Now(NamedTuple):
+    """What is asked at each scrape: the fleet, access log lines lost so far, whether the store of workers can
+    be read, requests that wait for a worker."""
+
+    workers: Callable[[], Iterable[Worker]] = tuple
+    dropped_lines: Callable[[], int] = int
+    store_healthy: Callable[[], bool] = lambda: True
+    waiting: Callable[[], int] = int
+
+
+NOTHING = Now()
 
 
 class Exposition:
@@ -30,47 +56,46 @@ class Exposition:
         self,
         prefix: str,
         tallies: Tallies,
-        workers: Callable[[], Iterable[Worker]],
-        dropped_lines: Callable[[], int],
-        store_healthy: Callable[[], bool],
+        now: Now,
+        processes: Processes = ALONE,
     ) -> None:
         self._prefix = prefix
         self._tallies = tallies
-        self._workers = workers
-        self._dropped_lines = dropped_lines
-        self._store_healthy = store_healthy
+        self._now = now
+        self._processes = processes
 
     def text(self) -> str:
         """One scrape, in the text format 0.0.4."""
         self._tallies.count_begun()
-        workers = list(self._workers())
+        workers = list(self._now.workers())
         parts = (self._requests(), self._running(), self._models(), self._traffic(), self._fleet(workers))
-        return "".join(chain(*parts, self._histogram(of.LOOP_DELAY, [((), self._tallies.loop_delay)])))
+        delay = self._histogram(of.LOOP_DELAY, [((), self._tallies.loop_delay)])
+        return "".join(chain(*parts, delay, self._held(), self._several()))
 
     def _requests(self) -> Iterator[str]:
         begun, requests = self._tallies.begun, self._tallies.requests
         yield from self._plain(
-            of.STARTED, (((model, ENDPOINT, _type(s)), n) for (model, s), n in begun.items())
+            of.STARTED, (((model, does, _type(s)), n) for (model, does, s), n in begun.items())
         )
         yield from self._plain(
             of.REQUESTS,
             (
-                ((model, ENDPOINT, _type(stream), "error" if error else "success", error), count)
-                for (model, stream, error), count in requests.items()
+                ((model, does, _type(stream), "error" if error else "success", error), count)
+                for (model, does, stream, error), count in requests.items()
             ),
         )
         left = {
-            (model, ENDPOINT, _type(s)): n
-            for (model, s, error), n in requests.items()
+            (model, does, _type(s)): n
+            for (model, does, s, error), n in requests.items()
             if error == "cancelled"
         }
         yield from self._plain(of.CANCELLED, left.items())
         gone = sum(count for (_, code), count in self._tallies.failures.items() if code == Cancelled.code)
         yield from self._plain(of.DISCONNECTED, [((), gone)])
         refused: Counter[tuple[str, ...]] = Counter()
-        for (model, _, error), count in requests.items():
+        for (model, does, _, error), count in requests.items():
             if error == "overload":
-                refused[model, ENDPOINT] += count
+                refused[model, does] += count
         yield from self._plain(of.REJECTED, refused.items())
         yield from self._plain(of.FAILURES, _failures(self._tallies.failures))
 
@@ -78,10 +103,9 @@ class Exposition:
         # A model stays in the list once it was there: a gauge that vanishes reads as unknown, not as 0.
         active = dict.fromkeys(self._tallies.models, 0)
         queued = dict(active)
-        for exchange in self._tallies.running:
-            model = exchange.model or UNKNOWN_MODEL
-            active[model] = active.get(model, 0) + 1
-            queued[model] = queued.get(model, 0) + (exchange.first_token_at is None)
+        for (model, _, _, _, waiting), count in self._tallies.running_now().items():
+            active[model] = active.get(model, 0) + count
+            queued[model] = queued.get(model, 0) + count * waiting
         yield from self._plain(of.INFLIGHT, _by_model(active))
         yield from self._plain(of.ACTIVE, _by_model(active))
         yield from self._plain(of.QUEUED, _by_model(queued))
@@ -117,7 +141,7 @@ class Exposition:
         unauthorized = self._tallies.unauthorized.items()
         yield from self._plain(of.UNAUTHORIZED, (((realm,), n) for realm, n in unauthorized))
         yield from self._plain(of.ROUTED, (((name,), tally.routed) for name, tally in formats))
-        yield from self._plain(of.LOST_LINES, [((), self._dropped_lines())])
+        yield from self._plain(of.LOST_LINES, [((), self._now.dropped_lines())])
 
     def _fleet(self, workers: list[Worker]) -> Iterator[str]:
         ready: dict[str, float] = {}
@@ -132,7 +156,11 @@ class Exposition:
         yield from self._plain(
             of.CONTEXT, _by_model({model: most for model, most in context.items() if most})
         )
-        yield from self._plain(of.WORKER_IN_FLIGHT, (((worker.url,), worker.in_flight) for worker in workers))
+        loads = self._processes.loads
+        yield from self._plain(
+            of.WORKER_IN_FLIGHT,
+            (((worker.url,), worker.in_flight + loads.get(worker.url, 0)) for worker in workers),
+        )
         yield from self._plain(of.WORKER_STATE, (((worker.url, worker.state.value), 1) for worker in workers))
         yield from self._states(workers)
         yield from self._plain(of.WORKER_REQUESTS, self._served({worker.url for worker in workers}))
@@ -143,7 +171,7 @@ class Exposition:
         for worker in workers:
             counts[worker.state] += 1
         yield from self._plain(of.WORKERS, (((state.value,), n) for state, n in counts.items()))
-        yield from self._plain(of.STORE_HEALTHY, [((), int(self._store_healthy()))])
+        yield from self._plain(of.STORE_HEALTHY, [((), int(self._now.store_healthy()))])
         went = self._tallies.transitions.items()
         yield from self._plain(of.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
         told = [(worker.url, worker.reported) for worker in workers]
@@ -154,11 +182,19 @@ class Exposition:
             of.WORKER_WAITING, (((url,), load.waiting) for url, load in told if load is not None)
         )
 
+    def _held(self) -> Iterator[str]:
+        yield from self._plain(of.WAITING, [((), self._now.waiting())])
+        yield from self._histogram(of.WAITED, [((), self._tallies.waits)])
+        yield from self._plain(of.NOT_HELD, (((why,), n) for why, n in self._tallies.not_held.items()))
+
+    def _several(self) -> Iterator[str]:
+        yield from self._plain(of.PROCESSES, [((), self._processes.serving)])
+        yield from self._plain(of.PROCESS_RESTARTS, [((), self._processes.restarts)])
+        yield from self._plain(of.BUILD, [((VERSION, str(COMPILED).lower()), 1)])
+
     def _served(self, urls: set[str]) -> Rows:
         served = self._tallies.served
-        # Workers come and go under ever new addresses: those that left are forgotten.
-        for gone in [key for key in served if key[0] not in urls]:
-            del served[gone]
+        self._tallies.forget_served(urls)
         return (((url, name, state.value), count) for (url, name, state), count in served.items())
 
     def _plain(self, family: Family, rows: Rows) -> Iterator[str]:

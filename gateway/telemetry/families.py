@@ -121,6 +121,20 @@ ROUTED = Family(
 LOST_LINES = Family(
     "access_log_dropped_total", "counter", (), "Access log lines lost because nobody read them"
 )
+WAITING = Family("held_requests", "gauge", (), "Requests that wait for a usable worker now")
+WAITED = Family("hold_seconds", "histogram", (), "How long a request waited for a usable worker")
+NOT_HELD = Family(
+    "holds_refused_total",
+    "counter",
+    ("reason",),
+    "Requests that waited in vain, or for which there was no room",
+)
+PROCESSES = Family("processes", "gauge", (), "Processes of the gateway that serve")
+PROCESS_RESTARTS = Family(
+    "process_restarts_total", "counter", (), "Processes of the gateway started in place of one that died"
+)
+
+BUILD = Family("build_info", "gauge", ("version", "compiled"), "1; compiled: true for the compiled build")
 
 #: error type -> the class under which Dynamo counts such failures
 CLASSES: Mapping[str, str] = MappingProxyType(

@@ -14,10 +14,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
-
-T = TypeVar("T")
+from contextlib import AbstractContextManager, nullcontext
 
 #: Lines held while the reader of the pipe does not keep up; the next ones are dropped and counted.
 CAPACITY = 16_384
@@ -26,37 +23,41 @@ _PAUSE = 0.1
 _BATCH = 1024
 
 
-class LineWriter(Generic[T]):
-    """A bounded buffer and the thread that writes it. ``encode`` runs in the thread and ends no line.
+class LineWriter:
+    """A bounded buffer and the thread that writes it. Lines come without their end.
 
-    Never raises and never blocks; a descriptor that cannot be written to any more drops everything.
+    They come encoded, as a thread that encoded a batch of them would keep the event loop from running for as
+    long. Never raises and never blocks; a descriptor that cannot be written to any more drops everything.
     """
 
-    def __init__(self, fd: int, encode: Callable[[T], bytes], capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, fd: int, capacity: int = CAPACITY, lock: AbstractContextManager[object] | None = None
+    ) -> None:
+        """``lock`` is held while a batch is written: other processes may write to the same descriptor."""
         self._fd = fd
-        self._encode = encode
         self._capacity = capacity
-        self._items: deque[T] = deque()
+        self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
+        self._items: deque[bytes] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._broken = False
         self._dropped = 0
-        self._thread: threading.Thread | None = None
+        self._writing: threading.Thread | None = None
 
     @property
     def dropped(self) -> int:
         """Lines lost so far, for want of room or because the descriptor broke."""
         return self._dropped
 
-    def put(self, item: T, *, soon: bool = False) -> None:
+    def put(self, line: bytes, *, soon: bool = False) -> None:
         """Hand one line over; ``soon`` wakes the writer instead of waiting for the next batch."""
         if self._broken or len(self._items) >= self._capacity:
             self._dropped += 1
             return
-        self._items.append(item)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
-            self._thread.start()
+        self._items.append(line)
+        if self._writing is None:
+            self._writing = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
+            self._writing.start()
         if soon:
             self._wake.set()
 
@@ -64,8 +65,8 @@ class LineWriter(Generic[T]):
         """Write what is held, for at most ``seconds``, and end the thread."""
         self._closing = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(seconds)
+        if self._writing is not None:
+            self._writing.join(seconds)
 
     def _run(self) -> None:
         while not self._closing:
@@ -77,9 +78,10 @@ class LineWriter(Generic[T]):
     def _drain(self) -> None:
         while self._items and not self._broken:
             count = min(len(self._items), _BATCH)
-            lines = [self._encode(self._items.popleft()) for _ in range(count)]
+            lines = [self._items.popleft() for _ in range(count)]
             try:
-                self._write(b"\n".join(lines) + b"\n")
+                with self._lock:
+                    self._write(b"\n".join(lines) + b"\n")
             except OSError:
                 self._broken = True
                 self._dropped += count + len(self._items)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from gateway.telemetry.lines import LineWriter
 
@@ -22,15 +23,23 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _TALKERS = ("httpx", "httpcore", "asyncio")
 
 
+class Writer(Protocol):
+    """Takes lines without their end, and never waits."""
+
+    def put(self, line: bytes, *, soon: bool = False) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class _LineHandler(logging.Handler):
-    def __init__(self, writer: LineWriter[str]) -> None:
+    def __init__(self, writer: Writer) -> None:
         super().__init__()
         self._writer = writer
         self.setFormatter(_Formatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         # Formatted here and not in the thread: the arguments may change, or hold a request.
-        self._writer.put(self.format(record), soon=True)
+        self._writer.put(self.format(record).encode(errors="backslashreplace"), soon=True)
 
 
 class _Formatter(logging.Formatter):
@@ -46,9 +55,17 @@ class _Formatter(logging.Formatter):
 class Logs:
     """Sends all logging of the process to ``fd`` while it is open; closing puts things back as they were."""
 
-    def __init__(self, level: str, fd: int = _STANDARD_ERROR) -> None:
-        """``level`` is the lower-case name of a level of ``logging``."""
-        self._writer: LineWriter[str] = LineWriter(fd, _encode, _CAPACITY)
+    def __init__(
+        self,
+        level: str,
+        fd: int = _STANDARD_ERROR,
+        *,
+        writer: Writer | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """``level`` is the lower-case name of a level of ``logging``. ``writer`` takes the place of the
+        thread that writes to ``fd``; ``lock`` is as in LineWriter."""
+        self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
         self._handler = _LineHandler(self._writer)
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])
@@ -75,7 +92,3 @@ class Logs:
             for logger, level in self._talkers.items():
                 logger.setLevel(level)
         self._writer.close()
-
-
-def _encode(line: str) -> bytes:
-    return line.encode(errors="backslashreplace")

@@ -10,16 +10,18 @@ fleet (``Exchange.model`` is None otherwise), workers those of the fleet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from gateway.exchange import Exchange, State
 from gateway.fleet.states import WorkerState
-from gateway.fleet.worker import Worker
 from gateway.telemetry.buckets import Buckets
-from gateway.telemetry.exposition import Exposition
+from gateway.telemetry.exposition import NOTHING, Exposition, Now, Processes
+from gateway.telemetry.process import process_text, process_values
+from gateway.telemetry.snapshot import Snapshot, restored, take
 from gateway.telemetry.tally import UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
 
 _LOOP_INTERVAL = 0.1
@@ -29,27 +31,28 @@ class Metrics:
     """The metrics of one gateway.
 
     ``registry`` is shown along with them: it holds those of the process, and a host may add its own.
-    ``workers``, ``transitions``, ``dropped_lines`` and ``store_healthy`` are asked at each scrape: the fleet,
-    how often a worker went from one state to another, access log lines lost so far, and whether the store of
-    workers can be read.
     ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
+    ``supervisor`` is the id of the process that started this one as one of several; None: there is only this.
     """
 
     def __init__(
         self,
         prefix: str,
         buckets: Buckets,
+        now: Now = NOTHING,
         *,
-        workers: Callable[[], Iterable[Worker]] = tuple,
-        dropped_lines: Callable[[], int] = int,
-        store_healthy: Callable[[], bool] = lambda: True,
+        supervisor: int | None = None,
     ) -> None:
         self.gap_bounds = buckets.itl
         self.registry = CollectorRegistry()
         self._buckets = buckets
         self._tallies = Tallies()
-        self._exposition = Exposition(prefix, self._tallies, workers, dropped_lines, store_healthy)
-        ProcessCollector(registry=self.registry)
+        self._prefix = prefix
+        self._now = now
+        self._supervisor = supervisor
+        self._exposition = Exposition(prefix, self._tallies, self._now)
+        if supervisor is None:
+            ProcessCollector(registry=self.registry)
 
     def started(self, exchange: Exchange) -> None:
         """``exchange`` was accepted. Once each; its labels may still be unknown."""
@@ -60,9 +63,9 @@ class Metrics:
         tallies = self._tallies
         model, stream = exchange.model or UNKNOWN_MODEL, exchange.stream
         if not tallies.running.pop(exchange):
-            tallies.begun[model, stream] += 1
+            tallies.begun[model, exchange.operation, stream] += 1
         error_type = exchange.error_type
-        tallies.requests[model, stream, error_type] += 1
+        tallies.requests[model, exchange.operation, stream, error_type] += 1
         if error_type:
             error = exchange.error
             tallies.failures[error_type, error.code if error else None] += 1
@@ -74,6 +77,14 @@ class Metrics:
     def moved(self, before: WorkerState, after: WorkerState) -> None:
         """A worker went from one state to another."""
         self._tallies.transitions[before, after] += 1
+
+    def waited(self, seconds: float) -> None:
+        """A request stopped waiting for a worker, whatever became of it."""
+        self._tallies.waits.observe(seconds)
+
+    def not_held(self, reason: str) -> None:
+        """A request got no worker though it could have waited for one: ``full`` or ``timeout``."""
+        self._tallies.not_held[reason] += 1
 
     def unauthorized(self, realm: str) -> None:
         """A request to a route of this kind had no valid key."""
@@ -104,6 +115,39 @@ class Metrics:
         # A model's name is a worker's word and may hold what UTF-8 cannot.
         own = self._exposition.text().encode(errors="backslashreplace")
         return own + generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def loads(self) -> dict[str, int]:
+        """Requests that this process has in flight, by worker."""
+        return {worker.url: worker.in_flight for worker in self._now.workers()}
+
+    def snapshot(self) -> Snapshot:
+        """What this process has counted so far, to be summed up with that of others."""
+        now = self._now
+        return take(self._tallies, self.loads(), now.dropped_lines(), now.waiting(), process_values())
+
+    def render_whole(
+        self, own: Snapshot, others: Iterable[Snapshot], serving: int, restarts: int
+    ) -> tuple[bytes, str]:
+        """The scrape of a gateway of several processes: ``own`` is a snapshot of this one, ``others`` those
+        of all others, dead ones included. Changes ``own``."""
+        loads: Counter[str] = Counter()
+        for other in others:
+            loads.update({key[1]: int(load) for key, load in other.numbers.items() if key[0] == "load"})
+            own.add(other)
+        processes = Processes(serving, restarts, loads)
+        lost = int(own.numbers["lost_lines",])
+        tallies = restored(own, self._buckets)
+        waiting = int(own.numbers["waiting",])
+        now = self._now._replace(dropped_lines=lambda: lost, waiting=lambda: waiting)
+        text = Exposition(self._prefix, tallies, now, processes).text()
+        summed = {key[1]: value for key, value in own.numbers.items() if key[0] == "process"}
+        assert self._supervisor is not None, "one of several processes has a supervisor"
+        parts = (
+            text.encode(errors="backslashreplace"),
+            process_text(summed, self._supervisor),
+            generate_latest(self.registry),
+        )
+        return b"".join(parts), CONTENT_TYPE_PLAIN_0_0_4
 
 
 def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
@@ -136,5 +180,5 @@ def _observe(tally: ModelTally, exchange: Exchange) -> None:
     ttft = exchange.ttft
     if ttft is not None:
         tally.ttft.observe(ttft)
-        if exchange.gaps.counts is not None:
+        if exchange.gaps is not None:
             tally.itl.merge(exchange.gaps.counts, exchange.gaps.total)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from gateway.exchange import Exchange, State
@@ -20,6 +20,7 @@ from gateway.telemetry.buckets import Bounds, Buckets
 UNKNOWN_MODEL = "unknown_model"
 
 _LOOP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_WAIT_BOUNDS = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class Histogram:
@@ -80,10 +81,10 @@ class Tallies:
     """All that one gateway has counted."""
 
     def __init__(self) -> None:
-        #: (model, stream, error type) of ended exchanges
-        self.requests: Counter[tuple[str, bool, str]] = Counter()
-        #: (model, stream) of started exchanges
-        self.begun: Counter[tuple[str, bool]] = Counter()
+        #: (model, operation, stream, error type) of ended exchanges
+        self.requests: Counter[tuple[str, str, bool, str]] = Counter()
+        #: (model, operation, stream) of started exchanges
+        self.begun: Counter[tuple[str, str, bool]] = Counter()
         #: (error type, code) of ended exchanges; code None: the failure is the worker's own reply
         self.failures: Counter[tuple[str, str | None]] = Counter()
         #: (worker URL, format, end state) of exchanges that reached a worker
@@ -95,8 +96,27 @@ class Tallies:
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)
+        #: Seconds that requests waited for a usable worker.
+        self.waits = Histogram(_WAIT_BOUNDS)
+        #: reason -> requests that got none so
+        self.not_held: Counter[str] = Counter()
         #: running exchanges -> already in ``begun``?
         self.running: dict[Exchange, bool] = {}
+        #: The same as ``running_now`` gives, of other processes, where this is a sum over them.
+        self.elsewhere: Counter[tuple[str, str, bool, bool, bool]] = Counter()
+
+    def running_now(self) -> Counter[tuple[str, str, bool, bool, bool]]:
+        """How many exchanges run, by (model, operation, stream, in ``begun`` already, without a token)."""
+        now = self.elsewhere.copy()
+        for exchange, counted in self.running.items():
+            model = exchange.model or UNKNOWN_MODEL
+            now[model, exchange.operation, exchange.stream, counted, exchange.first_token_at is None] += 1
+        return now
+
+    def forget_served(self, urls: Collection[str]) -> None:
+        """Keep of ``served`` what is about ``urls``: workers come and go under ever new addresses."""
+        for gone in [key for key in self.served if key[0] not in urls]:
+            del self.served[gone]
 
     def count_begun(self) -> None:
         """Bring ``begun`` up to date with running exchanges, each once and only when its labels are final.
@@ -106,4 +126,4 @@ class Tallies:
         for exchange, counted in self.running.items():
             if not counted and exchange.dispatched_at is not None:
                 self.running[exchange] = True
-                self.begun[exchange.model or UNKNOWN_MODEL, exchange.stream] += 1
+                self.begun[exchange.model or UNKNOWN_MODEL, exchange.operation, exchange.stream] += 1

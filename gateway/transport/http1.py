@@ -7,6 +7,7 @@ retries. Source of the rules: RFC 9112.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import httptools
@@ -34,14 +35,17 @@ _TOO_LARGE = "the head of the worker's reply is over the size limit"
 class Connection(asyncio.BufferedProtocol):
     """One connection, used for one exchange at a time: ``send``, then ``head``, then ``read`` until b"".
 
-    ``head`` and ``read`` raise UpstreamIncomplete when the connection ends early and UpstreamMalformed when
+    ``take`` is ``read`` for who has seen that it is ``ready``, and ``changed`` what to wait for till then.
+    All three raise UpstreamIncomplete when the connection ends early and UpstreamMalformed when
     the bytes are not HTTP/1.1; ``head`` raises NotReceived when the worker provably never had the request.
     """
 
     def __init__(self, scratch: bytearray) -> None:
         self._scratch = memoryview(scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
-        self._changed = Signal()
+        #: Fired by whatever the connection learns.
+        self.changed = Signal()
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._loop = asyncio.get_running_loop()
         self._error: UpstreamIncomplete | UpstreamMalformed | None = None
         self._sent_before = 0
@@ -51,7 +55,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reset()
 
     def _reset(self) -> None:
-        self._parser: Any = httptools.HttpResponseParser(self)
+        #: Whether ``take`` can tell something: bytes, the end, or what went wrong.
+        self.ready = False
         self._head: ReplyHead | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._barren = 0
@@ -76,52 +81,55 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- what the handler calls
 
-    def send(self, head: bytes, body: bytes) -> None:
-        """Write one request. ``head`` ends with its blank line."""
+    def send(self, head: bytes, body: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:
+        """Write one request. ``head`` ends with its blank line, ``rest`` is the end of the body in pieces."""
         self._awaiting = True
         self._sent = len(head) + len(body)
+        if rest:
+            self._sent += sum(map(len, rest))
         if not self.usable:
-            self._error = NotReceived("the worker closed the connection before anything was sent")
-        elif len(body) < 65536:
+            self._fail(NotReceived("the worker closed the connection before anything was sent"))
+        elif len(body) < 65536 and not rest:
             self._transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
-
-    @property
-    def ready(self) -> bool:
-        """Whether ``read`` would return at once."""
-        return bool(self._chunks) or self._complete
+            self._transport.writelines((head, body, *rest))
 
     async def silent(self, seconds: float) -> bool:
-        """True if nothing came for ``seconds``; False, as soon as ``read`` would not wait."""
-        if self.ready or self._error is not None:
+        """True if nothing came for ``seconds``; False, as soon as it is ``ready``."""
+        if self.ready:
             return False
-        timer = self._loop.call_later(seconds, self._changed.fire)
+        timer = self._loop.call_later(seconds, self.changed.fire)
         try:
-            await self._changed
+            await self.changed
         finally:
             timer.cancel()
-        return not self.ready and self._error is None
+        return not self.ready
 
     async def head(self) -> ReplyHead:
         """Wait for the final response's status and headers; interim responses are skipped."""
         while self._head is None:
             if self._error is not None:
                 raise self._error
-            await (self._settle() if self._peer_left else self._changed)
+            await (self._settle() if self._peer_left else self.changed)
         return self._head
 
     async def read(self) -> bytes:
         """All body bytes that came since the last call, at least one; b"" when the reply is whole."""
-        while not self._chunks:
-            if self._complete:
-                return b""
-            if self._error is not None:
+        while not self.ready:
+            await self.changed
+        return self.take()
+
+    def take(self) -> bytes:
+        """``read``, where it is ``ready``."""
+        chunks = self._chunks
+        if not chunks:
+            if self._error is not None and not self._complete:
                 raise self._error
-            await self._changed
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = []
+            return b""
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
         self._held = 0
+        self.ready = self._complete or self._error is not None
         if self._paused and not self.closed:
             self._paused = False
             self._transport.resume_reading()
@@ -173,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
         if self._barren > HEAD_LIMIT:
             self._break(UpstreamMalformed(_TOO_LARGE))
-        self._changed.fire()
+        self.changed.fire()
         if self._held > HIGH_WATER and not self._paused and not self.closed:
             self._paused = True
             self._transport.pause_reading()
@@ -182,9 +190,9 @@ class Connection(asyncio.BufferedProtocol):
         """The peer will send no more. True keeps the socket open, to learn what became of the request."""
         self._peer_left = True
         if self._head is not None and self._until_close:
-            self._complete = True
+            self._complete = self.ready = True
         elif self._awaiting and not self._answered and tcp_info(self._transport) is not None:
-            self._changed.fire()
+            self.changed.fire()
             return True
         self._lost(None)
         # What is still to be sent has no reader: to flush it first could take for ever.
@@ -227,26 +235,31 @@ class Connection(asyncio.BufferedProtocol):
         self._barren = 0
         self._chunks.append(body)
         self._held += len(body)
+        self.ready = True
 
     def on_message_complete(self) -> None:
         if self._head is not None:
-            self._complete = True
+            self._complete = self.ready = True
             self._reusable = self._parser.should_keep_alive()
 
     # -- internals
 
+    def _fail(self, error: UpstreamIncomplete | UpstreamMalformed) -> None:
+        self._error = error
+        self.ready = True
+
     def _break(self, error: UpstreamMalformed) -> None:
         if self._error is None:
-            self._error = error
+            self._fail(error)
         self.close()
 
     def _lost(self, exc: Exception | None) -> None:
         if self._awaiting and not self._complete and self._error is None:
             if self._refused():
-                self._error = NotReceived("the worker closed the connection before it took the request")
+                self._fail(NotReceived("the worker closed the connection before it took the request"))
             else:
-                self._error = UpstreamIncomplete("the worker's reply broke off", cause=exc)
-        self._changed.fire()
+                self._fail(UpstreamIncomplete("the worker's reply broke off", cause=exc))
+        self.changed.fire()
 
     async def _settle(self) -> None:
         """The peer closed before any answer: wait until its TCP tells what became of the request."""

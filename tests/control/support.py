@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -116,13 +117,45 @@ class Desk:
 
     remove = hold = open = change
 
+    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
+        raise AssertionError(worker)
+
+    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+        raise AssertionError(worker)
+
 
 def endpoint(path: str = "/generate", **format: str) -> Endpoint:
     return Endpoint(path, ("POST", "PUT"), cast(AnyFormat, FakeFormat(**format)))
 
 
-def client(world: World, *endpoints: Endpoint, **settings: Any) -> httpx.AsyncClient:
-    scrape = (b"a_metric 1\n", "text/plain; version=0.0.4; charset=utf-8")
-    views = Views(world, world, world, lambda: scrape, Desk(world))
+@dataclass
+class Others:
+    """The other processes of the gateway; tests change what they say."""
+
+    wanted: int = 2
+    serving: int = 2
+    settled: bool = True
+    elsewhere: dict[str, int] = field(default_factory=dict)
+    scrape: tuple[bytes, str] | None = (b"of_all 1\n", "text/plain")
+
+    @property
+    def state(self) -> Others:
+        return self
+
+    async def loads(self) -> Mapping[str, int]:
+        await asyncio.sleep(0)
+        return self.elsewhere
+
+    async def metrics(self) -> tuple[bytes, str] | None:
+        await asyncio.sleep(0)
+        return self.scrape
+
+
+def client(
+    world: World, *endpoints: Endpoint, others: Others | None = None, **settings: Any
+) -> httpx.AsyncClient:
+    text = "text/plain; version=0.0.4; charset=utf-8"
+    desk = Desk(world)
+    views = Views(world, world, world, lambda: (b"a_metric 1\n", text), desk, desk, others)
     app = control_app(Settings(**settings), endpoints or (endpoint(),), views)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", verify=False)

@@ -61,7 +61,8 @@ async def test_wrong_method_is_a_405_with_allow(method: str, path: str, allowed:
 
 async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
     world = World()
-    views = Views(world, world, world, lambda: (b"", ""), Desk(world))
+    desk = Desk(world)
+    views = Views(world, world, world, lambda: (b"", ""), desk, desk)
     app = control_app(Settings(), [endpoint()], views)
     sent: list[Any] = []
 
@@ -78,7 +79,8 @@ async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
 
 def test_reserved_paths_hold_every_route_there_is() -> None:
     world = World()
-    views = Views(world, world, world, lambda: (b"", ""), Desk(world))
+    desk = Desk(world)
+    views = Views(world, world, world, lambda: (b"", ""), desk, desk)
     app = control_app(Settings(), [endpoint(), endpoint("/o", name="vllm")], views)
     documents = {"/docs", "/openapi.json"}
     assert set(app.openapi()["paths"]) - {"/generate", "/o"} | documents == {

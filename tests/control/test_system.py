@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from gateway.build import COMPILED, VERSION
 from gateway.fleet.worker import WorkerState
-from tests.control.support import World, client, endpoint
+from tests.control.support import Others, World, client, endpoint
 
 
 async def test_health_is_good_without_workers() -> None:
@@ -95,11 +98,13 @@ async def test_root_says_what_answers_here() -> None:
         reply = await http.get("/")
     assert reply.status_code == 200
     assert reply.json()["name"] == "tito-gateway"
+    assert reply.json()["version"] == VERSION
+    assert reply.json()["compiled"] is COMPILED
     assert reply.json()["endpoints"] == ["/generate"]
 
 
 async def test_paths_can_be_moved() -> None:
-    moved = {"health_path": "/h", "live_path": "/l", "metrics_path": "/m"}
+    moved: dict[str, Any] = {"health_path": "/h", "live_path": "/l", "metrics_path": "/m"}
     async with client(World(), **moved) as http:
         assert [(await http.get(path)).status_code for path in ("/h", "/l", "/m")] == [200, 200, 200]
         assert [(await http.get(path)).status_code for path in ("/health", "/live", "/metrics")] == [404] * 3
@@ -113,3 +118,40 @@ async def test_head_is_answered_like_get_without_a_body(path: str) -> None:
         got, headed = await http.get(path), await http.head(path)
     assert headed.status_code == got.status_code == 200
     assert headed.headers["content-type"] == got.headers["content-type"]
+
+
+async def test_gateway_of_several_processes_is_not_ready_before_all_have_served() -> None:
+    """Later, one that is away for a moment changes nothing: the others serve."""
+    world, others = World(), Others(serving=1, settled=False)
+    world.add("http://a:1")
+    async with client(world, others=others) as http:
+        reply = await http.get("/ready")
+        assert (reply.status_code, reply.json()["message"]) == (503, "Not all processes serve yet")
+        others.settled = True
+        assert (await http.get("/ready")).status_code == 200
+
+
+async def test_health_of_several_processes_says_how_many_serve_and_adds_their_load() -> None:
+    world = World()
+    world.add("http://a:1").in_flight = 3
+    async with client(world, others=Others(serving=1, elsewhere={"http://a:1": 4})) as http:
+        reply = (await http.get("/health")).json()
+        assert (await http.get("/workers")).json()["workers"][0]["load"] == 7
+    assert reply["instances"][0]["in_flight"] == 7
+    assert reply["processes"] == {"wanted": 2, "serving": 1}
+
+
+async def test_health_of_one_process_does_not_speak_of_processes() -> None:
+    async with client(World()) as http:
+        assert "processes" not in (await http.get("/health")).json()
+
+
+async def test_scrape_of_several_processes_is_that_of_all_or_none() -> None:
+    """Half of it would look like counters that fell."""
+    others = Others()
+    async with client(World(), others=others) as http:
+        reply = await http.get("/metrics")
+        assert (reply.status_code, reply.content) == (200, b"of_all 1\n")
+        others.scrape = None
+        reply = await http.get("/metrics")
+    assert reply.status_code == 503 and "cannot be asked" in reply.json()["message"]

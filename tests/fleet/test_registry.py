@@ -379,7 +379,7 @@ def test_worker_that_is_held_while_it_is_away_comes_back_held(state: WorkerState
     """A death opens nothing: what comes back may have old weights."""
     fleet = fleet_of(member("a", "m", state=state))
     (a,) = fleet.workers
-    fleet.hold(a, Hold.PAUSED, "paused")
+    fleet.hold(a, Hold.OWNER, "held")
     assert a.state is state
     fleet.on(a, WorkerEvent.SERVES)
     assert a.state is WorkerState.HELD

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from gateway.listener.pace import PER_TURN, Pace
 
@@ -12,7 +11,7 @@ async def test_few_requests_start_at_once() -> None:
     pace = Pace()
     started: list[int] = []
     for number in range(PER_TURN):
-        pace.start(partial(started.append, number))
+        pace.start(started.append, number)
     assert started == list(range(PER_TURN))
 
 
@@ -22,7 +21,7 @@ async def test_what_comes_during_a_burst_waits_for_one_turn_of_it_and_not_for_al
     started: list[int] = []
     seen: list[int] = []
     for number in range(5000):
-        pace.start(partial(started.append, number))
+        pace.start(started.append, number)
     loop = asyncio.get_running_loop()
     loop.call_soon(lambda: seen.append(len(started)))
     while len(started) < 5000:  # noqa: ASYNC110 - each turn is looked at
@@ -35,7 +34,7 @@ async def test_a_turn_starts_no_more_than_its_share() -> None:
     pace = Pace()
     started: list[int] = []
     for number in range(1000):
-        pace.start(partial(started.append, number))
+        pace.start(started.append, number)
     before = len(started)
     while before < 1000:  # each turn is looked at
         await asyncio.sleep(0)

@@ -10,9 +10,11 @@ import httpx
 import pytest
 
 from gateway.app import create_app
+from gateway.calls import RELAY_PATHS
+from gateway.control import information, sessions
 from gateway.security import stamps
 from gateway.settings import Settings, load_settings
-from gateway.sim import SimConfig, SimServer
+from gateway.sim import Reply, SimConfig, SimServer
 from tests.support import RawClient, eventually, generates, rig
 from tests.test_handler_bytes import KINDS, body_of
 
@@ -97,11 +99,12 @@ async def test_every_control_route_asks_for_the_admin_key() -> None:
     """All there are: a route that is new is closed, too."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         document = (await gateway.client.get("/openapi.json")).json()
-        inference = {"/v1/models", "/v1/models/{model_id}", *KINDS.values()}
+        inference = {"/v1/models", "/v1/models/{model_id}", *KINDS.values(), *RELAY_PATHS}
+        inference |= {*information.inference_paths(), sessions.PATH}
         aborting = {"/abort_request", "/abort_requests", "/inference/v1/abort_requests"}
         tried = 0
         for path, methods in document["paths"].items():
-            if path in {*OPEN, *inference, *aborting, "/metrics"}:
+            if path in {*OPEN, *inference, *aborting, "/metrics", "/engine_metrics"}:
                 continue
             for method in methods:
                 for headers in ({}, _bearer(API)):
@@ -253,3 +256,23 @@ def test_no_key_no_guard() -> None:
     assert begin is not None
     guarded = create_app(load_settings({"api_key": API}))
     assert type(app._control) is not type(guarded._control)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/tokenize", "/model_info", "/v1/loads", "/finish_session"]
+)
+async def test_routes_of_agents_ask_for_an_api_key(path: str) -> None:
+    """What is passed on, and what an engine says of itself but for its arguments."""
+    method = "GET" if path in information.reserved() else "POST"
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        sim.behave(Reply(body=b"{}"), path=path, times=9)
+        for headers, status in (({}, 401), (_bearer(API), 200), (_bearer(ADMIN), 200)):
+            reply = await gateway.client.request(method, path, headers=headers)
+            assert reply.status_code == status, headers
+
+
+async def test_key_of_the_gateway_is_in_no_control_call() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
+        assert (await gateway.client.post("/flush_cache", headers=_bearer(ADMIN))).status_code == 200
+        (arrival,) = [one for one in sim.all_requests if one.target == b"/flush_cache"]
+        assert b"authorization" not in dict(arrival.headers)

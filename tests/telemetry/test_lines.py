@@ -43,32 +43,32 @@ def fill(fd: int) -> None:
 
 
 def test_lines_come_out_in_order(pipe: Pipe) -> None:
-    writer = LineWriter(pipe[1], str.encode)
+    writer = LineWriter(pipe[1])
     for number in range(3000):
-        writer.put(f"line {number}")
+        writer.put(f"line {number}".encode())
     writer.close()
     assert read_all(pipe).decode().splitlines() == [f"line {number}" for number in range(3000)]
     assert writer.dropped == 0
 
 
 def test_urgent_line_does_not_wait_for_a_batch(pipe: Pipe) -> None:
-    writer = LineWriter(pipe[1], str.encode)
-    writer.put("now", soon=True)
+    writer = LineWriter(pipe[1])
+    writer.put(b"now", soon=True)
     assert os.read(pipe[0], 100) == b"now\n"
     writer.close()
 
 
 def test_nothing_is_started_before_the_first_line(pipe: Pipe) -> None:
-    writer = LineWriter(pipe[1], str.encode)
-    assert writer._thread is None
+    writer = LineWriter(pipe[1])
+    assert writer._writing is None
     writer.close()
 
 
 def test_blocked_pipe_drops_and_counts_what_does_not_fit(pipe: Pipe) -> None:
     fill(pipe[1])
-    writer = LineWriter(pipe[1], str.encode, capacity=10)
+    writer = LineWriter(pipe[1], capacity=10)
     for number in range(5000):
-        writer.put(str(number))
+        writer.put(str(number).encode())
     assert writer.dropped >= 5000 - 10 - 1024
     writer.close(seconds=0.01)
     os.read(pipe[0], 1 << 20)
@@ -76,23 +76,23 @@ def test_blocked_pipe_drops_and_counts_what_does_not_fit(pipe: Pipe) -> None:
 
 def test_close_gives_up_on_a_blocked_pipe(pipe: Pipe) -> None:
     fill(pipe[1])
-    writer = LineWriter(pipe[1], str.encode)
-    writer.put("never read", soon=True)
+    writer = LineWriter(pipe[1])
+    writer.put(b"never read", soon=True)
     writer.close(seconds=0.01)
-    assert writer._thread is not None
-    assert writer._thread.is_alive()
+    assert writer._writing is not None
+    assert writer._writing.is_alive()
     while b"never read\n" not in os.read(pipe[0], 1 << 20):
         pass
-    writer._thread.join(5)
-    assert not writer._thread.is_alive()
+    writer._writing.join(5)
+    assert not writer._writing.is_alive()
 
 
 def test_reader_that_went_away_costs_lines_only(pipe: Pipe) -> None:
     os.close(pipe[0])
-    writer = LineWriter(pipe[1], str.encode)
-    writer.put("one", soon=True)
+    writer = LineWriter(pipe[1])
+    writer.put(b"one", soon=True)
     writer.close()
-    writer.put("two")
+    writer.put(b"two")
     assert writer.dropped == 2
 
 
@@ -100,8 +100,8 @@ def test_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:
     fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, 4096)
     fill(pipe[1])
     os.set_blocking(pipe[1], False)
-    writer = LineWriter(pipe[1], str.encode)
-    writer.put("y" * 10_000, soon=True)
+    writer = LineWriter(pipe[1])
+    writer.put(b"y" * 10_000, soon=True)
     received = b""
     while not received.endswith(b"\n"):
         received += os.read(pipe[0], 4096)

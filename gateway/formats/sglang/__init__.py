@@ -5,7 +5,7 @@ Owns: putting the dialect's parts together as a Format. Must never enter: anythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import GatewayError
@@ -26,7 +26,7 @@ from gateway.formats.base import (
     WorkerLoad,
     WorkerView,
 )
-from gateway.formats.sglang import errors, load, projection, reader, schema, upstream, vocabulary
+from gateway.formats.sglang import big, errors, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.projection import SglangRequest
@@ -49,6 +49,9 @@ class SglangFormat:
         if self._options.vocab_size is not None:
             vocabulary.check(body, self._options.vocab_size)
         return request
+
+    def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, SglangRequest]:
+        return big.parse(body, headers, self._options.vocab_size)
 
     def project(self, request: SglangRequest) -> Projection:
         return projection.project(request)

@@ -5,13 +5,15 @@ Owns: decoding. Must never enter: judging what was found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.formats.json_steps import Span
 from gateway.formats.sglang.members import NULL
+from gateway.formats.sglang.prompt_ids import PromptIds
 
 T = TypeVar("T")
 
@@ -90,6 +92,18 @@ class Peek(msgspec.Struct):
     received_time: msgspec.Raw = ABSENT
 
 
+class BigPeek(Peek):
+    """A peek at a body too big for one go, with what was found in its members on the way.
+
+    ``lists``: entries of those that are big lists. ``ids``: about ``input_ids``, None: not big.
+    ``rid_spans``: where in the body the values of all its rids stand.
+    """
+
+    lists: dict[str, list[msgspec.Raw]] = {}
+    ids: PromptIds | None = None
+    rid_spans: Sequence[Span] = ()
+
+
 _RAW = frozenset(Peek.__struct_fields__) - {"rid", "stream", "sampling_params"}
 
 _decode = msgspec.json.Decoder(Peek).decode
@@ -109,6 +123,13 @@ def peek_at(body: bytes) -> Peek:
         return _by_member(body)
 
 
+def listed(peek: Peek, name: str) -> list[msgspec.Raw] | None:
+    """The entries of a raw member that is a list, None for anything else."""
+    if isinstance(peek, BigPeek) and name in peek.lists:
+        return peek.lists[name]
+    return items(getattr(peek, name))
+
+
 def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     """The entries of a list, None for anything else."""
     return _items(raw) if _begins(raw, b"[") else None
@@ -118,8 +139,18 @@ def _by_member(body: bytes) -> Peek:
     try:
         members = _members(body)
     except msgspec.ValidationError as error:
-        raise InvalidRequest("The request body must be a JSON object.", cause=error) from error
+        raise not_an_object(error) from error
     peek = Peek()
+    fill(peek, members)
+    return peek
+
+
+def not_an_object(cause: BaseException | None = None) -> InvalidRequest:
+    return InvalidRequest("The request body must be a JSON object.", cause=cause)
+
+
+def fill(peek: Peek, members: Mapping[str, msgspec.Raw]) -> None:
+    """Set what ``members``, each as JSON, say. Raises InvalidRequest and msgspec.DecodeError."""
     for key in members.keys() & _RAW:
         setattr(peek, key, members[key])
     if (raw := members.get("stream")) is not None:
@@ -128,7 +159,6 @@ def _by_member(body: bytes) -> Peek:
         peek.rid = _typed(_rid, raw, "rid", "a string or a list of strings")
     if (raw := members.get("sampling_params")) is not None:
         peek.sampling_params = _sampling(raw)
-    return peek
 
 
 def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:

@@ -12,25 +12,34 @@ answer 500.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
+from gateway.formats.json_steps import Span
 from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peek import ABSENT, PER_PROMPT, RESERVED, Peek, Sampling, items, peek_at
+from gateway.formats.sglang.peek import (
+    ABSENT,
+    PER_PROMPT,
+    RESERVED,
+    BigPeek,
+    Peek,
+    Sampling,
+    listed,
+    peek_at,
+)
+from gateway.formats.sglang.prompt_ids import PromptIds
 
 _TRUE = msgspec.Raw(b"true")
 _NO_TEXT = msgspec.Raw(b'""')
 _OUTPUT_ONLY = msgspec.Raw(b"-1")
 _RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
 _NEGATIVE = re.compile(rb"-0*[1-9]")
-_EMPTY_LIST = re.compile(rb"\[\s*\]")
-_LIST_OF_LISTS = re.compile(rb"\[\s*\[")
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
 _NO_EMBEDS = re.compile(rb"\[\s*(?:\[\s*)?\]")
 # The engine ends every request whose id begins with an aborted one, and it makes ids the gateway cannot know:
@@ -50,7 +59,8 @@ class SglangRequest(msgspec.Struct, frozen=True):
     ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
     samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
     gave, in the body or else by header. ``in_session``: the engine continues a
-    session it keeps. ``peek`` is where the hints are still to be read.
+    session it keeps. ``peek`` is where the hints are still to be read. ``rid_spans``: where in a big body the
+    values of its rids stand, None: not looked for.
     """
 
     body: bytes
@@ -65,6 +75,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
     in_session: bool
     model: str | None
     peek: Peek
+    rid_spans: Sequence[Span] | None = None
 
     @property
     def samples(self) -> int:
@@ -74,9 +85,13 @@ class SglangRequest(msgspec.Struct, frozen=True):
 def parse(body: bytes, headers: Headers) -> SglangRequest:
     """Peek at ``body``. Raises InvalidRequest, and nothing else."""
     try:
-        return _read(peek_at(body), body, headers)
+        return read(peek_at(body), body, headers)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest(f"The request body cannot be read as JSON: {error}.", cause=error) from error
+        raise unreadable(error) from error
+
+
+def unreadable(error: Exception) -> InvalidRequest:
+    return InvalidRequest(f"The request body cannot be read as JSON: {error}.", cause=error)
 
 
 def project(request: SglangRequest) -> Projection:
@@ -96,7 +111,8 @@ def project(request: SglangRequest) -> Projection:
     )
 
 
-def _read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
+def read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
+    """Judge what was peeked at. Raises InvalidRequest and msgspec.DecodeError."""
     if _reserved(peek) != _NOTHING_RESERVED:
         raise _reserved_key(peek)
     batch, prompt_tokens = _prompts(peek)
@@ -120,6 +136,7 @@ def _read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
         in_session=_in_session(peek),
         model=model_of(peek),
         peek=peek,
+        rid_spans=peek.rid_spans if isinstance(peek, BigPeek) else None,
     )
 
 
@@ -159,30 +176,29 @@ def _prompts(peek: Peek) -> tuple[int | None, int | None]:
     """(number of prompts or None for a single one, number of prompt ids or None where there are none)."""
     if peek.input_ids is ABSENT or peek.input_ids == NULL:
         return (_embeds(peek) if _missing(peek.text) else _texts(peek)), None
-    batch, tokens = _token_ids(bytes(peek.input_ids), peek)
+    batch, tokens = _token_ids(peek)
     if not _missing(peek.text):
         batch = _both(peek, batch)
     return batch, tokens
 
 
-def _token_ids(ids: bytes, peek: Peek) -> tuple[int | None, int]:
-    """Rows (None for one flat list) and ids of ``input_ids``, told from brackets and commas alone.
-
-    On what is no list of ids the numbers mean nothing; the engine refuses it.
-    """
-    if b"-" in ids and _NEGATIVE.search(ids):
+def _token_ids(peek: Peek) -> tuple[int | None, int]:
+    """Rows (None for one flat list) and ids of ``input_ids``."""
+    found = peek.ids if isinstance(peek, BigPeek) else None
+    if found is None:
+        found = PromptIds()
+        found.add(bytes(peek.input_ids))
+    if found.negative:
         raise _kill("negative_token_id", "input_ids must not hold a negative id.", "input_ids")
-    tokens = ids.count(b",") + 1
-    if _LIST_OF_LISTS.match(ids) is None:
-        return None, 0 if _EMPTY_LIST.fullmatch(ids) else tokens
-    empty = len(_EMPTY_LIST.findall(ids))
-    if empty and not _in_session(peek):
+    if not found.nested:
+        return None, found.tokens
+    if found.empty and not _in_session(peek):
         raise _kill("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
-    return ids.count(b"[") - 1, tokens - empty
+    return found.rows, found.tokens
 
 
 def _texts(peek: Peek) -> int | None:
-    texts = items(peek.text)
+    texts = listed(peek, "text")
     if _NO_TEXT in ([peek.text] if texts is None else texts) and not _may_be_empty(peek):
         raise _kill("empty_text", "text must not be empty.", "text")
     return None if texts is None else len(texts)
@@ -199,7 +215,7 @@ def _in_session(peek: Peek) -> bool:
 
 
 def _both(peek: Peek, rows: int | None) -> int | None:
-    texts = items(peek.text)
+    texts = listed(peek, "text")
     if (texts is None) != (rows is None) or (rows is not None and texts is not None and len(texts) > rows):
         raise InvalidRequest("text and input_ids must hold the same number of prompts.", param="text")
     return None if texts is None else len(texts)
@@ -212,7 +228,7 @@ def _embeds(peek: Peek) -> int | None:
         raise InvalidRequest("input_embeds must not be empty.", param="input_embeds")
     if _LIST_OF_MATRICES.match(peek.input_embeds) is None:
         return None
-    return len(items(peek.input_embeds) or ())
+    return len(listed(peek, "input_embeds") or ())
 
 
 def _missing(raw: msgspec.Raw) -> bool:
@@ -259,8 +275,8 @@ def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
 
 def _check_logprob_starts(peek: Peek) -> None:
     """Refuse a start below -1 where logprobs are asked for; elsewhere the engine does not look at it."""
-    starts = items(peek.logprob_start_len)
-    wanted = items(peek.return_logprob)
+    starts = listed(peek, "logprob_start_len")
+    wanted = listed(peek, "return_logprob")
     if starts is None:
         starts = [peek.logprob_start_len] * (1 if wanted is None else len(wanted))
     if wanted is None:
@@ -274,6 +290,6 @@ def _check_logprob_starts(peek: Peek) -> None:
 
 def _check_lengths(peek: Peek, batch: int) -> None:
     for key, raw in zip(PER_PROMPT, _per_prompt(peek), strict=True):
-        entries: Any = None if raw is ABSENT else items(raw)
+        entries = None if raw is ABSENT else listed(peek, key)
         if entries is not None and len(entries) < batch:
             raise InvalidRequest(f"{key} must have an entry for each prompt.", param=key)

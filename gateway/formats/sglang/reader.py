@@ -12,6 +12,7 @@ from gateway.formats.base import Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.opaque import OpaqueReader
 from gateway.formats.sglang.convert import Converter, converter
+from gateway.formats.sglang.document import ABSENT
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.join import JoinReader
@@ -20,7 +21,7 @@ from gateway.formats.sglang.projection import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for
-from gateway.formats.sglang.tally import ABSENT, Tally, document_of
+from gateway.formats.sglang.tally import Tally, document_of
 from gateway.formats.sglang.whole import UnaryReader
 from gateway.formats.sse import Event, EventScanner
 
@@ -29,8 +30,9 @@ _UNREADABLE = "The worker answered with something other than a stream of events.
 
 def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
     """The reader that passes a reply with this head on."""
-    if not _is_stream(request, head):
-        return _whole(request, ids, head, options)
+    kind, unreadable = media_type(head.headers), encoded(head.headers)
+    if not _is_stream(request, head, kind, unreadable):
+        return _whole(request, ids, head, options, kind, unreadable)
     return StreamReader(
         Tally(request.samples, request.fan),
         swap_for(request, ids),
@@ -41,8 +43,9 @@ def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead,
 
 def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
     """The reader that folds a stream into one document, and passes on what is no stream."""
-    if not _is_stream(request, head):
-        return _whole(request, ids, head, options)
+    kind, unreadable = media_type(head.headers), encoded(head.headers)
+    if not _is_stream(request, head, kind, unreadable):
+        return _whole(request, ids, head, options, kind, unreadable)
     return JoinReader(
         Tally(request.samples, request.fan),
         Mode(_declared(worker)),
@@ -52,22 +55,22 @@ def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, 
     )
 
 
-def _is_stream(request: SglangRequest, head: ReplyHead) -> bool:
-    if head.status != 200 or encoded(head.headers):
+def _is_stream(request: SglangRequest, head: ReplyHead, kind: bytes, unreadable: bool) -> bool:
+    if head.status != 200 or unreadable:
         return False
-    kind = media_type(head.headers)
     return kind == b"text/event-stream" or (request.stream and not kind)
 
 
-def _whole(request: SglangRequest, ids: Ids, head: ReplyHead, options: Options) -> Reader:
-    unreadable = encoded(head.headers)
+def _whole(  # noqa: PLR0913 - what its one caller knows
+    request: SglangRequest, ids: Ids, head: ReplyHead, options: Options, kind: bytes, unreadable: bool
+) -> Reader:
     if head.status != 200:
         return OpaqueReader(head.status, cut=head.status >= 500 and options.cut_paths and not unreadable)
     if unreadable:
         return OpaqueReader(head.status, streaming=request.stream)
-    if request.stream and b"json" not in media_type(head.headers):
+    if request.stream and b"json" not in kind:
         return OpaqueReader(head.status, broken=UpstreamMalformed(_UNREADABLE))
-    return UnaryReader(Tally(request.samples, request.fan), request.fan, swap_for(request, ids))
+    return UnaryReader(request.samples, request.fan, swap_for(request, ids))
 
 
 def _declared(worker: WorkerView) -> str | None:

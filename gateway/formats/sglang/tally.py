@@ -15,34 +15,10 @@ import msgspec
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.base import ReplyFacts
+from gateway.formats.sglang.document import ABSENT, Document, Finish, Meta
 from gateway.formats.sglang.members import NULL
 
-#: Stands for a member that a document does not have.
-ABSENT = msgspec.Raw()
-
-
-class _Finish(msgspec.Struct, gc=False):
-    type: str = ""
-    status_code: int | None = None
-
-
-class _Meta(msgspec.Struct, gc=False):
-    finish_reason: _Finish | None = None
-    completion_tokens: int = 0
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-
-
-class Document(msgspec.Struct, gc=False):
-    """One sample's part of a reply, as far as it is looked at."""
-
-    meta_info: _Meta | None = None
-    index: int | None = None
-    error: msgspec.Raw = ABSENT
-    routing_data: msgspec.Raw = ABSENT
-
-
-_NOTHING = _Meta()
+_NOTHING = Meta()
 
 _decode = msgspec.json.Decoder(Document).decode
 _decode_list = msgspec.json.Decoder(list[Document]).decode
@@ -54,18 +30,18 @@ class Tally:
 
     Token counts in a document are running totals of its sample, whatever the stream mode. ``error_event``:
     an error stood in place of a document, and nothing follows it. A sample that ends in an error ends alone.
-    Of several failures the first is the one that counts.
+    Of several failures the first is the one that counts. ``facts`` are those to add to, None: new ones.
     """
 
     __slots__ = ("_counted", "_fan", "_finished", "_samples", "error_event", "facts")
 
-    def __init__(self, samples: int, fan: int) -> None:
-        self.facts = ReplyFacts(terminal=samples == 0)
+    def __init__(self, samples: int, fan: int, facts: ReplyFacts | None = None) -> None:
+        self.facts = ReplyFacts(terminal=samples == 0) if facts is None else facts
         self.error_event = False
         self._samples = samples
         self._fan = fan
         self._finished: set[int] = set()
-        self._counted: dict[int, _Meta] = {}
+        self._counted: dict[int, Meta] = {}
 
     def event(self, data: bytes) -> int | None:
         """Read the document of one event and add it. Raises UpstreamMalformed if it is no JSON object."""
@@ -119,7 +95,7 @@ class Tally:
             self._count_one_of_many(index, meta)
         return failure
 
-    def _count(self, meta: _Meta) -> None:
+    def _count(self, meta: Meta) -> None:
         facts = self.facts
         if meta.completion_tokens > facts.tokens:
             facts.tokens = meta.completion_tokens
@@ -128,7 +104,7 @@ class Tally:
         if meta.cached_tokens is not None:
             facts.cached_tokens = meta.cached_tokens
 
-    def _count_one_of_many(self, index: int, meta: _Meta) -> None:
+    def _count_one_of_many(self, index: int, meta: Meta) -> None:
         before = self._counted.get(index, _NOTHING)
         self._counted[index] = meta
         meta.completion_tokens = max(meta.completion_tokens, before.completion_tokens)
@@ -141,7 +117,7 @@ class Tally:
             # The other samples of a prompt repeat its counts.
             self._count_prompt(meta, before)
 
-    def _count_prompt(self, meta: _Meta, before: _Meta) -> None:
+    def _count_prompt(self, meta: Meta, before: Meta) -> None:
         facts = self.facts
         if meta.prompt_tokens is not None:
             facts.prompt_tokens = (
@@ -152,7 +128,7 @@ class Tally:
                 (facts.cached_tokens or 0) + meta.cached_tokens - (before.cached_tokens or 0)
             )
 
-    def _finish(self, index: int, finish: _Finish) -> int | None:
+    def _finish(self, index: int, finish: Finish) -> int | None:
         """Note that a sample ended; the status of the error if it ended in one."""
         if index not in self._finished:
             self._finished.add(index)
@@ -214,10 +190,10 @@ def _unusual(document: Any) -> Document:
     )
 
 
-def _unusual_meta(meta: Any) -> _Meta | None:
+def _unusual_meta(meta: Any) -> Meta | None:
     if not isinstance(meta, dict):
         return None
-    return _Meta(
+    return Meta(
         finish_reason=_unusual_finish(meta.get("finish_reason")),
         completion_tokens=_integer(meta.get("completion_tokens")) or 0,
         prompt_tokens=_integer(meta.get("prompt_tokens")),
@@ -225,13 +201,13 @@ def _unusual_meta(meta: Any) -> _Meta | None:
     )
 
 
-def _unusual_finish(finish: Any) -> _Finish | None:
+def _unusual_finish(finish: Any) -> Finish | None:
     if finish is None:
         return None
     if not isinstance(finish, dict):
-        return _Finish(finish if isinstance(finish, str) else "")
+        return Finish(finish if isinstance(finish, str) else "")
     word = finish.get("type")
-    return _Finish(word if isinstance(word, str) else "", _integer(finish.get("status_code")))
+    return Finish(word if isinstance(word, str) else "", _integer(finish.get("status_code")))
 
 
 def _integer(value: Any) -> int | None:

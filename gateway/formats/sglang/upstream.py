@@ -13,6 +13,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, header
 from gateway.formats.headers import to_worker
 from gateway.formats.json_splice import insert_member, replace_member
+from gateway.formats.json_steps import spliced
 from gateway.formats.sglang.projection import SglangRequest
 
 _encode = msgspec.json.encode
@@ -29,7 +30,8 @@ _decode_abort = msgspec.json.Decoder(_Abort).decode
 def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
     """The client's request for ``worker``; its bytes change only where the id must."""
     headers = to_worker(request.headers, worker.authorization)
-    return UpstreamRequest(b"POST", worker.prefix + b"/generate", headers, _with_ids(request, ids.dispatch))
+    body, rest = _with_ids(request, ids.dispatch)
+    return UpstreamRequest(b"POST", worker.prefix + b"/generate", headers, body, rest)
 
 
 def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
@@ -56,15 +58,17 @@ def aborted_ids(body: bytes) -> AbortTarget:
     return AbortTarget(asked.abort_all, (asked.rid,) if asked.rid else ())
 
 
-def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> bytes:
+def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> tuple[bytes, Sequence[memoryview]]:
     rid = request.rid
     as_list = isinstance(rid, list) and len(rid) > 0
     if (tuple(rid) if isinstance(rid, list) else (rid,)) == dispatch:
-        return request.body
+        return request.body, ()
     value = _encode(dispatch if as_list else dispatch[0])
+    if request.rid_spans is not None:
+        return b"", spliced(request.body, request.rid_spans, "rid", value)
     if rid is msgspec.UNSET:
-        return insert_member(request.body, "rid", value)
-    return replace_member(request.body, "rid", value)
+        return insert_member(request.body, "rid", value), ()
+    return replace_member(request.body, "rid", value), ()
 
 
 def _filed(request: SglangRequest, ids: Ids) -> Iterator[str]:

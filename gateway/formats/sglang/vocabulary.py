@@ -6,14 +6,21 @@ enter: knowing that size; no probe tells it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.formats.json_steps import Span, Steps, pieces
 from gateway.formats.sglang.peek import ABSENT
 
+_BLANKED = bytes.maketrans(b"[]", b"  ")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
+#: What may be left of the brackets of a number, a list or a list of lists, up to any place in it.
+_TWO_LEVELS = (b"", b"[", b"[[", b"[]")
+_NO_ENTRY = re.compile(rb",\s*(?=,)")
 _Number = int | float | None
 
 
@@ -35,19 +42,46 @@ def check(body: bytes, size: int) -> None:
     than the engine takes nothing is said here, as it refuses them itself.
     """
     members = _members(body)
-    for name in ("input_ids", "token_ids_logprob"):
-        if any(number < 0 or number >= size for number in _ends(getattr(members, name))):
+    for name in Members.__struct_fields__:
+        _check(name, _ends(getattr(members, name)), size)
+
+
+def _check(name: str, ends: Iterable[int | float], size: int) -> None:
+    if name != "top_logprobs_num":
+        if any(number < 0 or number >= size for number in ends):
             raise InvalidRequest(
                 f"{name} must hold ids of the model's vocabulary, 0 to {size - 1}.",
                 param=name,
                 rule="token_id_outside_vocabulary",
             )
-    if any(number > size for number in _ends(members.top_logprobs_num)):
+    elif any(number > size for number in ends):
         raise InvalidRequest(
             f"top_logprobs_num must not be over {size}, the size of the model's vocabulary.",
             param="top_logprobs_num",
             rule="top_logprobs_over_vocabulary",
         )
+
+
+def check_in_steps(body: bytes, spans: Mapping[str, Span], size: int) -> Steps[None]:
+    """The same for a big body whose members stand at ``spans``, a few milliseconds at a time."""
+    for name in Members.__struct_fields__:
+        if name in spans:
+            ends: list[int | float] = []
+            brackets = b""
+            for piece in pieces(body, spans[name]):
+                found = list(_ends(msgspec.Raw(_flattened(piece))))
+                brackets = (brackets + piece.translate(None, _NOT_BRACKETS)).replace(b"[]", b"")
+                if not found or brackets not in _TWO_LEVELS:
+                    ends.clear()
+                    break  # numbers of another shape, or none
+                ends = [min(found + ends), max(found + ends)]
+                yield
+            _check(name, ends, size)
+
+
+def _flattened(piece: bytes) -> bytes:
+    """A part of a list, or of a list of lists, as one list."""
+    return b"[%b]" % _NO_ENTRY.sub(b"", piece.translate(_BLANKED).strip(b", \t\r\n"))
 
 
 def _ends(raw: msgspec.Raw) -> Iterable[int | float]:

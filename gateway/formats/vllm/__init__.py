@@ -7,7 +7,7 @@ parts themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from gateway.formats.base import (
     WorkerView,
     vital_of,
 )
-from gateway.formats.vllm import errors, join, load, projection, reader, schema, upstream
+from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
@@ -59,10 +59,13 @@ class VllmFormat:
     loads: ClassVar[Sequence[ProbeRequest]] = load.QUESTIONS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
-        request = projection.parse(body, headers)
+        request = projection.parse_whole(body, headers)
         if self.vocab_size is not None:
             projection.check_vocabulary(request, self.vocab_size)
         return request
+
+    def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
+        return big.parse(body, headers, self.vocab_size)
 
     def project(self, request: Request) -> Projection:
         return projection.project(request)

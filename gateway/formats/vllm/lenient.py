@@ -20,6 +20,8 @@ REPAIR_LIMIT = 4 * 1024 * 1024
 #: As many places of one kind are repaired; with more the body is taken as it is.
 PLACES_LIMIT = 10_000
 
+NOT_TEXT = "The body is not valid UTF-8 text"
+
 # Both run from where they start to the next place to repair, so only repairs cost a step of Python.
 _NOT_FINITE = re.compile(rb'(?:[^"NI]++|"(?:[^"\\]++|\\.)*+")*+(NaN|Infinity)', re.DOTALL)
 _LONE_SURROGATE = re.compile(
@@ -42,7 +44,7 @@ def plain_json(body: bytes) -> bytes:
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
     except UnicodeDecodeError as error:
-        raise InvalidRequest("The body is not valid UTF-8 text", cause=error) from error
+        raise InvalidRequest(NOT_TEXT, cause=error) from error
     copy = bytearray(text.encode("utf-8", "replace"))
     if len(copy) <= REPAIR_LIMIT:
         for start, end in islice(_places(_NOT_FINITE, bytes(copy)), PLACES_LIMIT):

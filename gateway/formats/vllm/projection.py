@@ -56,7 +56,7 @@ class _Sampling(msgspec.Struct, frozen=True, gc=False):
     max_tokens: int | None = None
 
 
-class _Body(msgspec.Struct, gc=False):
+class Body(msgspec.Struct, gc=False):
     token_ids: msgspec.Raw = msgspec.Raw()
     sampling_params: _Sampling = _Sampling()
     request_id: str | None = None
@@ -67,12 +67,12 @@ class _Body(msgspec.Struct, gc=False):
     features: msgspec.Raw = _NULL
 
 
-class _AnySampling(msgspec.Struct, frozen=True, gc=False):
+class AnySampling(msgspec.Struct, frozen=True, gc=False):
     n: msgspec.Raw = msgspec.Raw(b"1")
     max_tokens: msgspec.Raw = _NULL
 
 
-class _AnyBody(msgspec.Struct, gc=False):
+class AnyBody(msgspec.Struct, gc=False):
     """The same fields with nothing said of their types."""
 
     token_ids: msgspec.Raw = msgspec.Raw()
@@ -85,18 +85,23 @@ class _AnyBody(msgspec.Struct, gc=False):
     features: msgspec.Raw = _NULL
 
 
-_BODY = msgspec.json.Decoder(_Body)
-_ANY_BODY = msgspec.json.Decoder(_AnyBody)
-_ANY_SAMPLING = msgspec.json.Decoder(_AnySampling)
+_BODY = msgspec.json.Decoder(Body)
+_ANY_BODY = msgspec.json.Decoder(AnyBody)
+_ANY_SAMPLING = msgspec.json.Decoder(AnySampling)
 _TEXT = msgspec.json.Decoder(str)
 _SCALAR = msgspec.json.Decoder(bool | int | float | str | None)
 _SCALARS = msgspec.json.Decoder(list[bool | int | float | str | None])
 _IDS = msgspec.json.Decoder(list[int])
 
 
-def parse(body: bytes, headers: Headers) -> Request:
+def parse_whole(body: bytes, headers: Headers) -> Request:
     """Peek at ``body``. Raises InvalidRequest when it is no JSON object."""
     peeked = _peek(body)
+    return request_of(peeked, body, headers, count_items(peeked.token_ids))
+
+
+def request_of(peeked: Body, body: bytes, headers: Headers, prompt_tokens: int | None) -> Request:
+    """The request that ``body`` makes with what was peeked at in it."""
     named = header(headers, b"x-request-id")
     return Request(
         body=body,
@@ -104,7 +109,7 @@ def parse(body: bytes, headers: Headers) -> Request:
         stream=bool(peeked.stream),
         name=peeked.request_id if named is None else named.decode("latin-1"),
         model=peeked.model or None,
-        prompt_tokens=count_items(peeked.token_ids),
+        prompt_tokens=prompt_tokens,
         max_tokens=peeked.sampling_params.max_tokens,
         samples=max(1, peeked.sampling_params.n),
         token_ids=peeked.token_ids,
@@ -116,7 +121,11 @@ def parse(body: bytes, headers: Headers) -> Request:
 
 def check_vocabulary(request: Request, size: int) -> None:
     """Refuse a prompt with an id of ``size`` and over. Raises InvalidRequest."""
-    ids = token_ids(request)
+    check_ids(token_ids(request), size)
+
+
+def check_ids(ids: Sequence[int], size: int) -> None:
+    """Raises InvalidRequest for one of ``size`` and over."""
     if ids and max(ids) >= size:
         raise InvalidRequest(
             f"token_ids must hold ids of the model's vocabulary, 0 to {size - 1}",
@@ -158,11 +167,16 @@ def hints(request: Request) -> Hints:
 
 def token_ids(request: Request) -> Sequence[int]:
     """The prompt's ids as the engine converts them; () where it would refuse them."""
+    return ids_of(request.token_ids)
+
+
+def ids_of(raw: msgspec.Raw) -> Sequence[int]:
+    """The same of a list, or a part of it."""
     try:
-        return _IDS.decode(request.token_ids)
+        return _IDS.decode(raw)
     except msgspec.MsgspecError:
         pass
-    listed = _decoded(_SCALARS, request.token_ids) or []
+    listed = _decoded(_SCALARS, raw) or []
     ids = [found for item in listed if (found := whole(item)) is not None]
     return ids if len(ids) == len(listed) else ()
 
@@ -182,30 +196,35 @@ def _rank(value: bytes | None) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 10 and int(text) < RANKS else None
 
 
-def _peek(body: bytes) -> _Body:
+def _peek(body: bytes) -> Body:
     try:
         check_utf8(body)
         return _BODY.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     except RecursionError as error:
-        raise _too_deep(error) from error
+        raise too_deep(error) from error
     return _peek_again(plain_json(body))
 
 
-def _peek_again(body: bytes) -> _Body:
+def _peek_again(body: bytes) -> Body:
     """The slow way, for a field of a type that the engine may yet convert, or JSON beyond the standard."""
     try:
         loose = _ANY_BODY.decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidRequest("The body must be a JSON object", param="body", cause=error) from error
+        raise not_an_object(error) from error
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"The body is not valid JSON: {error}", cause=error) from error
+        raise not_json(error) from error
     except RecursionError as error:
-        raise _too_deep(error) from error
-    sampling = _decoded(_ANY_SAMPLING, loose.sampling_params) or _AnySampling()
+        raise too_deep(error) from error
+    return read_loosely(loose)
+
+
+def read_loosely(loose: AnyBody) -> Body:
+    """The fields as the engine converts them."""
+    sampling = _decoded(_ANY_SAMPLING, loose.sampling_params) or AnySampling()
     samples = whole(_decoded(_SCALAR, sampling.n))
-    return _Body(
+    return Body(
         token_ids=loose.token_ids,
         sampling_params=_Sampling(
             n=1 if samples is None else samples,
@@ -228,5 +247,13 @@ def _decoded(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
         return None
 
 
-def _too_deep(error: RecursionError) -> InvalidRequest:
+def not_an_object(cause: BaseException | None = None) -> InvalidRequest:
+    return InvalidRequest("The body must be a JSON object", param="body", cause=cause)
+
+
+def not_json(error: msgspec.DecodeError) -> InvalidRequest:
+    return InvalidRequest(f"The body is not valid JSON: {error}", cause=error)
+
+
+def too_deep(error: RecursionError) -> InvalidRequest:
     return InvalidRequest("The body is nested too deeply", cause=error)

@@ -33,11 +33,12 @@ def reader(request: Request, ids: Ids, head: ReplyHead, *, passthrough: bool = F
 
     ``passthrough``: an engine's words about its own failures keep the paths of its files.
     """
-    if is_stream(head):
-        return StreamReader(_mapper(ids), request.samples, passthrough=passthrough)
     kind, unreadable = media_type(head.headers), encoded(head.headers)
-    if head.status == 200 and kind == b"application/json" and not unreadable:
-        return UnaryReader(_mapper(ids))
+    if head.status == 200 and not unreadable:
+        if kind == _EVENTS:
+            return StreamReader(_mapper(ids), request.samples, passthrough=passthrough)
+        if kind == b"application/json":
+            return UnaryReader(_mapper(ids))
     # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
     return OpaqueReader(
         head.status,

@@ -86,6 +86,21 @@ class Chunk(msgspec.Struct, gc=False):
         )
 
 
+class WholeChoice(msgspec.Struct, gc=False):
+    """One sample of a unary reply; its tokens are counted, not read."""
+
+    finish_reason: str | None = None
+    token_ids: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Whole(msgspec.Struct):
+    """A unary reply of the usual shape."""
+
+    choices: list[WholeChoice] = []
+    usage: Usage | None = None
+    error: object = None
+
+
 def any_object(data: bytes) -> dict[str, Any]:
     """The JSON object in ``data``. Raises UpstreamMalformed when there is none."""
     try:

@@ -16,9 +16,11 @@ from gateway.formats.opaque import Held
 from gateway.formats.vllm.ending import FAILED, ending_of
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8, count_items
-from gateway.formats.vllm.reply import Chunk, Usage, any_object, error_status, note_usage
+from gateway.formats.vllm.reply import Chunk, Usage, Whole, any_object, error_status, note_usage
 
 _SPACE = b" \t\r\n"
+_MEMBER = re.compile(rb'"finish_reason":"(\w+)"|"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_OVERLAP = 512  # longest member looked for, in bytes
 
 
 class UnaryReader:
@@ -71,9 +73,6 @@ class _Scan:
 
     __slots__ = ("_facts", "_tail", "closed")
 
-    _MEMBER = re.compile(rb'"finish_reason":"(\w+)"|"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
-    _OVERLAP = 512  # longest member looked for, in bytes
-
     def __init__(self, facts: ReplyFacts) -> None:
         self._facts = facts
         self._tail = b""
@@ -82,13 +81,13 @@ class _Scan:
     def feed(self, data: bytes) -> None:
         window = self._tail + data
         done = 0
-        for match in self._MEMBER.finditer(window):
+        for match in _MEMBER.finditer(window):
             done = match.end()
             if match[1] is not None:
                 self._facts.finish_reasons.append(match[1].decode())
             else:
                 self._note_usage(match[2])
-        self._tail = window[max(done, len(window) - self._OVERLAP) :]
+        self._tail = window[max(done, len(window) - _OVERLAP) :]
         if text := data.rstrip(_SPACE):
             self.closed = text.endswith(b"}")
 
@@ -98,18 +97,7 @@ class _Scan:
             note_usage(self._facts, usage, total=True)
 
 
-class _Choice(msgspec.Struct, gc=False):
-    finish_reason: str | None = None
-    token_ids: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Reply(msgspec.Struct):
-    choices: list[_Choice] = []
-    usage: Usage | None = None
-    error: object = None
-
-
-_REPLY = msgspec.json.Decoder(_Reply)
+_REPLY = msgspec.json.Decoder(Whole)
 
 
 def _note_whole(facts: ReplyFacts, body: bytes) -> None:

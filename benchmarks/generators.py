@@ -1,0 +1,185 @@
+"""The two load generators, as the harness uses them: our own process, and wrk.
+
+Owns: giving them a load and reading what they say. Must never enter: the target's cost, which /proc tells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.processes import Processes
+
+NO_WRK = (
+    "wrk is not on PATH (apt-get install wrk): unary loads come from this harness's own generator, which is "
+    "slower; its share of a core is in the JSON"
+)
+_SCRIPT = """
+local file = io.open(os.getenv("BENCH_BODY"), "rb")
+wrk.method, wrk.body = "POST", file:read("*a")
+wrk.headers["content-type"] = "application/json"
+function done(summary, latency)
+  local e = summary.errors
+  io.stderr:write(string.format("@@ %d %d %d %d %d\\n", summary.requests, summary.duration,
+    latency:percentile(50), latency:percentile(99), e.connect + e.read + e.write + e.timeout + e.status))
+end
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests to be sent: ``body`` to ``path``, on each of ``connections`` one after another."""
+
+    path: str
+    body: bytes
+    connections: int
+    wrk: bool = False
+    interval: float = 0.0
+
+
+@dataclass
+class Seen:
+    """What a generator saw. ``client_cpu`` is its own share of one core."""
+
+    replies: int = 0
+    events: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    replies_per_s: float = 0.0
+    events_per_s: float = 0.0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    delay_p50_ms: float | None = None
+    delay_p99_ms: float | None = None
+    client_cpu: float = 0.0
+
+
+class Generator:
+    """Our own load generator, in a process that lasts as long as the run."""
+
+    def __init__(self, processes: Processes, name: str = "client") -> None:
+        self._process = processes.start(name, [sys.executable, "-m", "benchmarks.client"], piped=True)
+        self._tail = partial(processes.tail, name)
+
+    def load(self, port: int, load: Load, seconds: float) -> Seen:
+        """Ask again and again for so long."""
+        return _seen(self.tell("load", port, load, seconds=seconds, interval=load.interval))
+
+    def once(self, port: int, load: Load, *, patience: float = 60.0, read_rate: float = 0.0) -> Seen:
+        """One reply on each connection; ``read_rate`` in bytes a second makes a slow reader."""
+        return _seen(self.tell("once", port, load, seconds=patience, read_rate=read_rate))
+
+    def open(self, port: int, load: Load, *, probe: bytes = b"", every: int = 16) -> int:
+        """Open streams that stay, on top of those that are open; returns how many errors there were.
+
+        One in ``every`` asks with ``probe`` instead, if given.
+        """
+        told = self.tell("open", port, load, seconds=60.0, probes=probe.decode(), every=every)
+        return int(told["errors"])
+
+    def look(self, seconds: float) -> Seen:
+        """What the open streams bring meanwhile."""
+        return _seen(self.tell("look", seconds=seconds))
+
+    def close(self) -> None:
+        """Leave all open streams."""
+        self.tell("close")
+
+    def meanwhile(self, work: Callable[[], Seen]) -> Callable[[], Seen]:
+        """Begin ``work`` of this generator beside what the caller does; calling the result waits for it."""
+        results: list[Seen] = []
+        thread = threading.Thread(target=lambda: results.append(work()))
+        thread.start()
+
+        def wait() -> Seen:
+            thread.join()
+            return results[0]
+
+        return wait
+
+    def tell(self, do: str, port: int = 0, load: Load | None = None, **more: Any) -> dict[str, Any]:
+        """Give a command and wait for its answer."""
+        command = {"do": do, "port": port, **more}
+        if load is not None:
+            command |= {"path": load.path, "body": load.body.decode(), "connections": load.connections}
+        pipe_in, pipe_out = self._process.stdin, self._process.stdout
+        assert pipe_in is not None and pipe_out is not None
+        pipe_in.write(json.dumps(command).encode() + b"\n")
+        pipe_in.flush()
+        line = pipe_out.readline()
+        if not line:
+            raise RuntimeError(f"the load generator ended; its log ends: {self._tail()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _seen(told: dict[str, Any]) -> Seen:
+    seconds = told["seconds"]
+    return Seen(
+        replies=told["replies"],
+        events=told["events"],
+        errors=told["errors"],
+        seconds=seconds,
+        replies_per_s=told.get("replies_per_s", told["replies"] / seconds),
+        events_per_s=told.get("events_per_s", told["events"] / seconds),
+        p50_ms=told["latency_p50_ms"],
+        p99_ms=told["latency_p99_ms"],
+        max_ms=told["latency_p100_ms"],
+        delay_p50_ms=told["delay_p50_ms"],
+        delay_p99_ms=told["delay_p99_ms"],
+        client_cpu=told["client_cpu"],
+    )
+
+
+def wrk_is_here() -> bool:
+    """Whether unary loads can come from wrk."""
+    return shutil.which("wrk") is not None
+
+
+def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> Seen:
+    """The same as Generator.load, by wrk, which counts in whole seconds. Raises RuntimeError."""
+    script, body = processes.folder / "wrk.lua", processes.folder / "wrk.body"
+    script.write_text(_SCRIPT)
+    body.write_bytes(load.body)
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{load.connections}",
+        f"-d{max(1, round(seconds))}s",
+        "--timeout",
+        "20s",
+        "-s",
+    ]
+    url = f"http://127.0.0.1:{port}{load.path}"
+    before = os.times()
+    done = subprocess.run(
+        [*command, str(script), url],
+        env={**os.environ, "BENCH_BODY": str(body)},
+        capture_output=True,
+        text=True,
+    )
+    after = os.times()
+    said = done.stderr.rpartition("@@ ")[2].split()
+    if len(said) != 5:
+        raise RuntimeError(f"wrk said {done.stderr[-300:]!r}")
+    requests, took, p50, p99, errors = (int(each) for each in said)
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    rate = requests * 1e6 / took
+    return Seen(
+        replies=requests,
+        errors=errors,
+        seconds=took / 1e6,
+        replies_per_s=rate,
+        p50_ms=p50 / 1000,
+        p99_ms=p99 / 1000,
+        client_cpu=used * 1e6 / took,
+    )

@@ -1,0 +1,89 @@
+"""What /proc tells: processor time, memory, the machine.
+
+Owns: reading it. Must never enter: a decision about what it means.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PROC = Path("/proc")
+
+
+def tree(pid: int) -> list[int]:
+    """``pid`` and all that descend from it."""
+    children = defaultdict(list)
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children[int(fields[1])].append(int(entry.name))
+    found = [pid]
+    for each in found:
+        found += children[each]
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process with its threads and children, user's and kernel's."""
+    fields = (_stat(each) for each in tree(pid))
+    return sum((int(each[11]) + int(each[12])) / _TICK for each in fields if each)
+
+
+def resident(pid: int) -> int:
+    """Resident memory of a process with its children that is no file's, in bytes."""
+    total = 0
+    for each in tree(pid):
+        try:
+            lines = (_PROC / str(each) / "status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+    return total
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields behind the name, which may hold anything; [] for a process that is gone."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    models = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = [line for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": models[0].partition(":")[2].strip() if models else platform.machine(),
+        "memory_gib": round(int(memory[0].split()[1]) / (1 << 20), 1) if memory else None,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def commit(checkout: Path) -> str:
+    """The commit that is measured, with a mark if the product's own files differ from it."""
+    try:
+        name = _git(checkout, "rev-parse", "--short", "HEAD")
+        return f"{name} and changes" if _git(checkout, "status", "--porcelain", "--", "gateway") else name
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(checkout: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=checkout, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,129 @@
+"""The table: every load on every target in interleaved rounds, and the figure of each row.
+
+Owns: the order of the rounds, medians, ratios, verdicts. Must never enter: processes, how it is printed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.bench import Bench, Sample
+from benchmarks.loads import Figure, Row
+from benchmarks.targets import COMPILED, DIRECT, FLOOR, GATEWAY, Target
+
+HOLDS, DOES_NOT, UNKNOWN = "holds", "does not hold", "nothing to compare with"
+
+#: Round -> target -> sample.
+Rounds = Sequence[Mapping[str, Sample]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row as measured: the median of each target, the best router and how the gateway stands to it."""
+
+    name: str
+    title: str
+    unit: str
+    values: Mapping[str, float]
+    best: str | None
+    ratio: float | None
+    bound: str
+    verdict: str
+    errors: Mapping[str, int]
+    #: What got through, in requests or events a second, and the generator's own share of a core meanwhile.
+    speeds: Mapping[str, float]
+    generator: str
+    generator_cores: Mapping[str, float]
+
+
+def run_row(bench: Bench, row: Row, targets: Sequence[Target]) -> list[dict[str, Sample]]:
+    """All rounds of one row. Each visits every target, so that a neighbour on the cores hits all alike."""
+    takers = [target for target in targets if row.load.path in target.paths]
+    rounds = []
+    for number in range(bench.scale.rounds):
+        bench.say(f"{row.title}: round {number + 1} of {bench.scale.rounds}")
+        rounds.append({each.name: bench.sample(each, row.load, bench.scale.seconds) for each in takers})
+    return rounds
+
+
+def result_of(row: Row, rounds: Rounds) -> Result:
+    """Medians of ``rounds``, and the verdict."""
+    names = list(rounds[0])
+    values = {name: value for name in names if (value := _median(row.figure, name, rounds)) is not None}
+    best = best_router(row.figure, values)
+    ratio, verdict = judge(row, values, best)
+    return Result(
+        row.name,
+        row.title,
+        row.figure.value,
+        values,
+        best,
+        ratio,
+        bound_of(row),
+        verdict,
+        {name: errors for name in names if (errors := sum(each[name].seen.errors for each in rounds))},
+        {name: statistics.median(_speed(row.figure, each[name]) for each in rounds) for name in names},
+        rounds[0][names[0]].generator,
+        {name: statistics.median(each[name].seen.client_cpu for each in rounds) for name in names},
+    )
+
+
+def best_router(figure: Figure, values: Mapping[str, float]) -> str | None:
+    """The best of the routers that know what they route: neither a worker nor the floor."""
+    routers = [name for name in values if name not in (DIRECT, FLOOR, GATEWAY, COMPILED)]
+    better = max if figure is Figure.THROUGHPUT else min
+    return better(routers, key=lambda name: values[name]) if routers else None
+
+
+def judge(row: Row, values: Mapping[str, float], best: str | None) -> tuple[float | None, str]:
+    """How the gateway stands to the best router, and whether it keeps within the row's bound."""
+    ours = values.get(GATEWAY)
+    ratio = ours / values[best] if ours is not None and best is not None and values[best] > 0 else None
+    if row.figure is Figure.THROUGHPUT:
+        if ours is None:
+            return ratio, UNKNOWN
+        return ratio, HOLDS if ours >= row.bound else DOES_NOT
+    if ratio is None:
+        return None, UNKNOWN
+    return ratio, HOLDS if ratio <= row.bound else DOES_NOT
+
+
+def bound_of(row: Row) -> str:
+    """The bound in words."""
+    if row.figure is Figure.THROUGHPUT:
+        return f"at least {row.bound:.1f} x direct"
+    aim = f"; aim {row.aim}" if row.aim is not None else ""
+    return f"at most {row.bound:g} x the best router{aim}"
+
+
+def _median(figure: Figure, name: str, rounds: Rounds) -> float | None:
+    values = [value for each in rounds if (value := _value(figure, each[name], each.get(DIRECT))) is not None]
+    return statistics.median(values) if values else None
+
+
+def _value(figure: Figure, sample: Sample, direct: Sample | None) -> float | None:
+    """None where there is no such figure: a worker costs no gateway's time."""
+    if figure is Figure.THROUGHPUT:
+        rate = direct.seen.events_per_s if direct is not None else 0.0
+        return sample.seen.events_per_s / rate if rate else None
+    if sample.target == DIRECT:
+        return None
+    if figure is Figure.ADDED:
+        alone = direct.seen.p50_ms if direct is not None else None
+        return sample.seen.p50_ms - alone if sample.seen.p50_ms is not None and alone is not None else None
+    return sample.request_us if figure is Figure.REQUEST else sample.event_us
+
+
+def _speed(figure: Figure, sample: Sample) -> float:
+    of_events = figure in (Figure.EVENT, Figure.THROUGHPUT)
+    return sample.seen.events_per_s if of_events else sample.seen.replies_per_s
+
+
+def raw(row: str, rounds: Rounds) -> Iterable[dict[str, Any]]:
+    """Every sample as it was taken."""
+    for number, samples in enumerate(rounds):
+        for sample in samples.values():
+            yield {"row": row, "round": number, **asdict(sample)}

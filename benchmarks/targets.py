@@ -1,0 +1,97 @@
+"""What is measured: a worker asked directly, the gateway, HAProxy as the floor, and the peers.
+
+Owns: what a target is, starting one, the gateway's own command. Must never enter: loads, figures.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import procfs
+from benchmarks.dialects import SGLANG, VLLM
+from benchmarks.processes import NotStarted, Processes, ask
+
+DIRECT, GATEWAY, FLOOR = "direct", "gateway", "haproxy"
+#: The compiled build of the same checkout, which `make compile` leaves below it.
+COMPILED, COMPILED_FOLDER = "gateway-compiled", Path("build", "compiled")
+BOTH_PATHS = (SGLANG.path, VLLM.path)
+#: How long a target may take to answer for the first time, in seconds.
+PATIENCE = 40.0
+_FIRST_REQUEST = SGLANG.request(8, 1)
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a target is started, and on which ``paths`` it answers; without ``environment``, in our own."""
+
+    name: str
+    words: Sequence[str]
+    port: int
+    paths: tuple[str, ...] = BOTH_PATHS
+    environment: Mapping[str, str] | None = None
+    folder: Path | None = None
+
+
+@dataclass
+class Target:
+    """Something that answers requests. A worker has no ``process``: its cost is not what is measured."""
+
+    name: str
+    port: int
+    paths: tuple[str, ...] = BOTH_PATHS
+    version: str = ""
+    command: str = ""
+    #: Seconds from its start to the first 200 on a generate path.
+    first_reply: float = 0.0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def pid(self) -> int:
+        """Of a target that has a process of its own."""
+        assert self.process is not None
+        return self.process.pid
+
+    def cpu_seconds(self) -> float:
+        """Processor time so far; 0 for a worker."""
+        return procfs.cpu_seconds(self.pid) if self.process is not None else 0.0
+
+
+def start(processes: Processes, command: Command, version: str = "") -> Target:
+    """The target, once it has answered a generate request. Raises NotStarted."""
+    began = time.monotonic()
+    process = processes.start(
+        command.name, command.words, environment=command.environment, folder=command.folder
+    )
+    while ask(command.port, "POST", SGLANG.path, _FIRST_REQUEST)[0] != 200:
+        if process.poll() is not None or time.monotonic() - began > PATIENCE:
+            raise NotStarted(f"{command.name} did not come up; its log ends: {processes.tail(command.name)}")
+        time.sleep(0.01)
+    seconds = time.monotonic() - began
+    words = " ".join(command.words)
+    return Target(command.name, command.port, command.paths, version, words, seconds, process)
+
+
+def start_gateway(
+    processes: Processes,
+    workers: Sequence[int],
+    checkout: Path,
+    *,
+    name: str = GATEWAY,
+    flags: Sequence[str] = (),
+) -> Target:
+    """The gateway of ``checkout`` with its defaults: metrics and access log on, the log to a file.
+
+    Raises NotStarted.
+    """
+    port = processes.port()
+    words = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port)]
+    words += [word for worker in workers for word in ("--worker", f"http://127.0.0.1:{worker}")]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DYN_")}
+    command = Command(name, [*words, *flags], port, environment=environment, folder=checkout)
+    return start(processes, command, procfs.commit(checkout))

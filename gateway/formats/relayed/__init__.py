@@ -1,0 +1,110 @@
+"""The format of inference routes that are passed on as they are: chat completions, embeddings and others.
+
+Owns: gathering the parts under the contract of ``gateway.formats.base``. Must never enter: the parts
+themselves, which paths there are (the catalog's).
+
+Requests and replies stay opaque. Of a request it is told which model it is for and under which id, of a reply
+whether it is whole and how many tokens it says it has. It is no engine's dialect, so no worker is asked
+whether it speaks it: what its workers must offer is the capability of other formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.formats.base import (
+    AbortTarget,
+    ErrorReply,
+    Format,
+    Headers,
+    Ids,
+    ProbeReply,
+    ProbeRequest,
+    Projection,
+    Reader,
+    ReplyHead,
+    UpstreamRequest,
+    Vital,
+    WorkerInfo,
+    WorkerLoad,
+    WorkerView,
+    vital_of,
+)
+from gateway.formats.relayed import errors, reader, schema, upstream
+from gateway.formats.relayed.request import Request, parse, project
+
+NAME = "relayed"
+PASSTHROUGH = "passthrough_engine_errors"
+
+_FLAGS = {"true": True, "false": False}
+_HEALTH = ProbeRequest("GET", "/health")
+
+
+@dataclass(frozen=True)
+class RelayedFormat:
+    """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
+
+    ``passthrough``: an engine's words about its own failures keep the paths of its files.
+    """
+
+    path: str
+    capability: str
+    passthrough: bool = False
+
+    name: ClassVar[str] = NAME
+    probes: ClassVar[Sequence[ProbeRequest]] = (_HEALTH,)
+    health: ClassVar[ProbeRequest] = _HEALTH
+    loads: ClassVar[Sequence[ProbeRequest]] = ()
+
+    def parse(self, body: bytes, headers: Headers) -> Request:
+        return parse(body, headers)
+
+    def project(self, request: Request) -> Projection:
+        return project(request)
+
+    def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        return upstream.upstream(self.path, request, worker, ids)
+
+    def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
+        """None: the engines end such a request when its connection is closed."""
+        return ()
+
+    def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        return reader.reader(ids, head, passthrough=self.passthrough)
+
+    def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        """The same: what is not understood cannot be folded."""
+        return reader.reader(ids, head, passthrough=self.passthrough)
+
+    def configured(self, options: Mapping[str, str]) -> Format[Request]:
+        """``passthrough_engine_errors``: ``true`` or ``false``."""
+        made = self
+        for name, value in options.items():
+            if name != PASSTHROUGH:
+                raise ValueError(f"{name}: this format has no such setting")
+            if value not in _FLAGS:
+                raise ValueError(f"{name}: must be true or false, not {value!r}")
+            made = replace(made, passthrough=_FLAGS[value])
+        return made
+
+    def render(self, error: GatewayError) -> ErrorReply:
+        return errors.render(error)
+
+    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+        """None: see the module."""
+        return None
+
+    def vital(self, reply: ProbeReply) -> Vital:
+        return vital_of(reply)
+
+    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        return None
+
+    def aborted_ids(self, body: bytes) -> AbortTarget:
+        raise InvalidRequest("these routes have no abort call; close the connection")
+
+    def openapi(self) -> Mapping[str, Any]:
+        return schema.operation(self.path)

@@ -1,0 +1,127 @@
+"""What a reply tells of itself: tokens, finish reasons, usage, errors.
+
+Owns: reading those members of chunks and whole replies, whatever else there is. Must never enter: bytes that
+are passed on, a failure because of what is odd.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.formats.base import Ending, ReplyFacts
+
+_PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
+#: Names that one kind of route or the other gives to a number of tokens.
+_PROMPT, _COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class Told(msgspec.Struct):
+    """A chunk or a whole reply, as far as it is looked at. Any member may be anything."""
+
+    choices: Any = None
+    usage: Any = None
+    error: Any = None
+    type: Any = None
+    delta: Any = None
+    response: Any = None
+
+
+_decode = msgspec.json.Decoder(Told).decode
+
+
+def told(data: bytes) -> Told | None:
+    """None for what is no JSON object."""
+    try:
+        return _decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class Notes:
+    """What was told, as ``facts``. ``expecting``: chunks came of a kind that a terminal event follows."""
+
+    __slots__ = ("expecting", "facts")
+
+    def __init__(self) -> None:
+        self.facts = ReplyFacts()
+        self.expecting = False
+
+    def note_event(self, event: Told) -> None:
+        """Take in one event of a stream. A piece of text counts as a token, until usage is told."""
+        facts = self.facts
+        if isinstance(event.type, str) and event.type.startswith("response."):
+            self.expecting = True
+            facts.terminal = facts.terminal or event.type in _LAST_EVENTS
+            facts.tokens += isinstance(event.delta, str) and bool(event.delta)
+        if isinstance(event.choices, list) and event.choices:
+            self.expecting = True
+            for choice in event.choices:
+                self._note_choice(choice)
+        self.note_rest(event)
+
+    def note_whole(self, reply: Told) -> None:
+        """Take in a whole reply."""
+        for choice in reply.choices if isinstance(reply.choices, list) else ():
+            self._note_finish(choice)
+        self.note_rest(reply)
+        self.facts.terminal = True
+
+    def note_rest(self, told: Told) -> None:
+        """Usage and error of either."""
+        self._note_usage(told.usage)
+        if isinstance(told.response, dict):
+            self._note_usage(told.response.get("usage"))
+        if told.error:
+            code = told.error.get("code") if isinstance(told.error, dict) else None
+            self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
+            self.facts.terminal = True
+
+    @property
+    def ending(self) -> Ending:
+        """How a reply ended that is whole."""
+        if self.facts.error_status is not None:
+            return Ending.ERROR_EVENT
+        reasons = frozenset(self.facts.finish_reasons)
+        if not reasons:
+            return Ending.OPAQUE
+        return _PLAIN.get(next(iter(reasons)), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
+
+    def _note_choice(self, choice: Any) -> None:
+        if not isinstance(choice, dict):
+            return
+        ids, delta = choice.get("token_ids"), choice.get("delta")
+        if isinstance(ids, list):
+            self.facts.tokens += len(ids)
+        elif choice.get("text") or (isinstance(delta, dict) and _says_something(delta)):
+            self.facts.tokens += 1
+        self._note_finish(choice)
+
+    def _note_finish(self, choice: Any) -> None:
+        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if isinstance(reason, str):
+            self.facts.finish_reasons.append(reason)
+
+    def _note_usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        self.facts.prompt_tokens = _number(usage, _PROMPT, self.facts.prompt_tokens)
+        self.facts.tokens = max(self.facts.tokens, _number(usage, _COMPLETION, 0) or 0)
+        for name in _DETAILS:
+            if isinstance(details := usage.get(name), dict):
+                self.facts.cached_tokens = _number(details, ("cached_tokens",), self.facts.cached_tokens)
+
+
+def _says_something(delta: dict[str, Any]) -> bool:
+    return any(value for name, value in delta.items() if name != "role")
+
+
+def _number(usage: dict[str, Any], names: tuple[str, ...], fallback: int | None) -> int | None:
+    for name in names:
+        value = usage.get(name)
+        if type(value) is int and value >= 0:
+            return value
+    return fallback

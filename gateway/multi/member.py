@@ -1,0 +1,65 @@
+"""One process of several: what it does beside its exchanges.
+
+Owns: taking part, from its start to its last word. Must never enter: the channel, what is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from gateway.aborts import Aborter
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import WorkerState
+from gateway.formats.base import AnyFormat
+from gateway.lifecycle import Lifecycle
+from gateway.multi.siblings import Siblings
+from gateway.multi.whole import Whole, WideAborter
+from gateway.tasks import Tasks
+from gateway.telemetry.metrics import Metrics
+
+#: Seconds that a process which replaces another one waits for its workers' probes before it accepts requests.
+ACQUAINTANCE = 1.0
+
+
+class Member:
+    """``whole`` and ``aborter`` are for the control plane."""
+
+    def __init__(
+        self,
+        siblings: Siblings,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+        aborter: Aborter,
+        formats: Mapping[str, AnyFormat],
+    ) -> None:
+        self._siblings = siblings
+        self._tasks = Tasks()
+        self.whole = Whole(siblings, metrics)
+        self.aborter = WideAborter(siblings, aborter, formats)
+        siblings.on_drain = lifecycle.drain
+
+    async def start(self) -> None:
+        """Begin to tell what is counted, and to answer."""
+        await self._siblings.open()
+        self._tasks.spawn(self.whole.report(), "report of what was counted")
+
+    async def meet(self, fleet: Fleet) -> None:
+        """Let a process that replaces another one get to know its workers: the others serve meanwhile, and
+        whom this one accepted it would have to refuse."""
+        if not self._siblings.again:
+            return
+        try:
+            async with asyncio.timeout(ACQUAINTANCE):
+                with fleet.follow() as changes:
+                    while any(worker.state is WorkerState.JOINING for worker in fleet.workers):
+                        await changes.get()
+        except TimeoutError:
+            pass  # a worker that is away does not keep it from serving with the others
+
+    async def stop(self) -> None:
+        """Say the last word: what is counted after it is lost."""
+        await self.aborter.close()
+        await self._tasks.stop()
+        self.whole.report_now()
+        await self._siblings.close()

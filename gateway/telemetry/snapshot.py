@@ -1,0 +1,189 @@
+"""What one process has counted, in a form that can be sent to another one and added up.
+
+Owns: taking it from the tallies, adding, turning the sum into tallies again. Must never enter: the words of a
+metric, who asks, I/O.
+
+A number is known by its kind and its labels. JSON with escapes, as a label may be text that UTF-8 cannot
+hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.errors import ProcessDied
+from gateway.exchange import State
+from gateway.fleet.states import WorkerState
+from gateway.formats.base import Ending
+from gateway.telemetry.buckets import Buckets
+from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies
+
+#: ("requests", model, operation, stream, error type) and the like.
+Key = tuple[Any, ...]
+
+_UNLABELLED = ("loop_delay", "waits")
+_HISTOGRAMS = ("duration", "isl", "osl", "cached", "ttft", "itl")
+#: Attributes of a FormatTally that are one number each.
+_TRAFFIC = ("request_bytes", "reply_bytes", "retries", "routed")
+#: The one of what the system says of a process that stays when it is gone.
+_CPU = "process_cpu_seconds_total"
+
+
+class Snapshot:
+    """All numbers and, as their sum and then the count of each bucket, all histograms."""
+
+    __slots__ = ("histograms", "numbers")
+
+    def __init__(
+        self, numbers: dict[Key, float] | None = None, histograms: dict[Key, list[float]] | None = None
+    ) -> None:
+        self.numbers = numbers if numbers is not None else {}
+        self.histograms = histograms if histograms is not None else {}
+
+    def add(self, other: Snapshot) -> None:
+        """Add what another process has counted."""
+        numbers, histograms = self.numbers, self.histograms
+        for key, number in other.numbers.items():
+            numbers[key] = numbers.get(key, 0) + number
+        for key, values in other.histograms.items():
+            ours = histograms.get(key)
+            summed = values if ours is None else [one + two for one, two in zip(ours, values, strict=True)]
+            histograms[key] = summed
+
+    def encode(self) -> bytes:
+        """As JSON, in ASCII and on one line."""
+        parts = [list(self.numbers.items()), list(self.histograms.items())]
+        return json.dumps(parts, separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, parts: Any) -> Snapshot:
+        """From the parsed JSON."""
+        numbers, histograms = parts
+        return cls({tuple(key): n for key, n in numbers}, {tuple(key): list(v) for key, v in histograms})
+
+
+def bury(gone: bytes | None, last: bytes) -> bytes:
+    """What processes that are gone had counted, and now another one, by its last word; all encoded."""
+    total = Snapshot.of(json.loads(gone)) if gone is not None else Snapshot()
+    total.add(_closed(Snapshot.of(json.loads(last))))
+    return total.encode()
+
+
+def _closed(last: Snapshot) -> Snapshot:
+    """What ran in it has failed with it, each once; what it used or held is free."""
+    numbers: dict[Key, float] = {}
+    running: list[tuple[Key, float]] = []
+    for key, number in last.numbers.items():
+        if key[0] == "running":
+            running.append((key, number))
+        elif key[0] not in ("load", "waiting", "process") or key[-1] == _CPU:
+            numbers[key] = number
+    for (_, model, does, stream, begun, _waiting), count in running:
+        ends: list[Key] = [
+            ("requests", model, does, stream, ProcessDied.error_type),
+            ("failures", ProcessDied.error_type, ProcessDied.code),
+        ]
+        for key in ends if begun else [*ends, ("begun", model, does, stream)]:
+            numbers[key] = numbers.get(key, 0) + count
+    return Snapshot(numbers, last.histograms)
+
+
+def take(
+    tallies: Tallies, loads: Mapping[str, int], lost_lines: int, waiting: int, process: Mapping[str, float]
+) -> Snapshot:
+    """What this process has counted. ``loads`` are the requests in flight by worker, which must be all of the
+    fleet; ``waiting`` those that wait for one; ``process`` what the system says of the process, by name."""
+    tallies.count_begun()
+    tallies.forget_served(loads)
+    numbers: dict[Key, float] = {("lost_lines",): lost_lines, ("waiting",): waiting}
+    for kind, counts in _counters(tallies):
+        numbers.update({(kind, *key): count for key, count in counts.items()})
+    for url, load in loads.items():
+        if load:
+            numbers["load", url] = load
+    for name, value in process.items():
+        numbers["process", name] = value
+    numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
+    numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
+    for name, tally in tallies.formats.items():
+        for attribute in _TRAFFIC:
+            numbers[attribute, name] = getattr(tally, attribute)
+        numbers.update({("endings", name, ending): count for ending, count in tally.endings.items()})
+        numbers.update({("refused", name, rule): count for rule, count in tally.refused.items()})
+    histograms: dict[Key, list[float]] = {(name,): _values(getattr(tallies, name)) for name in _UNLABELLED}
+    for model, of in tallies.models.items():
+        numbers["output_tokens", model] = of.output_tokens
+        for part in _HISTOGRAMS:
+            histograms[part, model] = _values(getattr(of, part))
+    return Snapshot(numbers, histograms)
+
+
+def _counters(tallies: Tallies) -> Iterable[tuple[str, Mapping[Key, int]]]:
+    yield "requests", tallies.requests
+    yield "begun", tallies.begun
+    yield "failures", tallies.failures
+    yield "served", tallies.served
+    yield "moved", tallies.transitions
+    yield "running", tallies.running_now()
+
+
+def _values(histogram: Histogram) -> list[float]:
+    return [histogram.total, *histogram.counts]
+
+
+def restored(total: Snapshot, buckets: Buckets) -> Tallies:
+    """Tallies that show what ``total`` has of exchanges. ``buckets`` are those it was counted in."""
+    tallies = Tallies()
+    for key, number in total.numbers.items():
+        _restore(tallies, key, int(number), buckets)
+    for (kind, *labels), values in total.histograms.items():
+        histogram = getattr(_model(tallies, labels[0], buckets) if labels else tallies, kind)
+        histogram.total, histogram.counts = values[0], [int(count) for count in values[1:]]
+    return tallies
+
+
+def _restore(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
+    match key:
+        case "requests", model, does, stream, error:
+            tallies.requests[model, does, stream, error] = number
+        case "begun", model, does, stream:
+            tallies.begun[model, does, stream] = number
+        case "failures", error, code:
+            tallies.failures[error, code] = number
+        case "served", url, name, state:
+            tallies.served[url, name, State(state)] = number
+        case "moved", before, after:
+            tallies.transitions[WorkerState(before), WorkerState(after)] = number
+        case "running", *labels:
+            tallies.elsewhere[tuple(labels)] = number
+        case _:
+            _restore_by_name(tallies, key, number, buckets)
+
+
+def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
+    """What is kept by model or by format."""
+    match key:
+        case "output_tokens", model:
+            _model(tallies, model, buckets).output_tokens = number
+        case "endings", name, ending:
+            _format(tallies, name).endings[Ending(ending)] = number
+        case "unauthorized", realm:
+            tallies.unauthorized[realm] = number
+        case "not_held", reason:
+            tallies.not_held[reason] = number
+        case "refused", name, rule:
+            _format(tallies, name).refused[rule] = number
+        case (kind, name) if kind in _TRAFFIC:
+            setattr(_format(tallies, name), kind, number)
+
+
+def _model(tallies: Tallies, name: str, buckets: Buckets) -> ModelTally:
+    if name not in tallies.models:
+        tallies.models[name] = ModelTally(buckets)
+    return tallies.models[name]
+
+
+def _format(tallies: Tallies, name: str) -> FormatTally:
+    return tallies.formats.setdefault(name, FormatTally())

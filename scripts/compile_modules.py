@@ -1,0 +1,44 @@
+"""Extension modules of C, made by mypyc from modules of Python.
+
+Owns: how mypyc and the C compiler are called. Must never enter: which modules are compiled (pyproject.toml
+says it), what a wheel holds.
+
+``python scripts/compile_modules.py FOLDER MODULE.py ...``, called where the sources are, leaves them in
+``FOLDER/lib``, in folders like those of their sources.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mypyc.build import mypycify
+from setuptools import Distribution
+
+#: All code is in one extension of this name; the modules' own ones only lead to it.
+GROUP = "gateway"
+
+#: Not the project's own settings for mypy: they are for finding faults.
+SETTINGS = ("--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
+
+
+def compile_modules(folder: str, modules: list[str]) -> None:
+    """Compile ``modules`` into ``folder``."""
+    extensions = mypycify(
+        [*SETTINGS, f"--cache-dir={folder}/types", "--python-version=3.11", *modules],
+        opt_level="3",
+        debug_level="0",
+        target_dir=f"{folder}/c",
+        group_name=GROUP,
+    )
+    for extension in extensions:
+        # A newer compiler's new warning is no reason not to build.
+        extension.extra_compile_args.append("-Wno-error")
+    build = Distribution({"name": GROUP, "ext_modules": extensions}).get_command_obj("build_ext")
+    build.build_lib = f"{folder}/lib"
+    build.build_temp = f"{folder}/objects"
+    build.ensure_finalized()
+    build.run()
+
+
+if __name__ == "__main__":
+    compile_modules(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,68 @@
+"""The harness as a user runs it, with all loads shrunk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import peers
+from benchmarks.cli import main
+from tests.benchmarks.test_report import report, result
+
+
+def test_short_run_without_peers_and_wrk_measures_the_gateway(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every load once; what is missing is said, nothing that is measured has an error."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(peers, "_SBIN", str(tmp_path))
+    file = tmp_path / "found.json"
+    words = ["--only", "table,idle-memory", "--connections", "4", "--seconds", "0.15", "--json", str(file)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert said.count("**NOT THERE:**") == 5
+    assert "wrk is not on PATH (apt-get install wrk)" in said
+    assert "nothing to compare with" in said
+    found = json.loads(file.read_text())
+    assert len(found["table"]) == 7
+    for row in found["table"].values():
+        assert row["errors"] == {} and row["speeds"]["gateway"] > 0, row["title"]
+        assert row["generator"] == "own"
+    assert found["table"]["unary"]["values"]["gateway"] > 0
+    assert found["bounds"]["idle-memory"]["note"].endswith("0 errors")
+    assert found["machine"]["cores"] >= 1
+
+
+def test_run_that_was_written_is_put_together_with_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, ours in (("a", 50.0), ("b", 70.0)):
+        report(table={"unary": result(ours=ours)}).write(tmp_path / f"{name}.json")
+    assert main(["--read", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
+    assert "| 70.0 |" in capsys.readouterr().out
+
+
+def test_unknown_name_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "unray"])
+    assert "there is no unray; there are table, bounds, growth, unary" in capsys.readouterr().err
+
+
+def test_folder_without_a_gateway_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else an installed one would be measured in its place."""
+    with pytest.raises(SystemExit):
+        main(["--only", "unary", "--gateway", str(tmp_path)])
+    assert "has no gateway" in capsys.readouterr().err
+
+
+def test_gateway_that_does_not_start_ends_the_run_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway" / "__init__.py").touch()
+    (tmp_path / "gateway" / "__main__.py").write_text("raise SystemExit('not today')")
+    assert main(["--only", "unary", "--gateway", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "gateway did not come up" in said and "not today" in said

@@ -1,0 +1,39 @@
+"""The exponent says how a cost grows, whatever it costs to begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.fit import at_most_linear, fit, flat
+
+SIZES = (10, 100, 1_000, 10_000, 128_000)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("base", [0.0, 90.0])
+def test_exponent_of_exact_points_is_found(base: float, exponent: float) -> None:
+    """A fixed cost beside the growing one does not hide it."""
+    points = [(size, base + 500 * (size / SIZES[-1]) ** exponent) for size in SIZES]
+    assert fit(points).exponent == pytest.approx(exponent, abs=0.02)
+
+
+def test_exponent_of_costs_that_only_waver_is_zero() -> None:
+    costs = (92.0, 95.0, 91.0, 93.0, 96.0)
+    found = fit(list(zip(SIZES, costs, strict=True)))
+    assert found.exponent == 0.0
+    assert found.at(1) == found.at(10**6) == pytest.approx(93.4)
+
+
+def test_noise_of_a_tenth_leaves_linear_linear() -> None:
+    noise = (1.1, 0.9, 1.1, 0.9, 1.05)
+    points = [(size, (90 + 0.01 * size) * n) for size, n in zip(SIZES, noise, strict=True)]
+    assert at_most_linear(points)
+
+
+def test_quadratic_cost_is_more_than_linear() -> None:
+    assert not at_most_linear([(size, 90 + 1e-5 * size**2) for size in SIZES])
+
+
+def test_cost_that_rises_by_a_third_is_not_flat() -> None:
+    assert flat([(10, 90.0), (5_000, 110.0)])
+    assert not flat([(10, 90.0), (5_000, 120.0)])

@@ -1,0 +1,35 @@
+"""The search for the rate that is too much."""
+
+from __future__ import annotations
+
+from benchmarks.knee import Step, search, told
+
+
+def at(limit: float, rate: float) -> Step:
+    """A gateway that bears ``limit`` events a second."""
+    return Step(
+        rate, min(rate, limit), 1.0, 5.0 if rate <= limit else 90.0, min(1.0, rate / limit / 1.1), 0.1
+    )
+
+
+def test_search_closes_in_on_the_rate_that_is_borne() -> None:
+    steps = search(lambda rate: at(30_000, rate), refinements=3)
+    best = max(step.rate for step in steps if step.passed)
+    assert 27_000 <= best <= 30_000
+
+
+def test_search_ends_where_nothing_is_too_much() -> None:
+    steps = search(lambda rate: at(1e12, rate), refinements=2)
+    assert len(steps) == 12 and all(step.passed for step in steps)
+
+
+def test_knee_is_told_with_what_broke_the_next_rate() -> None:
+    knee, cost = told(search(lambda rate: at(30_000, rate), refinements=0), 1000, "0 errors")
+    assert knee.value == 27_000
+    assert "27.0 a stream" in knee.note and "at 40500: 30000 came, p99 90 ms" in knee.note
+    assert cost.unit == "us an event"
+
+
+def test_gateway_that_bears_no_rate_is_told_so() -> None:
+    (found,) = told(search(lambda rate: at(10, rate), refinements=2), 1000, "0 errors")
+    assert found.value == 0 and "no rate passed" in found.note

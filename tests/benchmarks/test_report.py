@@ -1,0 +1,98 @@
+"""The report says what was found, what was not there, and survives being written and read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import report as reports
+from benchmarks.bounds import Bound
+from benchmarks.curves import Curve
+from benchmarks.report import Report
+from benchmarks.table import DOES_NOT, HOLDS, Result
+
+MACHINE = {
+    "cores": 2, "processor": "a processor", "memory_gib": 8.0, "kernel": "6.1", "python": "3.11.7",
+    "load_average": 0.1,
+}  # fmt: skip
+
+
+def result(name: str = "unary", ours: float = 50.0) -> Result:
+    return Result(
+        name, "unary, 1 token, 32 connections", "us a request",
+        {"smg": 60.0, "gateway": ours}, "smg", ours / 60,
+        "at most 1 x the best router", HOLDS if ours <= 60 else DOES_NOT, {}, {"direct": 9e4, "gateway": 1e4},
+        "wrk", {"direct": 0.8, "gateway": 0.2},
+    )  # fmt: skip
+
+
+def report(**more: object) -> Report:
+    made = Report(dict(MACHINE), ["make bench"], "short", date="2026-11-29")
+    made.targets = {
+        "smg": {"version": "1.13.0", "command": ""},
+        "gateway": {"version": "abc123", "command": ""},
+    }
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_text_names_machine_commit_versions_and_verdicts() -> None:
+    text = reports.text(report(table={"unary": result()}))
+    assert "2 cores of a processor" in text and "commit abc123" in text
+    assert "| load | smg 1.13.0 | gateway |" in text
+    row = next(line for line in text.splitlines() if line.startswith("| unary, 1 token, 32 connections: us"))
+    assert row.split(" | ")[1:4] == ["**60.0**", "50.0", "0.83"]
+    assert row.endswith("| holds |")
+
+
+def test_row_that_does_not_hold_is_in_bold() -> None:
+    assert "**does not hold**" in reports.text(report(table={"unary": result(ours=90)}))
+
+
+def test_what_is_missing_is_said_loudly() -> None:
+    text = reports.text(report(missing=["smg is not on PATH (pip install smg)"]))
+    assert "**NOT THERE:** smg is not on PATH (pip install smg)" in text
+
+
+def test_bound_says_whether_it_holds() -> None:
+    bounds = {
+        "a": Bound("a", "memory", 12.0, "KiB", 40),
+        "b": Bound("b", "held", 3.0, "MiB", 2),
+        "c": Bound("c", "exit", 0.2, "s"),
+    }
+    lines = reports.bounds(report(bounds=bounds)).splitlines()[2:]
+    assert [line.split(" | ")[2:4] for line in lines] == [
+        ["at most 40 KiB", "holds"],
+        ["at most 2 MiB", "**does not hold**"],
+        ["–", "–"],
+    ]
+
+
+def test_curve_says_its_exponent_and_whether_it_holds() -> None:
+    sizes = (10.0, 100.0, 1000.0, 10_000.0)
+    steep = Curve("a", "A request", "ids", "us", [(size, size**2) for size in sizes])
+    rising = Curve("b", "A request", "others", "us", [(size, 10 + size) for size in sizes], others=True)
+    still = Curve("c", "A request", "others", "us", [(size, 10.0) for size in sizes], others=True)
+    lines = reports.curves(report(curves={"a": steep, "b": rising, "c": still})).splitlines()[2:]
+    assert [line.split(" | ")[2] for line in lines] == ["2.00", "1.00", "0.00"]
+    assert ["**does not hold**" in line for line in lines] == [True, True, False]
+
+
+def test_report_that_was_written_reads_the_same(tmp_path: Path) -> None:
+    curve = Curve("workers", "A request", "workers", "us", [[2, 90.0], [64, 91.0]], others=True)  # type: ignore[list-item]
+    made = report(
+        table={"unary": result()},
+        bounds={"start": Bound("start", "start", 0.6, "s", 1)},
+        curves={"workers": curve},
+    )
+    made.write(tmp_path / "found.json")
+    assert reports.read(tmp_path / "found.json") == made
+
+
+def test_later_run_replaces_its_rows_and_keeps_the_others() -> None:
+    first = report(table={"unary": result(ours=50), "prompt": result("prompt")})
+    later = report(table={"unary": result(ours=70)}, command=["make bench ARGS=..."])
+    first.add(later)
+    assert first.table["unary"].values["gateway"] == 70
+    assert set(first.table) == {"unary", "prompt"}
+    assert first.command == ["make bench", "make bench ARGS=..."]

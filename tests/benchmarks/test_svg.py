@@ -1,0 +1,63 @@
+"""A plot is well-formed, and its points are where the axes say."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.svg import Axis, Plot, axis_of, drawn, human
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def plot(*points: tuple[float, float], title: str = "A request") -> ElementTree.Element:
+    return ElementTree.fromstring(drawn(Plot(title, "how", "note", "ids", "us", points, lambda size: 5.0)))
+
+
+def test_plot_is_xml_with_a_mark_and_a_label_for_each_point() -> None:
+    root = plot((10, 90.0), (1_000, 120.0), (128_000, 1_285.0))
+    assert root.tag == f"{SVG}svg"
+    assert len(root.findall(f"{SVG}circle")) == 3
+    labels = [text.text for text in root.findall(f"{SVG}text")]
+    assert {"A request", "how", "note", "ids", "us", "90", "120", "1.28k"} <= set(labels)
+
+
+def test_words_with_markup_in_them_are_shown_as_they_are() -> None:
+    root = plot((1, 1.0), (10, 2.0), title='a < b & "c"')
+    assert root.get("aria-label") == 'a < b & "c"'
+    assert 'a < b & "c"' in [text.text for text in root.findall(f"{SVG}text")]
+
+
+def test_every_mark_lies_within_the_plot() -> None:
+    root = plot((200, 16.8), (2_000_000, 12_868.0))
+    for mark in root.findall(f"{SVG}circle"):
+        assert 0 <= float(mark.get("cx", "-1")) <= 640
+        assert 0 <= float(mark.get("cy", "-1")) <= 400
+
+
+@pytest.mark.parametrize(
+    ("axis", "ticks"),
+    [
+        (Axis(1, 1000, 0, 90, True), [1, 10, 100, 1000]),
+        (Axis(0, 100, 0, 90, False), [0, 20, 40, 60, 80, 100]),
+        (Axis(0, 0.5, 0, 90, False), [0, 0.1, 0.2, 0.3, 0.4, 0.5]),
+    ],
+)
+def test_ticks_are_round(axis: Axis, ticks: list[float]) -> None:
+    assert axis.ticks() == pytest.approx(ticks)
+
+
+def test_logarithmic_axis_gives_each_decade_the_same_room() -> None:
+    axis = axis_of([3, 700], 0, 90, log=True)
+    assert [axis.at(value) for value in (1, 10, 100, 1000)] == pytest.approx([0, 30, 60, 90])
+
+
+def test_axis_of_one_value_has_a_width() -> None:
+    assert axis_of([10], 0, 90, log=True).at(10) == 0
+    assert axis_of([0], 0, 90, log=False).at(0) == 0
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.5, "0.5"), (128_000, "128k"), (2e6, "2M"), (93.24, "93.2")])
+def test_figures_are_short(value: float, shown: str) -> None:
+    assert human(value) == shown

@@ -1,0 +1,23 @@
+"""The lists of what holds and what does not leave nothing out."""
+
+from __future__ import annotations
+
+from benchmarks import verdicts
+from benchmarks.bounds import Bound
+from benchmarks.curves import Curve
+from tests.benchmarks.test_report import report, result
+
+
+def test_each_verdict_is_in_its_list() -> None:
+    bounds = {"a": Bound("a", "memory", 12.0, "KiB", 40), "b": Bound("b", "exit", 0.2, "s")}
+    curves = {"c": Curve("c", "A request", "others", "us", [(1, 10.0), (9, 50.0)], others=True)}
+    text = verdicts.lists(report(table={"unary": result(ours=90)}, bounds=bounds, curves=curves))
+    bad, good = text.split("**Holds:**")
+    assert "* unary, 1 token, 32 connections: 1.50 x smg; at most 1 x the best router" in bad
+    assert "* A request: 10 to 50 us, exponent" in bad
+    assert "* memory: 12 KiB; at most 40" in good
+    assert "exit" not in text
+
+
+def test_list_that_would_be_empty_is_left_out() -> None:
+    assert "not hold" not in verdicts.lists(report(table={"unary": result(ours=50)}))

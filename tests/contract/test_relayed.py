@@ -1,0 +1,94 @@
+"""Routes that are passed on, held to the contract of all formats as far as it speaks of them.
+
+Streams are not folded, and no body is refused, as the gateway does not understand either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import ProbeReply
+from gateway.formats.registry import load_formats
+from gateway.formats.vllm.probes import CAPABILITY
+from gateway.testing import laws
+from gateway.testing.contract import FormatContract
+from gateway.testing.endpoint import EndpointContract, Wire, sample
+from gateway.testing.rig import rig
+from gateway.testing.worker import ScriptedWorker
+from tests.contract import probes
+from tests.contract.models.relayed import PATH, RelayedModel
+
+HOST = "vllm"
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class TestFormat(FormatContract):
+    model = RelayedModel(CAPABILITY)
+    laws = (
+        laws.parse_and_project_are_total,
+        laws.splice_then_unsplice_is_the_identity,
+        laws.relay_is_the_identity,
+        laws.recutting_changes_nothing,
+        laws.broken_off_stream_is_never_whole,
+        laws.facts_agree,
+    )
+
+    def test_abort_call_of_any_body_is_read(self) -> None:
+        """None: their clients close the connection."""
+        with pytest.raises(InvalidRequest):
+            self.model.format.aborted_ids(b"{}")
+
+
+class TestEndpoint(EndpointContract):
+    model: ClassVar[Any] = RelayedModel(CAPABILITY)
+    probes = probes.VLLM
+    path = PATH
+
+    @asynccontextmanager
+    async def wire(self, **settings: Any) -> AsyncIterator[Wire]:
+        """The worker is known by the format of its engine."""
+        host = load_formats()[HOST]
+        answers = {probe: self.probes.get(probe.target, ProbeReply(404, b"")) for probe in host.probes}
+        answers.setdefault(host.health, ProbeReply(200, b""))
+        answers |= {question: ProbeReply(404, b"") for question in host.loads if question not in answers}
+        prefix = self.model.worker.prefix
+        async with ScriptedWorker(prefix + PATH.encode(), answers, prefix).running() as worker:
+            async with rig(f"{HOST}={worker.url}", **settings) as gateway:
+                yield Wire(sample(self.model), self.path, gateway, worker)
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+    async def test_body_that_is_no_request_is_refused_in_the_dialect(self, body: bytes) -> None:
+        """By the engine, who gets it as it is."""
+        async with self.wire() as wire:
+            wire.answer_whole(400, b'{"error":{}}', (b"content-type", b"application/json"))
+            assert (await wire.post(body)).status_code == 400
+            assert [call.body for call in wire.worker.calls] == [body]
+
+    async def test_whole_reply_that_cannot_be_read_is_a_failure_in_the_dialect(self) -> None:
+        """It is none, as nobody reads it; one that breaks off is."""
+        async with self.wire() as wire:
+            wire.answer_whole(200, b'{"broken', *wire.exchange.unary_head.headers)
+            assert (await wire.post()).content == b'{"broken'
+
+    async def test_every_request_is_counted_once(self) -> None:
+        """Under its own path."""
+        async with self.wire() as wire:
+            wire.answer(*wire.exchange.stream)
+            wire.answer_whole(503, b"{}", (b"content-type", b"application/json"))
+            for _ in range(2):
+                await wire.post()
+            lines = (await wire.gateway.client.get("/metrics")).text.splitlines()
+            counts = [line for line in lines if line.startswith("dynamo_frontend_requests_total{")]
+            assert sum(float(line.rpartition(" ")[2]) for line in counts) == 2
+            assert sum('status="success"' in line for line in counts) == 1
+
+    @asynccontextmanager
+    async def _rig(self, *workers: str, **settings: Any) -> AsyncIterator[Any]:
+        async with rig(*workers, **settings) as gateway:
+            yield gateway

@@ -1,0 +1,76 @@
+"""All workers' metrics in one scrape, through a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.control import engine_metrics
+from gateway.fleet.worker import WorkerState
+from gateway.sim import Reply, Silence, SimConfig
+from tests.control.test_fanout import called, fleet
+from tests.support import until
+
+METRICS = SimConfig(enable_metrics=True)
+
+
+def ups(text: str) -> dict[str, float]:
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    return {sample.labels["worker"]: sample.value for sample in families[engine_metrics.UP].samples}
+
+
+async def test_scrape_has_the_metrics_of_all_workers_by_name() -> None:
+    async with fleet("sglang", "vllm", config=METRICS) as of:
+        reply = await of.gateway.client.get("/engine_metrics")
+        assert reply.status_code == 200
+        assert reply.headers["content-type"] == engine_metrics.CONTENT_TYPE
+        assert ups(reply.text) == {sim.url: 1 for sim in of.sims}
+        families = list(text_string_to_metric_families(reply.text))
+        assert len({family.name for family in families}) == len(families)
+        for sim, prefix in zip(of.sims, ("sglang:", "vllm:"), strict=True):
+            samples = [s for f in families if f.name.startswith(prefix) for s in f.samples]
+            assert samples and {sample.labels["worker"] for sample in samples} == {sim.url}
+
+
+async def test_dead_worker_is_skipped_and_one_without_metrics_is_told_of() -> None:
+    async with fleet("sglang", "sglang", "vllm", config=METRICS) as of:
+        of.sims[0].behave(Reply(status=404), path="/metrics", times=100)
+        await of.sims[1].kill()
+        await until(lambda: of.worker(1).state is WorkerState.DEAD)
+        text = (await of.gateway.client.get("/engine_metrics")).text
+        assert ups(text) == {of.sims[0].url: 0, of.sims[1].url: 0, of.sims[2].url: 1}
+
+
+async def test_worker_that_hangs_holds_up_nobody_for_long() -> None:
+    async with fleet("sglang", "vllm", config=METRICS) as of:
+        of.sims[0].behave(Silence(), path="/metrics", times=100)
+        merger = await engine_metrics.scraped(of.gateway.app.fleet.workers, (), patience=0.3)
+        assert ups(b"".join(merger.render()).decode()) == {of.sims[0].url: 0, of.sims[1].url: 1}
+
+
+async def test_large_scrapes_leave_the_loop_to_others() -> None:
+    """While 8 MiB are merged, others get their turn again and again."""
+    scrape = b"".join(b'm_%d{a="b"} 1\n' % number for number in range(200_000))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with fleet("sglang", config=METRICS) as of:
+        of.sims[0].behave(Reply(body=scrape, content_type="text/plain"), path="/metrics", times=100)
+        task = asyncio.ensure_future(others())
+        reply = await of.gateway.client.get("/engine_metrics")
+        task.cancel()
+        assert reply.text.count("\n") > 200_000
+        assert turns > 200_000 / engine_metrics.SLICE
+        assert called(of.sims[0], "/metrics")
+
+
+async def test_fleet_without_a_worker_has_an_empty_scrape() -> None:
+    async with fleet() as of:
+        reply = await of.gateway.client.get("/engine_metrics")
+        assert (reply.status_code, reply.content) == (200, b"")

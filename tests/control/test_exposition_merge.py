@@ -1,0 +1,74 @@
+"""Many scrapes as one."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.control.exposition_merge import Merger
+
+ONE = b"""# HELP up A gauge.
+# TYPE up gauge
+up 1
+# HELP x:ttft_seconds A histogram.
+# TYPE x:ttft_seconds histogram
+x:ttft_seconds_bucket{le="0.1",model="a{b}"} 3
+x:ttft_seconds_bucket{le="+Inf",model="a{b}"} 4.0
+x:ttft_seconds_sum{model="a{b}"} 1e-7
+x:ttft_seconds_count{model="a{b}"} 4
+plain{} 7 1700000000000
+"""
+
+
+def merge(*scrapes: tuple[str, bytes]) -> str:
+    merger = Merger()
+    for worker, scrape in scrapes:
+        for _ in merger.take(worker, scrape):
+            pass
+    whole = b"".join(merger.render())
+    assert merger.size == sum(len(line) + 1 for line in whole.splitlines() if line[:1] != b"#")
+    return whole.decode()
+
+
+def test_families_of_all_workers_stand_together_with_one_head() -> None:
+    text = merge(("http://a:1", ONE), ("http://b:1", ONE))
+    assert text.count("# TYPE up gauge") == text.count("# HELP x:ttft_seconds A histogram.") == 1
+    assert text.splitlines()[2:4] == ['up{worker="http://a:1"} 1', 'up{worker="http://b:1"} 1']
+    assert 'x:ttft_seconds_sum{worker="http://b:1",model="a{b}"} 1e-7' in text
+    assert 'plain{worker="http://a:1"} 7 1700000000000' in text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert families["x:ttft_seconds"].type == "histogram"
+    assert len(families["x:ttft_seconds"].samples) == 8
+
+
+def test_label_of_the_same_name_is_kept_under_another() -> None:
+    assert merge(("w", b'm{worker="0",a="worker=1"} 1\n')) == (
+        'm{worker="w",exported_worker="0",a="worker=1"} 1\n'
+    )
+
+
+def test_worker_url_is_escaped() -> None:
+    assert merge(('a"\\\n', b"m 1\n")) == 'm{worker="a\\"\\\\\\n"} 1\n'
+
+
+def test_what_is_no_sample_is_left_out() -> None:
+    """Comments, the end mark of another format, nonsense."""
+    assert merge(("w", b"# EOF\n#\n\n   \n{} 1\n9 1\n# odd comment\nm 1\r\n")) == 'm{worker="w"} 1\n'
+
+
+def test_sample_that_does_not_belong_to_the_family_before_it_is_one_of_its_own() -> None:
+    text = merge(("w", b"# TYPE a gauge\na 1\nab 2\n"), ("v", b"ab 3\n# TYPE a gauge\na 4\n"))
+    assert text == ('# TYPE a gauge\na{worker="w"} 1\na{worker="v"} 4\nab{worker="w"} 2\nab{worker="v"} 3\n')
+
+
+@given(st.lists(st.tuples(st.sampled_from("wv"), st.binary(max_size=60) | st.just(ONE)), max_size=4))
+def test_any_bytes_merge_into_lines_that_all_name_a_worker(scrapes: list[tuple[str, bytes]]) -> None:
+    merger = Merger()
+    for worker, scrape in scrapes:
+        for _ in merger.take(worker, scrape):
+            pass
+    for line in b"".join(merger.render()).split(b"\n")[:-1]:
+        assert line.startswith(b"#") or re.search(rb'\{worker="[wv]"', line), line

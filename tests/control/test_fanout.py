@@ -1,0 +1,367 @@
+"""Control calls through a real gateway to (simulated) engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.calls import CONTROL_CALLS
+from gateway.fleet.worker import Worker, WorkerState
+from gateway.sim import Drop, Reply, Silence, SimConfig, SimServer
+from gateway.sim.arrivals import Arrival
+from tests.support import Rig, eventually, rig, until
+
+GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+#: Nothing that JSON tools would spell so: spaces, an escape, an order of its own.
+BODY = b'{ "zeta" : 1e-7, "tags":["weights", "kv_cache"] ,"a":"\\u00e9" }'
+
+
+@dataclass
+class Fleet:
+    gateway: Rig
+    sims: tuple[SimServer, ...]
+
+    async def post(self, path: str, **call: Any) -> httpx.Response:
+        return await self.gateway.client.post(path, **call)
+
+    def worker(self, number: int = 0) -> Worker:
+        found = self.gateway.app.fleet.find(self.sims[number].url)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def fleet(*kinds: str, config: SimConfig | None = None, **settings: Any) -> AsyncIterator[Fleet]:
+    """A gateway in front of simulated engines of these kinds."""
+    async with AsyncExitStack() as stack:
+        sims = [
+            await stack.enter_async_context(SimServer(kind, config or SimConfig(dev_mode=True)))
+            for kind in kinds
+        ]
+        gateway = await stack.enter_async_context(rig(*(sim.url for sim in sims), **settings))
+        yield Fleet(gateway, tuple(sims))
+
+
+def called(sim: SimServer, path: str) -> list[Arrival]:
+    """The calls of ``path`` that the engine got."""
+    return [each for each in sim.all_requests if each.target.partition(b"?")[0] == path.encode()]
+
+
+def states(of: Fleet) -> list[str]:
+    return [worker.state.value for worker in of.gateway.app.fleet.workers]
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+async def test_call_crosses_byte_for_byte(kind: str) -> None:
+    """Body, query, content type and the client's own headers, and nothing is added."""
+    headers = {"content-type": "application/x-odd", "x-own": "a  b", "authorization": "Bearer k"}
+    async with fleet(kind) as of:
+        sim = of.sims[0]
+        for call in (call for call in CONTROL_CALLS if kind in call.formats):
+            target, method = f"{call.path}?a=%2F+x&a=&b", call.methods[-1]
+            body = BODY if method == "POST" else b""
+            own = Reply(body=b"mine", headers=(("x-engine", "1"),), content_type="text/plain")
+            sim.behave(own, path=call.path)
+            reply = await of.gateway.client.request(method, target, content=body, headers=headers)
+            assert (reply.status_code, reply.content, reply.headers["x-engine"]) == (200, b"mine", "1")
+            assert reply.headers["content-type"] == "text/plain"
+            (arrival,) = called(sim, call.path)
+            assert (arrival.method, arrival.target) == (method.encode(), target.encode())
+            assert arrival.body == body
+            sent = dict(arrival.headers)
+            assert {name.encode(): value.encode() for name, value in headers.items()}.items() <= sent.items()
+            usual = {b"host", b"content-length", b"accept", b"user-agent"}
+            assert set(sent) - usual == {name.encode() for name in headers}
+
+
+async def test_call_goes_to_every_worker_that_speaks_its_dialect() -> None:
+    async with fleet("sglang", "vllm", "sglang") as of:
+        reply = await of.post("/flush_cache")
+        assert reply.status_code == 200
+        summary = reply.json()
+        assert (summary["success"], summary["message"]) == (True, "accepted by 2 of 2 workers")
+        assert [row["worker"] for row in summary["results"]] == [of.sims[0].url, of.sims[2].url]
+        assert all(row == {**row, "status": 200, "body": "Cache flushed.\n"} for row in summary["results"])
+        assert [len(called(sim, "/flush_cache")) for sim in of.sims] == [1, 0, 1]
+
+
+async def test_get_is_passed_on_where_engines_have_it() -> None:
+    async with fleet("sglang", "sglang") as of:
+        assert (await of.gateway.client.get("/flush_cache")).status_code == 200
+        assert [called(sim, "/flush_cache")[0].method for sim in of.sims] == [b"GET", b"GET"]
+        assert (await of.gateway.client.get("/pause_generation")).status_code == 405
+
+
+async def test_workers_are_called_at_once() -> None:
+    """One that takes its time keeps no other from being called."""
+    async with fleet("sglang", "sglang") as of:
+        for sim in of.sims:
+            sim.behave(Silence(), path="/flush_cache")
+        call = asyncio.ensure_future(of.post("/flush_cache"))
+        await until(lambda: all(called(sim, "/flush_cache") for sim in of.sims))
+        call.cancel()
+
+
+async def test_one_failure_is_a_502_with_all_results() -> None:
+    async with fleet("sglang", "sglang", "sglang") as of:
+        of.sims[1].behave(Reply(status=500, body=b'{"error":"full"}'), path="/flush_cache")
+        of.sims[2].behave(Drop(), path="/flush_cache")
+        reply = await of.post("/flush_cache")
+        rows = reply.json()["results"]
+        assert (reply.status_code, reply.json()["success"]) == (502, False)
+        assert [row["status"] for row in rows] == [200, 500, None]
+        assert rows[1]["body"] == {"error": "full"}
+        assert rows[2]["error"]
+
+
+async def test_refusal_that_all_workers_agree_on_keeps_its_status() -> None:
+    """It is the caller's fault, and nothing to try again."""
+    async with fleet("sglang", "sglang") as of:
+        reply = await of.post("/update_weights_from_disk", json={})
+        assert (reply.status_code, reply.json()["message"]) == (400, "accepted by 0 of 2 workers")
+
+
+async def test_success_false_in_a_200_is_a_failure() -> None:
+    async with fleet("vllm", "vllm") as of:
+        of.sims[0].behave(Reply(body=b'{"success":false}'), path="/reset_prefix_cache")
+        reply = await of.post("/reset_prefix_cache")
+        assert (reply.status_code, reply.json()["message"]) == (502, "accepted by 1 of 2 workers")
+
+
+async def test_held_worker_is_called_and_dead_one_is_listed_as_skipped() -> None:
+    async with fleet("sglang", "sglang", "sglang") as of:
+        await of.post(f"/workers/{of.worker(1).id}/hold")
+        await of.sims[2].kill()
+        await until(lambda: of.worker(2).state is WorkerState.DEAD)
+        reply = await of.post("/flush_cache")
+        assert reply.status_code == 200
+        assert [row["worker"] for row in reply.json()["results"]] == [sim.url for sim in of.sims[:2]]
+        (skipped,) = reply.json()["skipped"]
+        assert skipped["worker"] == of.sims[2].url and skipped["reason"].startswith("dead")
+
+
+async def test_fleet_without_a_worker_is_a_503_that_says_when_to_try_again() -> None:
+    async with fleet() as of:
+        reply = await of.post("/pause_generation")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "no_worker")
+        assert reply.headers["retry-after"] == "1"
+
+
+async def test_worker_that_hangs_is_given_up_after_the_configured_time() -> None:
+    async with fleet("sglang", "sglang", control_timeout_secs=0.2) as of:
+        of.sims[0].behave(Silence(), path="/flush_cache")
+        reply = await of.post("/flush_cache")
+        assert reply.status_code == 502
+        assert reply.json()["results"][0]["error"] == "no answer within 0.2 s"
+        assert reply.json()["results"][1]["status"] == 200
+
+
+@pytest.mark.parametrize("shape", ["summary", "plain"])
+async def test_header_asks_for_the_other_shape(shape: str) -> None:
+    async with fleet("vllm") as one, fleet("vllm", "vllm") as two:
+        for of in (one, two):
+            reply = await of.post("/pause?mode=keep", headers={"x-reply-shape": shape})
+            assert ("results" in reply.json()) is (shape == "summary")
+            assert shape == "summary" or reply.json() == {"status": "paused"}
+
+
+async def test_plain_shape_hides_no_failure() -> None:
+    async with fleet("vllm", "vllm") as of:
+        of.sims[1].behave(Reply(status=500), path="/resume")
+        reply = await of.post("/resume", headers={"x-reply-shape": "plain"})
+        assert (reply.status_code, reply.json()["success"]) == (502, False)
+
+
+async def test_shape_that_does_not_exist_is_refused_before_any_call() -> None:
+    async with fleet("vllm") as of:
+        reply = await of.post("/pause", headers={"x-reply-shape": "round"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_shape")
+        assert not called(of.sims[0], "/pause")
+
+
+async def test_large_answer_is_shown_in_part() -> None:
+    async with fleet("sglang", "sglang") as of:
+        of.sims[0].behave(Reply(body=json.dumps(["x" * 70_000]).encode()), path="/flush_cache")
+        reply = await of.post("/flush_cache")
+        assert len(reply.json()["results"][0]["body"]) == 2000
+
+
+async def test_body_over_the_limit_is_a_413() -> None:
+    async with fleet("sglang", body_limit_mb=1) as of:
+        reply = await of.post("/update_weights_from_disk", content=b" " * (1024 * 1024 + 1))
+        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+        assert not called(of.sims[0], "/update_weights_from_disk")
+
+
+# -- one worker
+
+
+@pytest.mark.parametrize("by", ["query-id", "query-url", "header"])
+async def test_named_worker_alone_is_called_and_its_reply_is_as_it_is(by: str) -> None:
+    """What names it is no part of the call."""
+    async with fleet("sglang", "sglang") as of:
+        worker = of.worker(1)
+        query = {"query-id": {"worker": worker.id}, "query-url": {"worker": worker.url}, "header": {}}[by]
+        headers = {"x-worker-id": worker.id} if by == "header" else {}
+        reply = await of.post("/flush_cache", params={**query, "timeout": "1"}, headers=headers)
+        assert (reply.status_code, reply.text) == (200, "Cache flushed.\n")
+        assert not called(of.sims[0], "/flush_cache")
+        (arrival,) = called(of.sims[1], "/flush_cache")
+        assert arrival.target == b"/flush_cache?timeout=1"
+        assert b"x-worker-id" not in dict(arrival.headers)
+
+
+async def test_worker_that_does_not_exist_is_a_404() -> None:
+    async with fleet("sglang") as of:
+        reply = await of.post("/flush_cache?worker=nobody")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "worker_not_found")
+
+
+async def test_named_worker_that_cannot_be_reached_is_a_502() -> None:
+    async with fleet("sglang") as of:
+        await of.sims[0].kill()
+        reply = await of.post(f"/flush_cache?worker={of.sims[0].url}")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "worker_failed")
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+async def test_call_for_one_worker_is_refused_where_there_are_several(kind: str) -> None:
+    """Its body has the rank of one; the refusal says how to name it."""
+    async with fleet(kind, kind) as of:
+        for call in (call for call in CONTROL_CALLS if call.single and kind in call.formats):
+            for sim in of.sims:
+                sim.behave(Reply(), path=call.path)
+            reply = await of.gateway.client.request(call.methods[0], call.path)
+            error = reply.json()["error"]
+            assert (reply.status_code, error["code"]) == (409, "one_worker_only")
+            assert "?worker=" in error["message"] and "X-Worker-Id" in error["message"]
+            assert not any(called(sim, call.path) for sim in of.sims)
+            one = {"worker": of.worker().id}
+            reply = await of.gateway.client.request(call.methods[0], call.path, params=one)
+            assert (reply.status_code, len(called(of.sims[0], call.path))) == (200, 1)
+
+
+async def test_worker_that_is_away_counts_for_a_call_for_one() -> None:
+    """It is a member of the group all the same."""
+    async with fleet("sglang", "sglang") as of:
+        await of.sims[1].kill()
+        await until(lambda: of.worker(1).state is WorkerState.DEAD)
+        assert (await of.post("/init_weights_update_group", json={})).status_code == 409
+
+
+# -- pauses
+
+PAUSES = [
+    ("sglang", "/pause_generation", "/continue_generation"),
+    ("sglang", "/release_memory_occupation", "/resume_memory_occupation"),
+    ("vllm", "/pause", "/resume"),
+    ("vllm", "/sleep", "/wake_up"),
+]
+
+
+@pytest.mark.parametrize(("kind", "pause", "resume"), PAUSES)
+async def test_paused_worker_gets_no_request_until_it_is_resumed(kind: str, pause: str, resume: str) -> None:
+    """However many good probes come meanwhile."""
+    async with fleet(kind, kind, probe_interval_secs=0.02) as of:
+        assert (await of.post(f"{pause}?worker={of.worker().id}")).status_code == 200
+        assert (of.worker().state, of.worker(1).state) == (WorkerState.HELD, WorkerState.READY)
+        before = len(of.sims[0].all_requests)
+        await until(lambda: len(of.sims[0].all_requests) >= before + 3)
+        assert of.worker().state is WorkerState.HELD
+        assert "paused" in of.worker().reason
+        assert (await of.post(f"{resume}?worker={of.worker().id}")).status_code == 200
+        await until(lambda: of.worker().usable)
+
+
+async def test_requests_are_refused_while_all_are_paused_and_served_after() -> None:
+    async with fleet("sglang", "sglang") as of:
+        await of.post("/pause_generation", json={"mode": "retract"})
+        reply = await of.post("/generate", json=GENERATE)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        await of.post("/continue_generation", json={})
+        assert (await of.post("/generate", json=GENERATE)).status_code == 200
+
+
+async def test_worker_gets_no_request_while_it_is_being_paused() -> None:
+    async with fleet("sglang") as of:
+        of.sims[0].behave(Silence(), path="/pause_generation")
+        call = asyncio.ensure_future(of.post("/pause_generation"))
+        await until(lambda: bool(called(of.sims[0], "/pause_generation")))
+        assert of.worker().state is WorkerState.HELD
+        call.cancel()
+
+
+async def test_worker_that_refused_to_pause_serves_on() -> None:
+    async with fleet("sglang", "sglang") as of:
+        of.sims[0].behave(Reply(status=500), path="/pause_generation")
+        assert (await of.post("/pause_generation", json={})).status_code == 502
+        assert states(of) == ["ready", "held"]
+
+
+async def test_worker_that_did_not_resume_stays_paused() -> None:
+    async with fleet("sglang", "sglang") as of:
+        await of.post("/pause_generation", json={})
+        of.sims[0].behave(Reply(status=500), path="/continue_generation")
+        assert (await of.post("/continue_generation", json={})).status_code == 502
+        await until(lambda: states(of) == ["held", "ready"])
+
+
+async def test_memory_that_comes_back_in_parts_ends_the_pause_with_the_last() -> None:
+    async with fleet("sglang") as of:
+        await of.post("/release_memory_occupation", json={})
+        await of.post("/resume_memory_occupation", json={"tags": ["weights"]})
+        assert of.worker().state is WorkerState.HELD
+        await of.post("/resume_memory_occupation", json={"tags": ["kv_cache"]})
+        assert of.worker().usable
+
+
+async def test_pauses_of_two_kinds_are_undone_one_by_one() -> None:
+    async with fleet("vllm") as of:
+        for path in ("/pause", "/sleep", "/wake_up"):
+            assert (await of.post(path)).status_code == 200
+            assert of.worker().state is WorkerState.HELD, path
+        await of.post("/resume")
+        assert of.worker().usable
+
+
+async def test_restart_of_the_engine_ends_a_pause() -> None:
+    """Nobody paused the new one."""
+    async with fleet("sglang", probe_interval_secs=0.05) as of:
+        await of.post("/pause_generation", json={})
+        await of.sims[0].kill()
+        await until(lambda: of.worker().state is WorkerState.DEAD)
+        await of.sims[0].start()
+        await until(lambda: of.worker().usable)
+
+        async def served() -> bool:
+            return (await of.post("/generate", json=GENERATE)).status_code == 200
+
+        await eventually(served)
+
+
+async def test_worker_that_is_opened_by_hand_forgets_its_pause() -> None:
+    async with fleet("sglang") as of:
+        await of.post("/release_memory_occupation", json={})
+        await of.post(f"/workers/{of.worker().id}/open")
+        assert of.worker().usable
+        await of.post("/pause_generation", json={})
+        await of.post("/continue_generation", json={})
+        assert of.worker().usable
+
+
+async def test_running_requests_of_a_paused_worker_go_on() -> None:
+    """A pause takes nothing away from those who have their worker already."""
+    async with fleet("sglang", config=SimConfig(token_delay=0.01)) as of:
+        body = {"input_ids": [1], "sampling_params": {"max_new_tokens": 30}}
+        call = asyncio.ensure_future(of.post("/generate", json=body))
+        await of.sims[0].arrived()
+        await of.post("/pause_generation", json={"mode": "in_place"})
+        await of.post("/continue_generation", json={})
+        assert len((await call).json()["output_ids"]) == 30

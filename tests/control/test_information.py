@@ -1,0 +1,141 @@
+"""What engines say of themselves and of their load, through a real gateway."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.calls import INFORMATION_PATHS
+from gateway.control.information import merged
+from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.sim import Drop, Reply
+from tests.control.test_fanout import GENERATE, called, fleet
+from tests.support import until
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+async def test_answer_is_one_workers_as_it_is(kind: str) -> None:
+    """Bytes, type and query."""
+    async with fleet(kind, kind) as of:
+        for path in (path for path, formats in INFORMATION_PATHS.items() if kind in formats):
+            for sim in of.sims:
+                sim.behave(Reply(body=b'{ "x" :1e-7 }', content_type="application/json; odd"), path=path)
+            seen = sum(len(called(sim, path)) for sim in of.sims)
+            reply = await of.gateway.client.get(f"{path}?config_format=%6Ason")
+            assert (reply.status_code, reply.content) == (200, b'{ "x" :1e-7 }')
+            assert reply.headers["content-type"] == "application/json; odd"
+            arrivals = [arrival for sim in of.sims for arrival in called(sim, path)]
+            assert len(arrivals) == seen + 1
+            assert f"{path}?config_format=%6Ason".encode() in {arrival.target for arrival in arrivals}
+
+
+async def test_next_worker_is_asked_where_one_fails() -> None:
+    async with fleet("sglang", "sglang", "sglang") as of:
+        of.sims[0].behave(Reply(status=500), path="/model_info")
+        of.sims[1].behave(Drop(), path="/model_info")
+        before = len(called(of.sims[2], "/model_info"))
+        reply = await of.gateway.client.get("/model_info")
+        assert (reply.status_code, len(called(of.sims[2], "/model_info"))) == (200, before + 1)
+
+
+async def test_refusal_of_all_is_passed_on() -> None:
+    """An engine without its development mode has no such route, and that is its word."""
+    async with fleet("vllm", config=None) as of:
+        of.sims[0].behave(Reply(status=404, body=b'{"detail":"Not Found"}'), path="/weight_info")
+        reply = await of.gateway.client.get("/weight_info")
+        assert (reply.status_code, reply.json()) == (404, {"detail": "Not Found"})
+
+
+async def test_no_worker_is_a_503_that_says_when_to_try_again() -> None:
+    async with fleet("vllm") as of:
+        reply = await of.gateway.client.get("/model_info")
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.json()["error"]["code"] == "no_worker"
+
+
+async def test_silent_worker_is_a_502() -> None:
+    async with fleet("sglang") as of:
+        of.sims[0].behave(Drop(), path="/model_info")
+        reply = await of.gateway.client.get("/model_info")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
+
+
+async def test_paused_worker_answers_where_no_other_can() -> None:
+    """Trainers ask for the weight version while all are paused."""
+    async with fleet("sglang", "sglang") as of:
+        await of.post("/pause_generation", json={})
+        assert (await of.gateway.client.get("/get_weight_version")).status_code == 200
+        await of.post(f"/continue_generation?worker={of.worker(1).id}", json={})
+        before = len(called(of.sims[1], "/get_weight_version"))
+        await of.gateway.client.get("/get_weight_version")
+        assert len(called(of.sims[1], "/get_weight_version")) == before + 1
+
+
+async def test_named_worker_is_the_one_that_is_asked() -> None:
+    async with fleet("sglang", "sglang") as of:
+        for path in ("/get_weight_version", "/v1/loads"):
+            before = [len(called(sim, path)) for sim in of.sims]
+            reply = await of.gateway.client.get(path, headers={"x-worker-id": of.worker(1).id})
+            assert reply.status_code == 200
+            assert len(called(of.sims[0], path)) == before[0]
+        reply = await of.gateway.client.get("/model_info?worker=nobody")
+        assert reply.status_code == 404
+
+
+async def test_head_is_answered_without_a_body() -> None:
+    async with fleet("sglang") as of:
+        reply = await of.gateway.client.head("/model_info")
+        assert (reply.status_code, reply.content) == (200, b"")
+
+
+async def test_models_of_all_workers_are_listed_once_with_their_length() -> None:
+    async with fleet("sglang", "vllm") as of:
+        listed = (await of.gateway.client.get("/v1/models")).json()["data"]
+        lengths = {model["id"]: model["max_model_len"] for model in listed}
+        assert len(lengths) == len(listed) and all(lengths.values())
+
+
+async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
+    async with fleet("sglang", "sglang", "vllm") as of:
+        of.sims[1].behave(Reply(status=500), path="/v1/loads", times=2)
+        reply = await of.gateway.client.get("/v1/loads?include=core")
+        whole = reply.json()
+        assert {load["worker"] for load in whole["loads"]} <= {sim.url for sim in of.sims[:2]}
+        assert of.sims[0].url in {load["worker"] for load in whole["loads"]}
+        assert whole["version"]
+        load = (await of.gateway.client.get("/load")).json()
+        assert load == {"server_load": 0, "workers": [{"worker": of.sims[2].url, "server_load": 0}]}
+
+
+async def test_load_that_nobody_tells_is_a_502() -> None:
+    async with fleet("sglang") as of:
+        reply = await of.gateway.client.get("/get_load")  # gone from today's engines
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
+
+
+def test_merged_documents_keep_the_shape_of_each() -> None:
+    a, b = Worker(Address.parse("http://a:1")), Worker(Address.parse("http://b:1"))
+    one, two = {"loads": [{"n": 1}], "num": 1, "s": "x"}, {"loads": [{"n": 2}], "num": 3, "s": "y"}
+    whole = {"loads": [{"worker": a.url, "n": 1}, {"worker": b.url, "n": 2}], "num": 4, "s": "x"}
+    assert merged([(a, one), (b, two)]) == whole
+    assert merged([(a, [{"n": 1}, 7]), (b, {"odd": 1})]) == [{"worker": a.url, "n": 1}, 7]
+    assert merged([(a, {"on": True, "none": None}), (b, {})]) == {
+        "on": True,
+        "none": None,
+        "workers": [{"worker": a.url, "on": True, "none": None}, {"worker": b.url}],
+    }
+
+
+async def test_end_of_a_session_is_never_an_error() -> None:
+    """Known or not, named or not, with workers or without."""
+    async with fleet() as of:
+        for query in ("?session_id=x", "", "?session_id="):
+            reply = await of.post(f"/finish_session{query}")
+            assert (reply.status_code, reply.json()["status"]) == (200, "ok")
+
+
+async def test_information_waits_for_no_dead_worker() -> None:
+    async with fleet("sglang", "sglang") as of:
+        await of.sims[0].kill()
+        await until(lambda: of.worker().state is WorkerState.DEAD)
+        assert (await of.gateway.client.get("/get_model_info")).status_code == 200
+        assert (await of.post("/generate", json=GENERATE)).status_code == 200

@@ -1,0 +1,42 @@
+"""What a worker lacks after a call that pauses it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.control.parts import AT_LEVEL_0, MEMORY, lacking, returned
+from gateway.fleet.call import Call
+
+
+def call(query: bytes = b"", body: bytes = b"") -> Call:
+    return Call(b"POST", b"/path" + query, (), body)
+
+
+@pytest.mark.parametrize(
+    ("sent", "parts"),
+    [
+        (call(), MEMORY),
+        (call(body=b'{"tags":null}'), MEMORY),
+        (call(body=b'{"tags":["weights"]}'), {"weights"}),
+        (call(body=b'{"tags":"weights"}'), {"weights"}),
+        (call(b"?tags=weights&tags=kv_cache"), {"weights", "kv_cache"}),
+        (call(b"?level=2"), MEMORY),
+        (call(b"?level=0"), AT_LEVEL_0),
+        (call(body=b"{"), MEMORY),
+        (call(body=b"[" * 100_000), MEMORY),
+        (call(body=b'{"tags":[1,{}]}'), MEMORY),
+    ],
+)
+def test_released_memory_is_what_the_tags_say_or_all_of_it(sent: Call, parts: set[str]) -> None:
+    assert lacking("memory", sent) == parts
+
+
+def test_paused_generation_has_no_parts() -> None:
+    assert lacking("generation", call(body=b'{"tags":["weights"]}')) == {"generation"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "parts"), [(call(), None), (call(b"?tags=weights"), {"weights"}), (call(body=b"{}"), None)]
+)
+def test_what_comes_back_is_all_unless_tags_say_otherwise(sent: Call, parts: set[str] | None) -> None:
+    assert returned(sent) == parts

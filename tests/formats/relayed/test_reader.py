@@ -1,0 +1,153 @@
+"""Reading replies that are passed on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import UpstreamIncomplete
+from gateway.formats.base import Ending, Ids, Reader, ReplyHead
+from gateway.formats.relayed.reader import reader
+from gateway.testing.damage import cuts
+from gateway.testing.drive import Told, drive
+
+SAME, PRIVATE = Ids(("job",), ("job",)), Ids(('j"é',), ("f" * 32,))
+DONE = b"data: [DONE]\n\n"
+
+
+def read(status: int = 200, kind: str = "text/event-stream", ids: Ids = SAME, **options: bool) -> Reader:
+    return reader(ids, ReplyHead(status, [(b"content-type", kind.encode())]), passthrough=False, **options)
+
+
+def event(**members: Any) -> bytes:
+    return b"data: %b\n\n" % json.dumps(members).encode()
+
+
+def chunk(text: str | None = None, finish: str | None = None, id: str = "job") -> bytes:
+    delta = {"role": "assistant"} if text is None else {"content": text}
+    return event(id=f"chatcmpl-{id}", choices=[{"index": 0, "delta": delta, "finish_reason": finish}])
+
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+CHAT = (chunk(), chunk("a"), chunk("b"), chunk("", "stop"), event(choices=[], usage=USAGE), DONE)
+RESPONSES = (
+    b"event: response.created\n" + event(type="response.created", response={"usage": None}),
+    event(type="response.output_text.delta", delta="a"),
+    event(type="response.completed", response={"usage": {"input_tokens": 2, "output_tokens": 9}}),
+)
+
+
+@pytest.mark.parametrize("events", [CHAT, RESPONSES, (b": ping\n\n", b"event: x\ndata: y\n\n")])
+def test_whole_events_are_passed_on_as_they_come(events: tuple[bytes, ...]) -> None:
+    it = read()
+    assert it.streaming
+    for each in events:
+        assert it.feed(each) == (b"" if each == DONE else each)
+    assert it.finish() == (DONE if DONE in events else b"")
+
+
+@given(st.sampled_from([b"".join(CHAT), b"".join(RESPONSES), b"".join(CHAT[:3])]), st.data())
+def test_cutting_changes_nothing(stream: bytes, data: st.DataObject) -> None:
+    assert drive(read(), data.draw(cuts(stream))) == drive(read(), (stream,))
+
+
+def test_facts_are_those_the_stream_tells() -> None:
+    facts = drive(read(), CHAT).facts
+    assert (facts.prompt_tokens, facts.tokens, facts.cached_tokens) == (5, 3, 4)
+    assert (facts.finish_reasons, facts.ending, facts.terminal) == (["stop"], Ending.STOP, True)
+    facts = drive(read(), RESPONSES).facts
+    assert (facts.prompt_tokens, facts.tokens, facts.ending) == (2, 9, Ending.OPAQUE)
+
+
+def test_tokens_are_counted_as_they_come_and_only_grow() -> None:
+    it = read()
+    seen = [it.feed(each) and it.facts.tokens for each in CHAT[:-1]]
+    assert seen == sorted(seen) and seen[:3] == [0, 1, 2]
+
+
+def test_token_ids_are_counted_one_by_one() -> None:
+    assert drive(read(), (event(choices=[{"token_ids": [1, 2, 3]}]), DONE)).facts.tokens == 3
+
+
+@pytest.mark.parametrize("kept", range(len(CHAT) - 1))
+def test_chat_stream_without_its_end_is_incomplete(kept: int) -> None:
+    """What was passed on stays, and the dialect's own word for a failure follows."""
+    told = drive(read(), CHAT[:kept])
+    assert told.failure is UpstreamIncomplete
+    assert told.out.startswith(b"".join(CHAT[:kept])) and told.out.endswith(DONE)
+    assert b'{"error":{"message":' in told.out
+
+
+def test_stream_that_ends_inside_an_event_is_incomplete() -> None:
+    assert drive(read(), (b"data: x\n\ndata: y",)).failure is UpstreamIncomplete
+
+
+def test_last_event_without_its_blank_line_is_the_last_all_the_same() -> None:
+    assert drive(read(), (*CHAT[:-1], b"data: [DONE]\n")).out == b"".join(CHAT[:-1]) + b"data: [DONE]\n"
+
+
+def test_connection_that_breaks_after_the_end_loses_nothing() -> None:
+    it = read()
+    out = b"".join(it.feed(each) for each in CHAT)
+    assert out + it.fail(UpstreamIncomplete("broke")) == b"".join(CHAT)
+    assert it.facts.ending is Ending.STOP
+
+
+@pytest.mark.parametrize(("code", "status"), [(400, 400), (503, 503), ("odd", 500), (None, 500)])
+def test_error_event_is_a_failed_reply(code: object, status: int) -> None:
+    facts = drive(read(), (chunk("a"), event(error={"message": "m", "code": code}), DONE)).facts
+    assert (facts.error_status, facts.ending) == (status, Ending.ERROR_EVENT)
+
+
+def test_paths_of_a_servers_files_are_cut_from_its_own_errors() -> None:
+    failed = event(error={"message": "at /usr/lib/x.py", "code": 500})
+    assert b"/usr/lib" not in drive(read(), (failed,)).out
+    assert b"/usr/lib" not in drive(read(500, "application/json"), (failed,)).out
+    as_sent = reader(SAME, ReplyHead(500, []), passthrough=True)
+    assert drive(as_sent, (failed,)).out == failed
+
+
+@pytest.mark.parametrize("split", [None, 40])
+def test_private_id_is_mapped_back_wherever_it_stands(split: int | None) -> None:
+    body = json.dumps({"id": "chatcmpl-" + "f" * 32, "usage": USAGE}).encode()
+    expected = body.replace(b"f" * 32, rb"j\"\u00e9")
+    assert drive(read(kind="application/json", ids=PRIVATE), (body,)).out == expected
+    long = b'["' + b"x" * 1024 * 1024 + b'",' + body
+    pieces = [long[place : place + 37] for place in range(0, len(long), 37)] if split else [long]
+    assert drive(read(kind="application/json", ids=PRIVATE), pieces).out.endswith(expected)
+    assert (
+        drive(read(ids=PRIVATE), (chunk("a", id="f" * 32), DONE)).out
+        == chunk("a").replace(b"job", rb"j\"\u00e9") + DONE
+    )
+
+
+def whole(body: bytes) -> Told:
+    return drive(read(kind="application/json"), (body,))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b"\xff", b'{"usage":7,"choices":{}}', b'{"choices":[1]}']
+)
+def test_reply_that_cannot_be_read_is_passed_on(body: bytes) -> None:
+    told = whole(body)
+    assert (told.out, told.failure, told.facts.ending) == (body, None, Ending.OPAQUE)
+
+
+def test_whole_reply_tells_its_usage() -> None:
+    choices = [{"finish_reason": "length"}, {"finish_reason": "stop"}]
+    facts = whole(json.dumps({"choices": choices, "usage": USAGE}).encode()).facts
+    assert (facts.tokens, facts.prompt_tokens, facts.ending) == (3, 5, Ending.OTHER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "streaming"),
+    [("application/json", False), ("text/plain", False), ("application/x-ndjson", True), ("audio/wav", True)],
+)
+def test_only_what_comes_whole_is_held(kind: str, streaming: bool) -> None:
+    it = read(kind=kind)
+    assert it.streaming is streaming
+    assert it.feed(b"x") == (b"x" if streaming else b"")

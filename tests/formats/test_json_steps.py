@@ -1,0 +1,241 @@
+"""A big body is read in steps, with what the same body would give if it were read at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats import json_steps
+from gateway.formats.base import Ids, Stepwise
+from gateway.formats.json_splice import member_spans, remove_member, replace_member
+from gateway.formats.json_steps import Span, Steps, T, entries_of, members, members_of, pieces, spliced
+from gateway.formats.sglang import FORMAT as SGLANG
+from gateway.formats.sglang import big as sglang_big
+from gateway.formats.vllm import FORMAT as VLLM
+from gateway.formats.vllm import big as vllm_big
+from gateway.testing.damage import ANY_JSON, bodies, damaged
+from tests.formats.support import HEX, View
+
+FORMATS: dict[str, Any] = {"sglang": SGLANG, "vllm": VLLM}
+CHECKED = {
+    "sglang": SGLANG.configured({"vocab_size": "1000"}),
+    "vllm": VLLM.configured({"vocab_size": "1000"}),
+}
+SAMPLE = {
+    "sglang": [
+        b'{"input_ids":[[1, 22,333], [4]],"rid":["a","b\\u00e9"],"sampling_params":{"n":2,"max_new_tokens":5}'
+        b',"x":{"deep":[{"er":"a, \\"b\\\\"}, []]}, "stream":true,"return_logprob":[true,false]}',
+        b'{ "text" : ["one","two, \\ud83d\\ude00"], "sampling_params" : [{"n":1,"stop":["a"]},{"n":1}],\n'
+        b'"lora_path":["a",null],"model":"m","rid":"x"}',
+        b'{"input_ids":[1,2,3,40000],"sampling_params":{"max_new_tokens":null},"logprob_start_len":-1}',
+    ],
+    "vllm": [
+        b'{"token_ids":[1, 22,333],"sampling_params":{"n":2,"max_tokens":"5","stop":["a, \\"b"]},'
+        b'"request_id":"a\\u00e9","x":{"deep":[{"er":"a, \\"b\\\\"}, []]}, "stream": 1,"priority":-3}',
+        b'{ "token_ids" : [1,"2",3.0,40000], "sampling_params" : {},\n "model":"m", "features":null}',
+    ],
+}
+WINDOWS = st.sampled_from((13, 16, 33, 64, 1024))
+
+
+def run(steps: Steps[T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+@contextmanager
+def small_windows(size: int) -> Iterator[None]:
+    """So that small bodies are cut as big ones are."""
+    with (
+        mock.patch.object(json_steps, "_WINDOW", size),
+        mock.patch.object(sglang_big, "BIG", 8),
+        mock.patch.object(vllm_big, "BIG", 8),
+        mock.patch.object(vllm_big, "_PIECE", size),
+    ):
+        yield
+
+
+class Nothing(msgspec.Struct):
+    pass
+
+
+def fault(text: bytes) -> str | None:
+    """What msgspec says of the whole of ``text``."""
+    try:
+        msgspec.json.decode(text, type=Nothing)
+    except msgspec.DecodeError as error:
+        return str(error)
+    return None
+
+
+objects = st.dictionaries(st.sampled_from(["a", "b\\", "é", "rid", ""]), ANY_JSON, max_size=5)
+texts = st.builds(
+    lambda value, ascii_, indent: json.dumps(value, ensure_ascii=ascii_, indent=indent).encode(),
+    objects,
+    st.booleans(),
+    st.sampled_from([None, 1, 20]),
+)
+
+
+@settings(max_examples=400)
+@given(texts.flatmap(damaged), WINDOWS)
+def test_fault_is_the_one_msgspec_finds_and_in_the_same_place(text: bytes, window: int) -> None:
+    if not text.lstrip(b" \n").startswith(b"{"):
+        return
+    with small_windows(window):
+        try:
+            run(members(text, ()))
+            found = None
+        except msgspec.DecodeError as error:
+            found = str(error)
+    assert found == fault(text)
+
+
+@settings(max_examples=300)
+@given(texts, WINDOWS)
+def test_members_and_entries_are_where_a_whole_reading_finds_them(text: bytes, window: int) -> None:
+    whole = {name: bytes(raw) for name, raw in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+    with small_windows(window):
+        found = run(members(text, whole.keys(), repeated="rid"))
+        assert {name: text[slice(*span)] for name, span in found.values.items()} == whole
+        assert found.repeated == member_spans(text, "rid")
+        for span in found.values.values():
+            _hold_inner(text, span)
+    if len(found.cuts) == 1:
+        [(start, end)] = found.cuts
+        assert text[:start] + text[end:] == remove_member(text, "rid")
+
+
+def _hold_inner(text: bytes, span: Span) -> None:
+    value = text[slice(*span)]
+    if value.startswith(b"["):
+        listed = [bytes(raw) for raw in msgspec.json.decode(value, type=list[msgspec.Raw])]
+        assert [text[slice(*each)] for each in run(entries_of(text, span))] == listed
+        assert b"".join(pieces(text, span)) == value
+    if value.startswith(b"{"):
+        raws = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+        inner = run(members_of(text, span, raws.keys()))
+        assert {name: text[slice(*each)] for name, each in inner.items()} == dict(
+            zip(raws, map(bytes, raws.values()), strict=True)
+        )
+
+
+def test_repeated_member_is_given_its_value_everywhere() -> None:
+    text = b'{"rid": "a","x":[1,{"rid":2}],"rid":[ ]}'
+    found = run(members(text, ("rid",), repeated="rid"))
+    assert b"".join(spliced(text, found.repeated, "rid", b'"b"')) == replace_member(text, "rid", b'"b"')
+
+
+@pytest.mark.parametrize(("text", "whole"), [(b" { }", b' {"k":1 }'), (b'{"a":2}', b'{"k":1,"a":2}')])
+def test_missing_member_is_put_in_front(text: bytes, whole: bytes) -> None:
+    assert b"".join(spliced(text, [], "k", b"1")) == whole
+
+
+def test_member_that_repeats_without_end_is_refused() -> None:
+    text = b"{%b}" % b",".join([b'"rid":1'] * 3000)
+    with small_windows(1024), pytest.raises(msgspec.ValidationError, match="more than 1024 times"):
+        run(members(text, ("rid",), repeated="rid"))
+
+
+@pytest.mark.parametrize("filler", [b" ", b"1", b"[", b'{"":', b'"\\u00e9', b'"\\\\', b'"a'])
+def test_long_runs_of_one_thing_are_judged_as_in_one_go(filler: bytes) -> None:
+    """Windows without a comma, a quote or an end."""
+    for text in (b'{"a":' + filler * 300, b'{"a":1' + filler * 300 + b"}", b"{" + filler * 90 + b'"a":1}'):
+        with small_windows(64):
+            try:
+                run(members(text, ()))
+                found = None
+            except msgspec.DecodeError as error:
+                found = str(error)
+        assert found == fault(text)
+
+
+Verdict = tuple[Any, ...]
+_LATER = {"peek", "rid_spans", "token_ids", "features"}
+
+
+def verdict(format: Any, read: Any) -> Verdict:
+    """What is known of a request, and what is sent for it; or why it is refused."""
+    try:
+        request = read()
+    except InvalidRequest as error:
+        unreadable = "JSON: " in error.message
+        return "refused", error.message.partition("JSON: ")[0] if unreadable else error.message, error.rule
+    known = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LATER}
+    projection = format.project(request)
+    sent = format.upstream(request, View(), Ids((HEX,), ("made",)))
+    body = sent.body + b"".join(map(bytes, sent.rest))
+    return known, projection._replace(hints=None), body, sent.headers, projection.hints().priority
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(max_examples=250)
+@given(st.data())
+def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) -> None:
+    body = data.draw(bodies(data.draw(st.sampled_from(SAMPLE[kind]))))
+    format = data.draw(st.sampled_from([FORMATS[kind], CHECKED[kind]]))
+    whole = verdict(format, lambda: format.parse(body, []))
+    with small_windows(data.draw(WINDOWS)):
+        in_steps = verdict(format, lambda: run(format.parse_in_steps(body, [])))
+    if body.lstrip(b" \t\r\n").startswith(b"{"):
+        assert in_steps == whole
+    else:
+        assert (in_steps[0] == "refused") == (whole[0] == "refused")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_other_encodings_of_the_engine_are_read_in_steps_too(encoding: str) -> None:
+    body = '{"token_ids":[1,2],"sampling_params":{"n":3},"request_id":"é😀"}'.encode(encoding)
+    with small_windows(64):
+        assert isinstance(VLLM, Stepwise)
+        assert run(VLLM.parse_in_steps(body, [])).samples == 3
+
+
+MEBIBYTE = 1024 * 1024
+_OBJECT = b'{"token":17,"logprob":[-0.25,null,{"text":"hello world"}],"on":true}'
+_HEAD = b'{"input_ids":[1,2],"token_ids":[1,2],"sampling_params":{},"x":'
+SIZE = 6 * MEBIBYTE
+
+
+def big(case: str) -> bytes:
+    if case == "ids":
+        ids = b",".join(b"%d" % (place * 7919 % 900) for place in range(SIZE // 4))
+        return b'{"input_ids":[%b],"token_ids":[%b],"sampling_params":{}}' % (ids, ids)
+    if case == "string":
+        return b'%b"%b"}' % (_HEAD, b"a prompt \\n " * (SIZE // 11))
+    objects = b",".join([_OBJECT] * (SIZE // len(_OBJECT)))
+    return b"%b[%b%b]}" % (_HEAD, objects, b",oops" if case == "no JSON at its end" else b"")
+
+
+@pytest.mark.parametrize("case", ["ids", "string", "objects", "no JSON at its end"])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_step_of_a_big_body_is_short(kind: str, case: str) -> None:
+    """A few milliseconds of CPU, however big the body; the second best of its kind, as memory is not free."""
+    body = big(case)
+    steps = CHECKED[kind].parse_in_steps(body, [])
+    taken: list[float] = []
+    with pytest.raises((StopIteration, InvalidRequest)):
+        while True:
+            start = time.thread_time()
+            try:
+                next(steps)
+            finally:
+                taken.append(time.thread_time() - start)
+    longest = next(islice(sorted(taken, reverse=True), 1, None))
+    assert len(taken) >= SIZE // (128 * 1024)
+    assert longest < 0.02, f"{longest * 1000:.1f} ms"

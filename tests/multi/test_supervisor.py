@@ -1,0 +1,76 @@
+"""The lives of processes: made-up ones, which die as they are told. (test_gateway.py has the real ones.)"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.processes import PATIENCE
+
+
+@contextmanager
+def living(story: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.multi.lives", story]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines_until(process: subprocess.Popen[str], text: str, times: int = 1) -> list[str]:
+    """The log up to the line that holds ``text`` for the last of so many times."""
+    assert process.stderr is not None
+    found: list[str] = []
+    for line in process.stderr:
+        found.append(line)
+        if sum(text in each for each in found) == times:
+            return found
+    raise AssertionError(f"no {text!r} in {found}")
+
+
+def test_process_that_cannot_start_ends_all_with_its_exit_code() -> None:
+    """Its fault is in the log."""
+    with living("raises") as process:
+        log = "".join(lines_until(process, "giving up"))
+        assert "RuntimeError: a fault of the process" in log
+        assert process.wait(PATIENCE) == 1
+
+
+def test_process_that_dies_again_and_again_is_started_ever_later() -> None:
+    """The first time at once, and the others are left alone."""
+    with living("dies_again") as process:
+        log = lines_until(process, " serves", 2)
+        victim = re.findall(r"process (\d+) serves", "".join(log))[0]
+        os.kill(int(victim), signal.SIGKILL)
+        log = lines_until(process, "is started again", 3)
+        assert [re.findall(r"in ([\d.]+) s", line)[0] for line in log if "is started again" in line] == [
+            "0.25",
+            "0.5",
+            "1",
+        ]
+        assert sum("ended with code 1" in line for line in log) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_process_that_does_not_end_is_killed() -> None:
+    with living("hangs") as process:
+        lines_until(process, " serves", 2)
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "draining")
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "does not end: killed", 2)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_idle_processes_end_on_the_first_signal() -> None:
+    with living("serves") as process:
+        lines_until(process, " serves", 2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0

@@ -1,0 +1,168 @@
+"""A gateway without sockets: bytes go in and out by hand, so that what runs for them can be counted."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from gateway.app import create_app
+from gateway.fleet.states import WorkerEvent
+from gateway.formats.base import WorkerInfo
+from gateway.formats.registry import load_formats
+from gateway.listener.connection import ClientConnection
+from gateway.settings import Settings
+from gateway.transport.http1 import Connection
+
+#: A fresh connection, for as long as a test lasts.
+_NEVER_STALE = 1e18
+
+
+class Wire:
+    """Stands for a socket's transport: keeps what was written. A reply that is cut is seen by its bytes."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.written.append(b"".join(parts))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def close(self) -> None:
+        pass
+
+    abort = pause_reading = resume_reading = close
+
+
+class Rig:
+    """``workers`` workers with ``kept`` connections each, and any number of clients. Needs a running loop."""
+
+    def __init__(self, format: str, workers: int = 2, *, kept: int = 1, access_log: bool = False) -> None:
+        urls = tuple(f"http://127.0.0.1:{port}" for port in range(1, workers + 1))
+        self.app = create_app(Settings(worker=urls, access_log=access_log))
+        info = WorkerInfo(format, load_formats()[format].capability, True, models=("model",))
+        #: worker connections whose worker was not asked yet
+        self._idle: dict[Connection, Wire] = {}
+        self._clients: list[ClientConnection] = []
+        for worker in self.app.fleet.workers:
+            worker.infos = {format: info}
+            self.app.fleet.on(worker, WorkerEvent.SERVES)
+            for _ in range(kept):
+                connection, wire = Connection(bytearray(32 * 1024)), Wire()
+                connection.connection_made(cast(Any, wire))
+                connection.idle_since = _NEVER_STALE
+                worker.pool._idle.append(connection)
+                self._idle[connection] = wire
+
+    def client(self) -> Client:
+        """One more client connection."""
+        config = Config(cast(Any, self.app), timeout_keep_alive=3600)
+        connection, wire = ClientConnection(config, ServerState(), {}), Wire()
+        connection.connection_made(cast(Any, wire))
+        self._clients.append(connection)
+        return Client(connection, wire, self._idle)
+
+    def close(self) -> None:
+        """End what waits."""
+        for connection in self._clients:
+            connection.connection_lost(None)
+
+
+class Client:
+    """A client's connection and what was written to it."""
+
+    def __init__(self, connection: ClientConnection, wire: Wire, workers: dict[Connection, Wire]) -> None:
+        self._connection = connection
+        self._workers = workers
+        self.wire = wire
+
+    def request(self, raw: bytes, *, keep: bool = True) -> Callable[[bytes], None]:
+        """Send a whole request; gives what takes the bytes of its worker's reply.
+
+        Without ``keep`` the worker's connection stays busy with it for good.
+        """
+        self._connection.data_received(raw)
+        [connection] = [connection for connection, wire in self._workers.items() if wire.written]
+        self._workers[connection].written.clear()
+        if not keep:
+            del self._workers[connection]
+
+        def reply(data: bytes) -> None:
+            connection.get_buffer(-1)[: len(data)] = data
+            connection.buffer_updated(len(data))
+
+        return reply
+
+
+async def counted(work: Callable[[], None], warm: int = 20) -> int:
+    """Calls of Python and C functions that ``work`` makes once it has made them often.
+
+    Between two runs the loop takes a turn, as it does between reads.
+    """
+    for _ in range(warm):
+        work()
+        await asyncio.sleep(0)
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def post(path: str, body: bytes, extra: Mapping[str, str] | None = None) -> bytes:
+    """A request as a client of this field sends it."""
+    headers = {
+        "Host": "127.0.0.1:8000",
+        "Accept": "*/*",
+        "Accept-Encoding": "gzip, deflate",
+        "User-Agent": "python",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        **(extra or {}),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+def whole(body: bytes) -> bytes:
+    """A unary reply."""
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
+
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+STREAM_END = b"0\r\n\r\n"
+
+
+def event(data: bytes) -> bytes:
+    """One event in a chunk of its own."""
+    line = b"data: " + data + b"\n\n"
+    return b"%x\r\n%b\r\n" % (len(line), line)

@@ -1,0 +1,158 @@
+"""What a request and an event cost, in calls of functions: a figure that no neighbour on the machine changes.
+
+The budgets are what was counted when they were last set; a change that takes a tenth more needs a reason, one
+that takes a tenth less a new budget. docs/performance.md tells what the calls are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from tests.performance.rig import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, whole
+
+#: Share over a budget that fails.
+SLACK = 1.10
+
+SGLANG, VLLM = "/generate", "/inference/v1/generate"
+
+
+def sglang_request(ids: int = 8, *, stream: bool = False) -> bytes:
+    body = {"input_ids": list(range(1, ids + 1)), "sampling_params": {"max_new_tokens": 1}, "stream": stream}
+    return post(SGLANG, json.dumps(body).encode())
+
+
+def sglang_reply(tokens: int, *, last: bool = True, text: str = "a") -> bytes:
+    meta = {
+        "id": "a" * 32,
+        "finish_reason": {"type": "length", "length": tokens} if last else None,
+        "prompt_tokens": 8,
+        "completion_tokens": tokens,
+        "cached_tokens": 0,
+    }
+    return json.dumps({"text": text, "output_ids": [7], "meta_info": meta}, separators=(",", ":")).encode()
+
+
+def vllm_request(*, stream: bool = False) -> bytes:
+    body = {"model": "model", "token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 1}, "stream": stream}
+    return post(VLLM, json.dumps(body).encode())
+
+
+def vllm_reply() -> bytes:
+    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    return json.dumps({"request_id": "abc", "choices": [choice], "usage": usage}).encode()
+
+
+def vllm_event() -> bytes:
+    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": None}
+    return json.dumps({"request_id": "abc", "choices": [choice]}, separators=(",", ":")).encode()
+
+
+def vllm_last_event() -> bytes:
+    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length"}
+    return json.dumps({"request_id": "abc", "choices": [choice]}, separators=(",", ":")).encode()
+
+
+Make = Callable[..., Rig]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    rigs: list[Rig] = []
+
+    def make(format: str, **options: bool | int) -> Rig:
+        rigs.append(Rig(format, **options))  # type: ignore[arg-type]  # both are passed on as they are
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+def streamed(client: Client, request: bytes, running: bytes, last: bytes, events: int) -> None:
+    reply = client.request(request)
+    reply(STREAM_HEAD)
+    for _ in range(events):
+        reply(event(running))
+    reply(event(last) + event(b"[DONE]") + STREAM_END)
+
+
+async def unary(rig: Rig, request: bytes, reply: bytes) -> int:
+    client = rig.client()
+    calls = await counted(lambda: client.request(request)(reply))
+    assert client.wire.written[-1].startswith(b"HTTP/1.1 200 OK\r\n")
+    return calls
+
+
+async def per_event(rig: Rig, request: bytes, running: bytes, last: bytes) -> float:
+    """Calls of one event more, each read alone."""
+    client = rig.client()
+    few = await counted(lambda: streamed(client, request, running, last, 10), warm=5)
+    many = await counted(lambda: streamed(client, request, running, last, 30), warm=5)
+    assert client.wire.written[-1].endswith(b"0\r\n\r\n")
+    return (many - few) / 20
+
+
+def within(calls: float, budget: float) -> bool:
+    print(f"{calls:.1f} calls, budget {budget}")
+    return calls <= budget * SLACK
+
+
+async def test_unary_request_of_sglang(make: Make) -> None:
+    assert within(await unary(make("sglang"), sglang_request(), whole(sglang_reply(1))), 328)
+
+
+async def test_unary_request_of_sglang_that_is_logged(make: Make) -> None:
+    rig = make("sglang", access_log=True)
+    assert within(await unary(rig, sglang_request(), whole(sglang_reply(1))), 352)
+
+
+async def test_unary_request_of_vllm(make: Make) -> None:
+    assert within(await unary(make("vllm"), vllm_request(), whole(vllm_reply())), 298)
+
+
+async def test_event_of_sglang(make: Make) -> None:
+    request = sglang_request(stream=True)
+    assert within(await per_event(make("sglang"), request, sglang_reply(1, last=False), sglang_reply(1)), 45)
+
+
+async def test_event_of_vllm(make: Make) -> None:
+    assert within(
+        await per_event(make("vllm"), vllm_request(stream=True), vllm_event(), vllm_last_event()), 50
+    )
+
+
+async def test_stream_of_one_token(make: Make) -> None:
+    client, request = make("sglang").client(), sglang_request(stream=True)
+    last = sglang_reply(1)
+    reply = STREAM_HEAD + event(last) + event(b"[DONE]") + STREAM_END
+    assert within(await counted(lambda: client.request(request)(reply)), 364)
+
+
+async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> None:
+    """Ids are counted, not made."""
+    rig, reply = make("sglang"), whole(sglang_reply(1))
+    short = await unary(rig, sglang_request(8), reply)
+    assert await unary(rig, sglang_request(5_000), reply) <= short + 5
+
+
+async def test_large_fleet_takes_no_more_calls_than_a_small_one_but_for_the_choice(make: Make) -> None:
+    """The policy looks at each worker; nothing else does."""
+    request, reply = sglang_request(), whole(sglang_reply(1))
+    small = await unary(make("sglang", workers=2), request, reply)
+    assert await unary(make("sglang", workers=64), request, reply) <= small + 2 * 64
+
+
+async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Make) -> None:
+    """Ids in flight are kept in order: the only thing that grows with them, and by a copy of pointers."""
+    request, reply = sglang_request(), whole(sglang_reply(1))
+    alone = await unary(make("sglang"), request, reply)
+    busy = make("sglang", kept=200)
+    for _ in range(300):
+        busy.client().request(sglang_request(stream=True), keep=False)
+        await asyncio.sleep(0)
+    assert await unary(busy, request, reply) <= alone + 10

@@ -1,0 +1,125 @@
+"""What several processes have counted, as one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Cancelled, Draining, GatewayError, InvalidRequest, UpstreamIncomplete
+from gateway.exchange import Exchange
+from gateway.formats.base import Ending
+from gateway.telemetry.exposition import Now
+from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.snapshot import Snapshot, bury, restored, take
+from gateway.telemetry.tally import Tallies
+from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh
+
+
+def told(metrics: Metrics) -> Snapshot:
+    """A snapshot that has crossed to another process."""
+    return Snapshot.of(json.loads(metrics.snapshot().encode()))
+
+
+def shown(tallies: Tallies) -> dict[Any, Any]:
+    """All that tallies hold, without what only one process has."""
+    snapshot = take(tallies, {"http://w:1": 0}, 0, 0, {})
+    numbers = {key: number for key, number in snapshot.numbers.items() if number}
+    # Sums of seconds in another order differ in the last digit.
+    rounded = {key: [round(each, 6) for each in values] for key, values in snapshot.histograms.items()}
+    return {**numbers, **rounded}
+
+
+def _exchange(kind: str, model: str, tokens: int) -> Exchange:
+    error: GatewayError
+    match kind:
+        case "whole":
+            return completed(model=model, tokens=tokens, ending=Ending.STOP, request_bytes=7, reply_bytes=9)
+        case "stream":
+            return completed(model=model, tokens=tokens, stream=True, cached_tokens=2, routing_data={"a": 1})
+        case "refused":
+            error = InvalidRequest("no", rule="some_rule")
+        case "broken":
+            return failed(UpstreamIncomplete("gone"), dispatched(model=model, attempts=3))
+        case "left":
+            return failed(Cancelled("left"), dispatched(model=model, stream=True))
+        case _:
+            error = Draining("going")
+    return failed(error)
+
+
+KINDS = st.sampled_from(["whole", "stream", "refused", "broken", "left", "drained"])
+#: Of a worker's word, so anything that JSON can spell.
+MODELS = st.sampled_from(["m", "other", 'a"b\n', "\ud800", "müll"])
+EXCHANGES = st.lists(st.tuples(KINDS, MODELS, st.integers(1, 5)), max_size=8)
+
+
+def _metrics() -> Metrics:
+    class Fleet:
+        url, in_flight = "http://w:1", 0
+
+    return Metrics("p", BUCKETS, Now(lambda: [Fleet()]))  # type: ignore[list-item]
+
+
+@given(st.lists(EXCHANGES, min_size=1, max_size=3))
+def test_sum_of_processes_is_what_one_process_would_have_counted(parts: Sequence[Any]) -> None:
+    """Whatever the exchanges, and however they are spread."""
+    total, one = Snapshot(), _metrics()
+    for part in parts:
+        each = _metrics()
+        for metrics in (each, one):
+            count(metrics, *(_exchange(*facts) for facts in part))
+        total.add(told(each))
+    assert shown(restored(total, BUCKETS)) == shown(restored(told(one), BUCKETS))
+
+
+def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token() -> None:
+    metrics = _metrics()
+    metrics.started(dispatched(model="m"))
+    with_token = dispatched(model="m", stream=True)
+    with_token.saw_tokens(1, 101.0)
+    metrics.started(with_token)
+    now = restored(told(metrics), BUCKETS).running_now()
+    assert now == {("m", "generate", False, True, True): 1, ("m", "generate", True, True, False): 1}
+
+
+def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
+    """Whether a worker had it already or not, and whoever dies next."""
+    metrics = _metrics()
+    count(metrics, completed(model="m"))
+    metrics.started(dispatched(model="m", stream=True))
+    metrics.started(fresh())
+    gone = bury(bury(None, metrics.snapshot().encode()), _metrics().snapshot().encode())
+    tallies = restored(Snapshot.of(json.loads(gone)), BUCKETS)
+    assert not tallies.running_now()
+    assert tallies.requests == {
+        ("m", "generate", False, ""): 1,
+        ("m", "generate", True, "internal"): 1,
+        ("unknown_model", "generate", False, "internal"): 1,
+    }
+    assert tallies.failures == {("internal", "process_died"): 2}
+    assert tallies.begun.total() == tallies.requests.total() == 3
+
+
+def test_dead_process_leaves_its_processor_time_and_nothing_it_held() -> None:
+    last = Snapshot(
+        {
+            ("process", "process_cpu_seconds_total"): 2.5,
+            ("process", "process_open_fds"): 9,
+            ("load", "http://w:1"): 3,
+            ("lost_lines",): 4,
+        }
+    )
+    gone = Snapshot.of(json.loads(bury(bury(None, last.encode()), last.encode())))
+    assert gone.numbers == {("process", "process_cpu_seconds_total"): 5, ("lost_lines",): 8}
+
+
+def test_snapshot_is_one_line_of_ascii() -> None:
+    """As the channel between processes needs it."""
+    metrics = _metrics()
+    count(metrics, completed(model="a\nb\ud800é"))
+    encoded = metrics.snapshot().encode()
+    assert encoded.isascii() and b"\n" not in encoded
