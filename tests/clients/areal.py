@@ -23,16 +23,12 @@ class AReaL(Framework):
     def __init__(self, address: str, pause: float = 1.0) -> None:
         super().__init__(address, aiohttp_session(None, total=3600, force_close=True))
         self.pause = pause
-        #: Parts that the last rollout was made of.
-        self.parts = 0
 
     async def rollout(self, prompt: Sequence[int], tokens: int, lora: str | None = None) -> list[int]:
         """Tokens until the end or ``tokens``; what is aborted is sent again with what was made so far."""
         made: list[int] = []
-        self.parts = 0
         while True:
             reply = await self._generate([*prompt, *made], tokens - len(made), lora)
-            self.parts += 1
             finish = reply["meta_info"]["finish_reason"]
             if finish["type"] != "abort" or not finish.get("message", "").startswith(_UNSTARTED):
                 made += [pair[1] for pair in reply["meta_info"]["output_token_logprobs"]]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
+import pytest
+
 from tests.clients.areal import AReaL
 from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
 
@@ -14,6 +17,10 @@ async def test_every_call_is_a_connection_of_its_own(site: Site) -> None:
     """The gateway closes it as it was asked to, and keeps its own to the engines."""
     async with AReaL(site.url) as areal, engines("sglang") as sims:
         await site.serve(*sims)
+        one = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 1}}
+        for method, path, body in (("GET", "/health", None), ("POST", "/generate", one)):
+            response = await areal.http.request(method, f"{site.url}{path}", json=body)
+            assert (response.status_code, response.headers["connection"]) == (200, "close")
         assert await areal.health()
         opened = sum(sim.accepted for sim in sims)
         rollouts = [await areal.rollout([*PROMPT, index], TOKENS) for index in range(10)]
@@ -27,18 +34,19 @@ async def test_rollout_goes_on_after_new_weights_where_it_was_stopped(holding_si
     aborted is held until one of them is back."""
     async with AReaL(holding_site.url, PAUSE) as areal, engines("sglang", token_delay=0.01) as sims:
         await holding_site.serve(*sims)
-        whole = await areal.rollout(PROMPT, 60)
-        running = [asyncio.ensure_future(areal.rollout(PROMPT, 60)) for _ in range(4)]
+        whole = await areal.rollout(PROMPT, 100)
+        running = [asyncio.ensure_future(areal.rollout(PROMPT, 100)) for _ in range(4)]
         await asyncio.gather(*(sim.until(lambda sim=sim: sim.running == 2) for sim in sims))  # type: ignore[misc]
         await areal.update_weights("/ckpt/step-2", "2")
         rollouts = await asyncio.gather(*running)
-        assert len(whole) == 60 and rollouts == [whole] * 4
+        assert len(whole) == 100 and rollouts == [whole] * 4
+        assert len(seen(*sims)) > 5  # at least one came in two parts
         for sim in sims:
             assert [len(calls(sim, path)) for path in _STEP] == [1, 1, 1]
             assert calls(sim, "/update_weights_from_disk")[0].body == (
                 b'{"model_path": "/ckpt/step-2", "weight_version": "2", "abort_all_requests": true}'
             )
-        assert {entry["state"] for entry in (await holding_site.workers()).values()} == {"ready"}
+        await holding_site.ready(*sims)
 
 
 _STEP = ("/pause_generation", "/update_weights_from_disk", "/continue_generation")
@@ -46,13 +54,15 @@ _STEP = ("/pause_generation", "/update_weights_from_disk", "/continue_generation
 
 async def test_adapter_of_each_version_is_on_every_engine(site: Site) -> None:
     """Whichever a rollout comes to, it is there; a name that is gone is refused by the engine."""
-    async with AReaL(site.url) as areal, engines("sglang", enable_lora=True) as sims:
+    async with AReaL(site.url, PAUSE) as areal, engines("sglang", enable_lora=True) as sims:
         await site.serve(*sims)
         for version in (1, 2):
             name = await areal.update_adapter("policy", version)
             rollouts = [areal.rollout(PROMPT, TOKENS, lora=name) for _ in range(6)]
             assert {len(tokens) for tokens in await asyncio.gather(*rollouts)} == {TOKENS}
         assert all(seen(sim) for sim in sims)
+        with pytest.raises(httpx.HTTPStatusError, match="400"):
+            await areal.rollout(PROMPT, TOKENS, lora="policy-v1")
 
 
 async def test_group_of_several_engines_cannot_be_set_up_through_one_address(site: Site) -> None:

@@ -105,5 +105,6 @@ async def test_rollout_that_is_given_up_ends_at_the_engine(site: Site) -> None:
         given_up.cancel()
         with pytest.raises((asyncio.CancelledError, httpx.HTTPError)):
             await given_up
-        await sim.until(lambda: sim.running == 1)
+        await sim.aborted()
         assert len(await kept) == 40
+        await sim.idle()

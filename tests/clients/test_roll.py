@@ -47,7 +47,10 @@ async def test_samples_of_a_prompt_come_as_a_list(site: Site) -> None:
 async def test_request_is_aborted_at_the_engines_by_its_own_id(site: Site) -> None:
     """An id that is free reaches the engine as it is, so that an abort around the gateway finds it."""
     async with fleet(site, token_delay=0.01) as (roll, sims):
-        running = [asyncio.ensure_future(roll.generate(rid, PROMPT, 60)) for rid in ("rid-a", "rid-b")]
+        running = [
+            asyncio.ensure_future(roll.generate(rid, PROMPT, tokens))
+            for rid, tokens in (("rid-a", 5000), ("rid-b", 60))
+        ]
         await asyncio.gather(*(sim.arrived() for sim in sims))
         await roll.abort("rid-a", [sim.url for sim in sims])
         (aborted,), (kept,) = await asyncio.gather(*running)

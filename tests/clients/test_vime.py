@@ -6,10 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from gateway.sim import Reply, SimServer
 from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
-from tests.clients.vime import RENDER, SESSION, Vime
+from tests.clients.vime import GENERATE, RENDER, SESSION, Vime
 
 PROMPT = [432, 402, 5]
 
@@ -62,14 +63,12 @@ async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
 async def test_requests_are_aborted_through_the_router_by_their_ids(site: Site) -> None:
     """As the engine spells them; no other request is touched."""
     async with fleet(site, token_delay=0.02) as (vime, sims):
-        names = ["sample-1", "sample-2"]
-        body = {"token_ids": PROMPT, "sampling_params": {"max_tokens": 40}}
-        running = [
-            asyncio.ensure_future(
-                vime.post(f"{site.url}/inference/v1/generate", body, {"X-Request-Id": name})
-            )
-            for name in names
-        ]
+
+        async def named(name: str, tokens: int) -> Any:
+            body = {"token_ids": PROMPT, "sampling_params": {"max_tokens": tokens}}
+            return await vime.post(f"{site.url}{GENERATE}", body, {"X-Request-Id": name})
+
+        running = [asyncio.ensure_future(named(*one)) for one in (("sample-1", 5000), ("sample-2", 40))]
         await asyncio.gather(*(sim.arrived() for sim in sims))
         told = await vime.post(f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]})
         assert told["aborted"] == 1 and [row["error"] for row in told["results"]] == [None]
