@@ -6,12 +6,14 @@ enter: a framework's calls.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,20 @@ async def engines(kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list
     async with AsyncExitStack() as stack:
         servers = [SimServer(kind, SimConfig(**knobs)) for _ in range(count)]
         yield [await stack.enter_async_context(server) for server in servers]
+
+
+async def at_work(count: int, *sims: SimServer) -> None:
+    """Return once each of ``sims`` has ``count`` requests that run or wait in it.
+
+    What has arrived may be a probe, or may be no request yet to an abort that comes right behind it.
+    """
+    async with asyncio.timeout(PATIENCE):
+        for sim in sims:
+            await sim.until(partial(_has, sim, count))
+
+
+def _has(sim: SimServer, count: int) -> bool:
+    return sim.running + sim.waiting >= count
 
 
 def seen(*sims: SimServer) -> list[Arrival]:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.clients.areal import AReaL
-from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, at_work, calls, engines, seen
 
 PROMPT = [432, 402, 5]
 
@@ -36,7 +36,7 @@ async def test_rollout_goes_on_after_new_weights_where_it_was_stopped(holding_si
         await holding_site.serve(*sims)
         whole = await areal.rollout(PROMPT, 100)
         running = [asyncio.ensure_future(areal.rollout(PROMPT, 100)) for _ in range(4)]
-        await asyncio.gather(*(sim.until(lambda sim=sim: sim.running == 2) for sim in sims))  # type: ignore[misc]
+        await at_work(2, *sims)
         await areal.update_weights("/ckpt/step-2", "2")
         rollouts = await asyncio.gather(*running)
         assert len(whole) == 100 and rollouts == [whole] * 4

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.sim import Reply, SimServer
 from tests.clients.miles import Miles, SessionServer, Version, is_stale
-from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, at_work, calls, engines, seen
 from tests.clients.slime import ROUTING_KEY
 from tests.support import eventually
 
@@ -36,7 +36,7 @@ async def test_engines_join_and_leave_in_the_dialect_of_any_router(site: Site, v
     async with fleet(site, version=version, token_delay=0.01) as (miles, sims):
         assert await miles.listed() == [sim.url for sim in sims]
         running = [asyncio.ensure_future(miles.generate(PROMPT, 20)) for _ in range(2)]
-        await asyncio.gather(*(sim.arrived() for sim in sims))
+        await at_work(1, *sims)
         await miles.leave(sims[0].url)
         assert [len(sample.tokens) for sample in await asyncio.gather(*running)] == [20, 20]
 
@@ -115,7 +115,7 @@ async def test_abort_meets_no_dead_engine_in_the_list(site: Site, version: Versi
             assert [entry["is_healthy"] for entry in listed.values()] == [False, True]
             await miles.leave(sims[0].url)
         running = asyncio.ensure_future(miles.generate(PROMPT, 5000))
-        await sims[1].arrived()
+        await at_work(1, sims[1])
         await miles.abort()
         assert (await running).status == "abort"
         assert miles.failures == []

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.sim import Reply
 from tests.clients.prime_rl import EXPERTS, SESSION, PrimeRL, Rejected
-from tests.clients.site import TOKENS, Site, engines, seen
+from tests.clients.site import TOKENS, Site, at_work, engines, seen
 
 PROMPT = [432, 402, 5]
 
@@ -101,7 +101,7 @@ async def test_rollout_that_is_given_up_ends_at_the_engine(site: Site) -> None:
         await site.serve(sim)
         kept = asyncio.ensure_future(prime.turn("kept", PROMPT, 40))
         given_up = asyncio.ensure_future(prime.turn("given-up", PROMPT, 5000))
-        await sim.arrived(2)
+        await at_work(2, sim)
         given_up.cancel()
         with pytest.raises((asyncio.CancelledError, httpx.HTTPError)):
             await given_up

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from gateway.sim import Reply, SimServer
 from tests.clients.roll import Roll
-from tests.clients.site import PAUSE, TOKENS, Site, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, at_work, engines, seen
 from tests.support import eventually
 
 PROMPT = [432, 402, 5]
@@ -51,7 +51,7 @@ async def test_request_is_aborted_at_the_engines_by_its_own_id(site: Site) -> No
             asyncio.ensure_future(roll.generate(rid, PROMPT, tokens))
             for rid, tokens in (("rid-a", 5000), ("rid-b", 60))
         ]
-        await asyncio.gather(*(sim.arrived() for sim in sims))
+        await at_work(1, *sims)
         await roll.abort("rid-a", [sim.url for sim in sims])
         (aborted,), (kept,) = await asyncio.gather(*running)
         assert aborted["meta_info"]["finish_reason"]["type"] == "abort"
@@ -62,7 +62,7 @@ async def test_engine_is_taken_away_by_its_encoded_url(site: Site) -> None:
     """It drains, as its own word on its load tells the client, and then it is not listed."""
     async with fleet(site, token_delay=0.01) as (roll, (leaving, staying)):
         running = [asyncio.ensure_future(roll.generate(f"r-{n}", PROMPT, 20)) for n in range(2)]
-        await asyncio.gather(leaving.arrived(), staying.arrived())
+        await at_work(1, leaving, staying)
         await roll.stop(leaving.url)
         # Its engines have this route; the simulated one is of a later version.
         busy, idle = (Reply(body=b'[{"num_reqs":%d}]' % count) for count in (1, 0))

@@ -10,7 +10,7 @@ from array import array
 import pytest
 
 from gateway.sim import Reply
-from tests.clients.site import PAUSE, TOKENS, Site, as_sent, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, as_sent, at_work, engines, seen
 from tests.clients.slime import ROUTING_KEY, Slime
 from tests.support import until
 
@@ -102,7 +102,7 @@ async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(
         await site.ready(*sims)
         kept = asyncio.ensure_future(slime.turn(PROMPT, 20))
         dropped = asyncio.ensure_future(slime.turn(PROMPT, 5000))
-        await asyncio.gather(*(sim.arrived() for sim in sims))
+        await at_work(1, *sims)
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dropped
@@ -118,7 +118,7 @@ async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
             await slime.register(sim.url)
         await site.ready(*sims)
         running = [asyncio.ensure_future(slime.generate(PROMPT, 5000)) for _ in range(4)]
-        await asyncio.gather(*(sim.arrived(2) for sim in sims))
+        await at_work(2, *sims)
         await slime.abort_rollout(interval=PAUSE)
         assert {sample.status for sample in await asyncio.gather(*running)} == {"abort"}
         assert slime.failures == []
@@ -143,7 +143,7 @@ async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
             await slime.register(sim.url)
         await site.ready(*sims)
         running = [asyncio.ensure_future(slime.generate(PROMPT, 40)) for _ in range(4)]
-        await asyncio.gather(*(sim.arrived(2) for sim in sims))
+        await at_work(2, *sims)
         await slime.leave(sims[0].url)
         later = await asyncio.gather(*(slime.generate(PROMPT, TOKENS) for _ in range(3)))
         samples = await asyncio.gather(*running)

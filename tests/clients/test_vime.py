@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.sim import Reply, SimServer
-from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, at_work, calls, engines, seen
 from tests.clients.vime import GENERATE, RENDER, SESSION, Vime
 
 PROMPT = [432, 402, 5]
@@ -55,7 +55,7 @@ async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
     """What runs ends as aborted with the tokens it has."""
     async with fleet(site, token_delay=0.01) as (vime, sims):
         running = [asyncio.ensure_future(vime.generate(PROMPT, 5000)) for _ in range(4)]
-        await asyncio.gather(*(sim.arrived(2) for sim in sims))
+        await at_work(2, *sims)
         await vime.abort_rollout(interval=PAUSE)
         assert {sample.status for sample in await asyncio.gather(*running)} == {"abort"}
 
@@ -69,7 +69,7 @@ async def test_requests_are_aborted_through_the_router_by_their_ids(site: Site) 
             return await vime.post(f"{site.url}{GENERATE}", body, {"X-Request-Id": name})
 
         running = [asyncio.ensure_future(named(*one)) for one in (("sample-1", 5000), ("sample-2", 40))]
-        await asyncio.gather(*(sim.arrived() for sim in sims))
+        await at_work(1, *sims)
         told = await vime.post(f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]})
         assert told["aborted"] == 1 and [row["error"] for row in told["results"]] == [None]
         aborted, kept = await asyncio.gather(*running)
@@ -80,7 +80,7 @@ async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
     """From then on the other gets all."""
     async with fleet(site, token_delay=0.01) as (vime, sims):
         running = [asyncio.ensure_future(vime.generate(PROMPT, 40)) for _ in range(4)]
-        await asyncio.gather(*(sim.arrived(2) for sim in sims))
+        await at_work(2, *sims)
         await vime.leave(sims[0].url)
         assert len((await vime.generate(PROMPT, TOKENS)).tokens) == TOKENS
         assert {len(sample.tokens) for sample in await asyncio.gather(*running)} == {40}
