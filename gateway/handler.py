@@ -168,7 +168,8 @@ class GenerateHandler:
         """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream."""
         client, exchange = run.client, run.exchange
         facts, feed, streaming = reader.facts, reader.feed, reader.streaming
-        interval = self._services.keep_alive if streaming else None
+        # Not into bytes that nobody has looked at: they may be compressed.
+        interval = self._services.keep_alive if streaming and not reader.identity else None
         while True:
             while not connection.ready:
                 if streaming:

@@ -332,6 +332,21 @@ async def test_silence_of_a_stream_is_filled_only_when_asked_for(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_silence_of_a_compressed_stream_is_left_alone(kind: str) -> None:
+    """A comment in the middle of it would break all that follows."""
+    started = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\nhalf"
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, sse_keep_alive_interval_ms=10) as gateway:
+        sim.behave(Raw(data=started, close=False))
+        client = await RawClient.connect(gateway.port)
+        client.request(KINDS[kind], json.dumps(body_of(kind, 2, True)).encode())
+        await client.reader.readuntil(b"half\r\n")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.reader.read(1)
+        client.leave()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_reply_that_comes_after_a_long_silence_is_whole(kind: str) -> None:
     """No limit on a worker's silence unless one is asked for."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:

@@ -25,7 +25,7 @@ Steps = Generator[None, None, T]
 BIG = 1024 * 1024
 
 #: Tokens looked at one by one between two yields.
-_TOKENS = 4096
+_TOKENS = 1024
 _COMMA, _COLON = b",:"
 _EMPTY = re.compile(rb"[ \t\r\n]*+\}")
 # Strings up to where they, or the text, end; brackets, commas, colons.
@@ -39,7 +39,7 @@ class _Outline:
     """Finds where the members of an object, or the entries of a list, begin and end."""
 
     def __init__(self, text: bytes) -> None:
-        self._text = text
+        self.text = text
         self._depth = 0
         self._key: Span | None = None
         self._key_start = -1
@@ -58,14 +58,14 @@ class _Outline:
         start = window.start
         if window.began:
             start = self._rest(start, window.end)
-        for number, token in enumerate(_TOKEN.finditer(self._text, start, window.end)):
+        for number, token in enumerate(_TOKEN.finditer(self.text, start, window.end)):
             self._token(token)
             if number % _TOKENS == _TOKENS - 1:
                 yield
 
     def _rest(self, start: int, end: int) -> int:
         """Behind the rest of a string."""
-        rest = _REST.match(self._text, start, end)
+        rest = _REST.match(self.text, start, end)
         assert rest is not None, "it matches nothing, too"
         if rest[1] and self._key_start >= 0:
             self._key, self._key_start = (self._key_start, rest.end()), -1
@@ -73,7 +73,7 @@ class _Outline:
 
     def _token(self, token: re.Match[bytes]) -> None:
         start = token.start()
-        kind = self._text[start]
+        kind = self.text[start]
         if kind in OPENING:
             self._depth += 1
             if self._depth == 1:
@@ -161,19 +161,27 @@ def members_of(text: bytes, span: Span, wanted: Collection[str]) -> Steps[dict[s
     return found
 
 
-def entries_of(text: bytes, span: Span) -> Steps[list[Span]]:
-    """The entries of the list at ``span`` of ``text``, which is known to be JSON."""
+def entries_of(text: bytes, span: Span, found: list[Span]) -> Steps[None]:
+    """Put the entries of the list at ``span`` of ``text``, which is known to be JSON, into ``found``.
+
+    About a thousand at a time, and none after the last yield: who takes them out each time holds no more.
+    """
     outline = _Outline(text)
-    listed: list[Span] = []
     for window in windows(text, *span):
-        yield from outline.look(window)
-        yield
-        for _, _, value in outline.found:
-            start, end = yield from _trimmed(text, *value)
-            if start < end:  # else the list is empty
-                listed.append((start, end))
-        outline.found.clear()
-    return listed
+        for _ in outline.look(window):
+            yield from _entries(outline, found)
+        yield from _entries(outline, found)
+
+
+def _entries(outline: _Outline, found: list[Span]) -> Steps[None]:
+    text = outline.text
+    for _, _, (start, end) in outline.found:
+        if text[start] in SPACE or text[end - 1] in SPACE:
+            start, end = yield from _trimmed(text, start, end)
+        if start < end:  # else the list is empty
+            found.append((start, end))
+    outline.found.clear()
+    yield
 
 
 def object_of(text: bytes) -> bool:

@@ -27,6 +27,11 @@ log = logging.getLogger(__name__)
 COUNT_INTERVAL = 0.25
 
 
+#: How long to wait for the others' loads, in seconds: what was known last will do if the supervisor is
+#: stuck, as whoever asks for the gateway's health takes a late answer for a bad one.
+LOADS_WAIT = 0.2
+
+
 class Whole:
     """The gateway as all its processes are."""
 
@@ -46,7 +51,7 @@ class Whole:
         """Requests that the other processes have in flight, by worker; what was known last if none can
         tell."""
         try:
-            answers = await self._siblings.ask(Verb.LOADS)
+            answers = await self._siblings.ask(Verb.LOADS, within=LOADS_WAIT)
         except Unanswered:
             return self._loads
         total: Counter[str] = Counter()

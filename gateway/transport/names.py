@@ -50,7 +50,7 @@ class Names:
     async def addresses(self, host: str) -> Sequence[str]:
         """IP addresses of ``host``, itself if it is one; at least one. Raises OSError.
 
-        Waits as long as the resolver takes only for a name that was never known.
+        Waits as long as the resolver takes, and fails for its silence, only for a name that was never known.
         """
         if _is_address(host):
             return (host,)
@@ -60,7 +60,7 @@ class Names:
         asking = self._ask(host)
         if known is not None:
             done, _ = await asyncio.wait([asking], timeout=PATIENCE)
-            if not done:
+            if not done or _gave_up(asking):
                 return known.addresses
         return await asyncio.shield(asking)
 
@@ -112,6 +112,12 @@ def _tell(answer: asyncio.Future[tuple[str, ...]], found: tuple[str, ...], error
         answer.set_result(found)
     else:
         answer.set_exception(error)
+
+
+def _gave_up(asking: asyncio.Task[tuple[str, ...]]) -> bool:
+    """Whether the system found no resolver that answers, which says nothing of the name."""
+    error = asking.exception()
+    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
 
 
 def _is_address(host: str) -> bool:

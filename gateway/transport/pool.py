@@ -72,12 +72,16 @@ class Pool:
             raise ConnectFailed("the worker could not be reached", cause=error) from error
 
     async def _connect_to(self, addresses: Sequence[str]) -> Connection:
-        """A connection to the first of ``addresses`` that takes one. Raises OSError."""
+        """A connection to the first of ``addresses`` that takes one. Raises OSError.
+
+        A machine that is gone says nothing: none but the last may take more than its share of the time.
+        """
         loop = asyncio.get_running_loop()
         *others, last = addresses
         for address in others:
             try:
-                return await self._connect(loop, address)
+                async with asyncio.timeout(self._connect_timeout / len(addresses)):
+                    return await self._connect(loop, address)
             except OSError:
                 continue  # a name may stand for one that nobody listens on
         return await self._connect(loop, last)

@@ -100,6 +100,12 @@ async def test_loads_are_those_of_the_others_and_the_last_known_without_a_superv
         assert await one.whole.metrics() is None
 
 
+async def test_loads_are_not_waited_for_long_when_the_supervisor_is_stuck() -> None:
+    """A probe of the gateway's health asks for them, and gives it a second at most."""
+    async with stage() as one, asyncio.timeout(0.9):
+        assert await one.whole.loads() == {}
+
+
 async def test_process_tells_what_it_counted_when_it_is_asked_and_by_itself() -> None:
     async with stage() as one:
         count(one.metrics, completed())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -101,6 +102,25 @@ async def test_known_name_stays_known_while_its_resolver_hangs(monkeypatch: pyte
             assert await names.addresses("good") == ("127.0.0.1",)
 
 
+async def test_known_name_stays_known_when_no_resolver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system says in the end of one that hangs, and at once of one that is down."""
+    monkeypatch.setattr(module, "FRESH", 0.0)
+    failures: list[int] = []
+
+    def lookup(host: str, port: object, **kind: Any) -> Sequence[tuple[Any, ...]]:
+        if failures:
+            raise socket.gaierror(failures[0], "no answer")
+        return [(2, 1, 6, "", ("127.0.0.1", 0))]
+
+    names = Names(lookup)
+    await names.addresses("good")
+    failures.append(socket.EAI_AGAIN)
+    assert await names.addresses("good") == ("127.0.0.1",)
+    failures[0] = socket.EAI_NONAME
+    with pytest.raises(OSError, match="no answer"):
+        await names.addresses("good")
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1%lo"])
 async def test_address_is_asked_for_nowhere(address: str) -> None:
     async with resolving() as (names, resolver):
@@ -133,6 +153,24 @@ async def test_pool_tries_every_address_of_a_name(listener: Listener) -> None:
     connection = await pool.connect()
     await listener.accept()
     connection.close()
+
+
+async def test_pool_passes_over_an_address_that_says_nothing(listener: Listener) -> None:
+    """As of a machine that is gone, whose address the name still has. A full queue is as silent."""
+    with ExitStack() as sockets:
+        silent = sockets.enter_context(socket.socket())
+        silent.bind(("127.0.0.99", listener.port))
+        silent.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        names = Names(
+            lambda host, port, **kind: [(2, 1, 6, "", (each, 0)) for each in ("127.0.0.99", "127.0.0.1")]
+        )
+        connection = await Pool("both", listener.port, None, 1.0, names).connect()
+        await listener.accept()
+        connection.close()
 
 
 async def test_name_that_hangs_is_a_failed_connect_after_its_timeout(listener: Listener) -> None:

@@ -13,7 +13,18 @@ import msgspec
 from gateway.formats.base import Headers
 from gateway.formats.json_steps import BIG, Steps, entries_of, members, members_of, object_of, raw
 from gateway.formats.json_windows import Span, pieces
-from gateway.formats.sglang.peek import PER_PROMPT, BigPeek, Peek, Sampling, fill, not_an_object
+from gateway.formats.sglang.peek import (
+    PER_PROMPT,
+    BigPeek,
+    Marks,
+    Peek,
+    Sampling,
+    Samplings,
+    fill,
+    marked,
+    not_an_object,
+    one_sampling,
+)
 from gateway.formats.sglang.projection import SglangRequest, read, unreadable
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.vocabulary import check_in_steps
@@ -21,6 +32,9 @@ from gateway.formats.sglang.vocabulary import check_in_steps
 _WANTED = frozenset(Peek.__struct_fields__) | {"token_ids_logprob"}
 _LISTS = ("text", "input_embeds", *PER_PROMPT)
 _SAMPLING = frozenset(Sampling.__struct_fields__)
+#: Sampling parameters up to so many bytes are looked at in one go, and so many of them between two yields.
+_SHORT = 4096
+_ENTRIES = 256
 
 
 def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[SglangRequest]:
@@ -33,9 +47,13 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         peek = BigPeek(rid_spans=found.repeated, rid_cuts=found.cuts)
         raws = {name: raw(body, span) for name, span in spans.items()}
         yield from _look(peek, body, spans)
-        if _is_big(spans.get("sampling_params")):
-            raws["sampling_params"] = yield from _sampling(body, spans["sampling_params"])
-        fill(peek, raws)
+        sampling = spans.get("sampling_params")
+        if sampling is None or not _is_big(sampling):
+            fill(peek, raws)
+        else:
+            del raws["sampling_params"]
+            fill(peek, raws)
+            yield from _sampling(peek, body, sampling)
         request = read(peek, body, headers)
         if vocab_size is not None:
             yield from check_in_steps(body, spans, vocab_size)
@@ -48,8 +66,7 @@ def _look(peek: BigPeek, body: bytes, spans: Mapping[str, Span]) -> Steps[None]:
     for name in _LISTS:
         span = spans.get(name)
         if span is not None and _is_big(span) and body.startswith(b"[", span[0]):
-            listed = yield from entries_of(body, span)
-            peek.lists[name] = [raw(body, entry) for entry in listed]
+            peek.marks[name] = yield from _marks(body, span, name)
     ids = spans.get("input_ids")
     if ids is not None and _is_big(ids):
         peek.ids = PromptIds()
@@ -58,24 +75,39 @@ def _look(peek: BigPeek, body: bytes, spans: Mapping[str, Span]) -> Steps[None]:
             yield
 
 
-def _sampling(body: bytes, span: Span) -> Steps[msgspec.Raw]:
-    """The parameters, or the list of them, without what is not looked at."""
+def _marks(body: bytes, span: Span, name: str) -> Steps[Marks]:
+    found: list[Span] = []
+    known = bytearray()
+    for _ in entries_of(body, span, found):
+        known += bytes([marked(name, raw(body, entry)) for entry in found])
+        found.clear()
+        yield
+    return known
+
+
+def _sampling(peek: BigPeek, body: bytes, span: Span) -> Steps[None]:
+    """Look at the parameters, or the list of them, one by one. Raises InvalidRequest."""
     if not body.startswith(b"[", span[0]):
-        return msgspec.Raw((yield from _slim(body, span)))
-    listed = yield from entries_of(body, span)
-    slim = []
-    for entry in listed:
-        slim.append((yield from _slim(body, entry)))
-    return msgspec.Raw(b"[%b]" % b",".join(slim))
+        peek.sampling_params = yield from _one_sampling(body, span)
+        return
+    found: list[Span] = []
+    peek.samplings = Samplings()
+    for _ in entries_of(body, span, found):
+        for number, entry in enumerate(found):
+            peek.samplings.add((yield from _one_sampling(body, entry)))
+            if number % _ENTRIES == _ENTRIES - 1:
+                yield
+        found.clear()
+        yield
 
 
-def _slim(body: bytes, span: Span) -> Steps[bytes]:
+def _one_sampling(body: bytes, span: Span) -> Steps[Sampling]:
     start, end = span
-    if not body.startswith(b"{", start):
-        return body[start:end]
+    if end - start <= _SHORT or not body.startswith(b"{", start):
+        return one_sampling(raw(body, span))
     found = yield from members_of(body, span, _SAMPLING)
     named = [b'"%b":%b' % (name.encode(), body[slice(*value)]) for name, value in found.items()]
-    return b"{%b}" % b",".join(named)
+    return one_sampling(msgspec.Raw(b"{%b}" % b",".join(named)))
 
 
 def _is_big(span: Span | None) -> bool:

@@ -5,7 +5,9 @@ Owns: decoding. Must never enter: judging what was found.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +21,9 @@ T = TypeVar("T")
 
 #: Stands for a member that the body does not have.
 ABSENT = msgspec.Raw()
+#: One byte for each entry of a list: 1 where it is ``marked``. All there is to know of it, as the entries
+#: themselves would take a hundred times the room of a body that is full of short ones.
+Marks = bytes | bytearray
 
 #: Members that clients may not set, in the order they are looked for.
 RESERVED = (
@@ -54,6 +59,30 @@ class Sampling(msgspec.Struct):
     n: int = 1
     max_new_tokens: int | None = None
     beam_width: int | None = None
+
+
+class Samplings:
+    """What counts of a list of them: the first, how many, and the most tokens that any of them asks for (None
+    where one leaves that open, 0 for an empty list)."""
+
+    __slots__ = ("count", "first", "most")
+
+    def __init__(self, entries: Sequence[Sampling] = ()) -> None:
+        self.first = Sampling()
+        self.count = 0
+        self.most: int | None = 0
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Sampling) -> None:
+        limit = entry.max_new_tokens
+        if not self.count:
+            self.first, self.most = entry, limit
+        elif limit is None or self.most is None:
+            self.most = None
+        else:
+            self.most = max(self.most, limit)
+        self.count += 1
 
 
 class Peek(msgspec.Struct):
@@ -95,17 +124,32 @@ class Peek(msgspec.Struct):
 class BigPeek(Peek):
     """A peek at a body too big for one go, with what was found in its members on the way.
 
-    ``lists``: entries of those that are big lists. ``ids``: about ``input_ids``, None: not big.
+    ``marks``: of those that are big lists. ``samplings``: of big parameters that are a list. ``ids``: about
+    ``input_ids``, None: not big.
     ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the whole members.
     """
 
-    lists: dict[str, list[msgspec.Raw]] = {}
+    marks: dict[str, Marks] = {}
+    samplings: Samplings | None = None
     ids: PromptIds | None = None
     rid_spans: Sequence[Span] = ()
     rid_cuts: Sequence[Span] = ()
 
 
 _RAW = frozenset(Peek.__struct_fields__) - {"rid", "stream", "sampling_params"}
+
+_NO_TEXT = msgspec.Raw(b'""')
+_TRUE = msgspec.Raw(b"true")
+_OUTPUT_ONLY = msgspec.Raw(b"-1")
+_NEGATIVE = re.compile(rb"-0*[1-9]")
+#: What the entries of a list are looked through for; of other lists only the length counts.
+_MARKED: Mapping[str, Callable[[msgspec.Raw], bool]] = MappingProxyType(
+    {
+        "text": lambda raw: raw == _NO_TEXT,
+        "logprob_start_len": lambda raw: _NEGATIVE.match(raw) is not None and raw != _OUTPUT_ONLY,
+        "return_logprob": lambda raw: raw == _TRUE,
+    }
+)
 
 _decode = msgspec.json.Decoder(Peek).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -124,11 +168,18 @@ def peek_at(body: bytes) -> Peek:
         return _by_member(body)
 
 
-def listed(peek: Peek, name: str) -> list[msgspec.Raw] | None:
-    """The entries of a raw member that is a list, None for anything else."""
-    if isinstance(peek, BigPeek) and name in peek.lists:
-        return peek.lists[name]
-    return items(getattr(peek, name))
+def marked(name: str, raw: msgspec.Raw) -> bool:
+    """Whether ``raw``, a raw member or an entry of it, is an empty text, a start below -1, a true."""
+    test = _MARKED.get(name)
+    return test is not None and test(raw)
+
+
+def marks(peek: Peek, name: str) -> Marks | None:
+    """Of a raw member that is a list; None for anything else."""
+    if isinstance(peek, BigPeek) and name in peek.marks:
+        return peek.marks[name]
+    entries = items(getattr(peek, name))
+    return None if entries is None else bytes([marked(name, entry) for entry in entries])
 
 
 def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
@@ -165,11 +216,11 @@ def fill(peek: Peek, members: Mapping[str, msgspec.Raw]) -> None:
 def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
     entries = items(raw)
     if entries is not None:
-        return [_one_sampling(entry) for entry in entries]
-    return _one_sampling(raw) if raw != NULL else None
+        return [one_sampling(entry) for entry in entries]
+    return one_sampling(raw) if raw != NULL else None
 
 
-def _one_sampling(raw: msgspec.Raw) -> Sampling:
+def one_sampling(raw: msgspec.Raw) -> Sampling:
     """What is needed of one object; of anything else the defaults, as the engine will refuse it."""
     sampling = Sampling()
     members = _members(raw) if _begins(raw, b"{") else {}

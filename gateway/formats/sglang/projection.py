@@ -30,16 +30,14 @@ from gateway.formats.sglang.peek import (
     BigPeek,
     Peek,
     Sampling,
-    listed,
+    Samplings,
+    marked,
+    marks,
     peek_at,
 )
 from gateway.formats.sglang.prompt_ids import PromptIds
 
-_TRUE = msgspec.Raw(b"true")
-_NO_TEXT = msgspec.Raw(b'""')
-_OUTPUT_ONLY = msgspec.Raw(b"-1")
 _RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
-_NEGATIVE = re.compile(rb"-0*[1-9]")
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
 _NO_EMBEDS = re.compile(rb"\[\s*(?:\[\s*)?\]")
 # The engine ends every request whose id begins with an aborted one, and it makes ids the gateway cannot know:
@@ -117,7 +115,7 @@ def read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
     if _reserved(peek) != _NOTHING_RESERVED:
         raise _reserved_key(peek)
     batch, prompt_tokens = _prompts(peek)
-    fan, max_tokens = _sampling(peek.sampling_params, batch)
+    fan, max_tokens = _sampling(peek, batch)
     if isinstance(peek.rid, list):
         _check_rids(peek.rid, batch, fan)
     if peek.logprob_start_len is not ABSENT:
@@ -199,8 +197,8 @@ def _token_ids(peek: Peek) -> tuple[int | None, int]:
 
 
 def _texts(peek: Peek) -> int | None:
-    texts = listed(peek, "text")
-    if _NO_TEXT in ([peek.text] if texts is None else texts) and not _may_be_empty(peek):
+    texts = marks(peek, "text")
+    if (marked("text", peek.text) if texts is None else 1 in texts) and not _may_be_empty(peek):
         raise _kill("empty_text", "text must not be empty.", "text")
     return None if texts is None else len(texts)
 
@@ -216,7 +214,7 @@ def _in_session(peek: Peek) -> bool:
 
 
 def _both(peek: Peek, rows: int | None) -> int | None:
-    texts = listed(peek, "text")
+    texts = marks(peek, "text")
     if (texts is None) != (rows is None) or (rows is not None and texts is not None and len(texts) > rows):
         raise InvalidRequest("text and input_ids must hold the same number of prompts.", param="text")
     return None if texts is None else len(texts)
@@ -229,7 +227,7 @@ def _embeds(peek: Peek) -> int | None:
         raise InvalidRequest("input_embeds must not be empty.", param="input_embeds")
     if _LIST_OF_MATRICES.match(peek.input_embeds) is None:
         return None
-    return len(listed(peek, "input_embeds") or ())
+    return len(marks(peek, "input_embeds") or ())
 
 
 def _missing(raw: msgspec.Raw) -> bool:
@@ -239,21 +237,24 @@ def _missing(raw: msgspec.Raw) -> bool:
 # Sampling and everything else that must fit the number of prompts.
 
 
-def _sampling(params: Sampling | list[Sampling] | None, batch: int | None) -> tuple[int, int | None]:
+def _sampling(peek: Peek, batch: int | None) -> tuple[int, int | None]:
     """(samples of each prompt, tokens asked for or None where that was left open)."""
-    if params is None:
-        return 1, None
+    params = peek.sampling_params
     if isinstance(params, Sampling):
         return _fan(params, batch), params.max_new_tokens
-    if not params or (batch is not None and len(params) < batch):
+    several = peek.samplings if isinstance(peek, BigPeek) else None
+    if several is None:
+        if params is None:
+            return 1, None
+        several = Samplings(params)
+    if not several.count or (batch is not None and several.count < batch):
         raise InvalidRequest("sampling_params must have an entry for each prompt.", param="sampling_params")
-    fan = _fan(params[0], batch)
+    fan = _fan(several.first, batch)
     if batch is None and fan == 1:
         raise InvalidRequest(
             "sampling_params must be an object for a single prompt.", param="sampling_params"
         )
-    limits = [entry.max_new_tokens for entry in params if entry.max_new_tokens is not None]
-    return fan, max(limits) if len(limits) == len(params) else None
+    return fan, several.most
 
 
 def _fan(params: Sampling, batch: int | None) -> int:
@@ -276,21 +277,22 @@ def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
 
 def _check_logprob_starts(peek: Peek) -> None:
     """Refuse a start below -1 where logprobs are asked for; elsewhere the engine does not look at it."""
-    starts = listed(peek, "logprob_start_len")
-    wanted = listed(peek, "return_logprob")
-    if starts is None:
-        starts = [peek.logprob_start_len] * (1 if wanted is None else len(wanted))
+    below = marks(peek, "logprob_start_len")
+    wanted = marks(peek, "return_logprob")
+    if below is None:
+        single = marked("logprob_start_len", peek.logprob_start_len)
+        below = bytes([single]) * (1 if wanted is None else len(wanted))
     if wanted is None:
-        wanted = [peek.return_logprob] * len(starts)
-    for start, on in zip(starts, wanted, strict=False):
-        if on == _TRUE and _NEGATIVE.match(start) and start != _OUTPUT_ONLY:
-            raise _kill(
-                "logprob_start_below_minus_one", "logprob_start_len must be at least -1.", "logprob_start_len"
-            )
+        wanted = bytes([marked("return_logprob", peek.return_logprob)]) * len(below)
+    # Entry by entry, all at once.
+    if int.from_bytes(below, "little") & int.from_bytes(wanted, "little"):
+        raise _kill(
+            "logprob_start_below_minus_one", "logprob_start_len must be at least -1.", "logprob_start_len"
+        )
 
 
 def _check_lengths(peek: Peek, batch: int) -> None:
     for key, raw in zip(PER_PROMPT, _per_prompt(peek), strict=True):
-        entries = None if raw is ABSENT else listed(peek, key)
+        entries = None if raw is ABSENT else marks(peek, key)
         if entries is not None and len(entries) < batch:
             raise InvalidRequest(f"{key} must have an entry for each prompt.", param=key)
