@@ -12,8 +12,9 @@ STAMP := $(VENV)/.installed
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
-SYSTEM := tests/benchmarks tests/clients tests/multi tests/performance/test_bounds.py \
-  tests/performance/test_stalls.py tests/security tests/stores
+SYSTEM := tests/benchmarks tests/clients tests/fleet tests/multi tests/performance/test_bounds.py \
+  tests/performance/test_stalls.py tests/plugins tests/security tests/stores tests/test_demo.py tests/test_fleet.py \
+  tests/test_load.py tests/test_server.py tests/test_workers_cli.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-system check format bench test-engines compile test-compiled lock clean
@@ -39,7 +40,7 @@ demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000
 test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k words" narrows it
 	@$(BIN)/pytest $(SYSTEM:%=--ignore=%) $(ARGS)
 
-test-system: $(STAMP) ## what has servers and clocks of its own: stores, processes, keys, clients, bounds, benchmarks
+test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, processes, clients, load, benchmarks
 	@$(BIN)/pytest $(SYSTEM) $(ARGS)
 
 check: $(STAMP) ## lint, formatting, types, import rules
