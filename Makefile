@@ -12,9 +12,11 @@ STAMP := $(VENV)/.installed
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
-SYSTEM := tests/benchmarks tests/clients tests/fleet tests/multi tests/performance/test_bounds.py \
-  tests/performance/test_stalls.py tests/plugins tests/security tests/stores tests/test_demo.py tests/test_fleet.py \
-  tests/test_load.py tests/test_server.py tests/test_workers_cli.py
+SYSTEM := tests/benchmarks tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
+  tests/control/test_workers.py tests/fleet tests/multi tests/performance/test_bounds.py \
+  tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
+  tests/telemetry/test_through_the_gateway.py tests/test_demo.py tests/test_fleet.py tests/test_ids.py \
+  tests/test_load.py tests/test_poison.py tests/test_server.py tests/test_workers_cli.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-system check format bench test-engines compile test-compiled lock clean
@@ -60,9 +62,9 @@ test-engines: $(STAMP) ## the gateway in front of real SGLang and vLLM, on the C
 	@scripts/test-engines $(BIN)/python $(ARGS)
 
 compile: $(STAMP) ## a wheel with the hot modules compiled to C, in build/dist
-	@rm -rf build/dist build/compiled
-	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
-	  --no-build-isolation --wheel-dir build/dist .
+	@rm -rf build/dist build/compiled && mkdir -p build
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m hatchling build --target wheel --directory build/dist \
+	  2>build/compile.log || { tail -n 40 build/compile.log >&2; exit 1; }
 	@$(BIN)/python -m zipfile --extract build/dist/*.whl build/compiled
 	@echo "the compiled wheel: $$(ls build/dist/*.whl)"
 	@echo "unpacked: build/compiled"
