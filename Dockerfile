@@ -15,7 +15,8 @@ RUN python -m pip install --require-hashes -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY scripts/compile_hook.py scripts/compile_modules.py ./scripts/
 COPY gateway ./gateway
-RUN HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 python -m pip wheel --no-deps --no-build-isolation --wheel-dir /app/wheels .
+# By the build backend itself: pip would compile twice, the first time to know the wheel's metadata.
+RUN HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 python -m hatchling build --target wheel --directory /app/wheels
 RUN /app/venv/bin/python -m pip install --no-deps --no-index --find-links /app/wheels tito-gateway
 
 
