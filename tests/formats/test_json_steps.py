@@ -204,7 +204,8 @@ def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) 
     body = data.draw(bodies(data.draw(st.sampled_from(SAMPLE[kind]))))
     format = data.draw(st.sampled_from([FORMATS[kind], CHECKED[kind]]))
     whole = verdict(format, lambda: format.parse(body, []))
-    with small_windows(data.draw(WINDOWS)):
+    # No window of the product's is shorter than a number; one that were would show a part of it only.
+    with small_windows(data.draw(st.sampled_from((64, 100, 1024)))):
         in_steps = verdict(format, lambda: run(format.parse_in_steps(body, [])))
     if body.lstrip(b" \t\r\n").startswith(b"{"):
         assert in_steps == whole
