@@ -198,8 +198,8 @@ def verdict(format: Any, read: Any) -> Verdict:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-# The same cases in each run: bytes that are no UTF-8, in a name inside of a member that is peeked at, are known
-# to be refused in steps only, and would be found now and then.
+# The same cases in each run: bytes that are no UTF-8, in a name inside of a member that is peeked at, are
+# known to be refused in steps only, and would be found now and then.
 @settings(max_examples=250, derandomize=True)
 @given(st.data())
 def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) -> None:
