@@ -117,11 +117,14 @@ class GenerateHandler:
         tried: dict[Worker, object] = {}
         failure: GatewayError | None = None
         while True:
+            worker: Worker | None = None
             try:
                 worker = run.lease(running, model, tried)
             except NoWorker as nobody:
                 if not self._services.queue.on:
                     raise failure or nobody from None
+            if worker is None:
+                # Not where the failure is caught: compiled, all that runs meanwhile would seem to handle it.
                 await run.wait(model, tried)
                 worker = run.lease(running, model, tried)
             # Made before there is a connection, which nobody would close if this failed.

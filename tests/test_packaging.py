@@ -104,6 +104,9 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+WAITS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith)
+
+
 def compiled_modules() -> list[Path]:
     """The sources that a compiled build compiles."""
     hook = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
@@ -127,6 +130,20 @@ def test_compiled_module_has_no_class_with_keywords(module: Path) -> None:
     """mypyc drops them without a word: a frozen struct would no longer be frozen."""
     classes = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ClassDef)]
     assert [each.name for each in classes if each.keywords] == []
+
+
+@pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
+def test_compiled_module_waits_nowhere_with_an_exception_in_hand(module: Path) -> None:
+    """In mypyc's coroutines it stays the one that is handled, for whoever runs meanwhile and, if it is raised
+    again, for good: every later exception would hold it, and what it holds."""
+    tree = ast.parse(module.read_text())
+    tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
+    cleared = [part for each in tries for part in (*each.handlers, *each.finalbody)]
+    assert [each.lineno for part in cleared for each in ast.walk(part) if isinstance(each, WAITS)] == []
+    # These do not wait when they are left.
+    harmless = re.compile(r"asyncio\.timeout\(|slots$")
+    entered = [each for node in ast.walk(tree) if isinstance(node, ast.AsyncWith) for each in node.items]
+    assert [text for each in entered if not harmless.match(text := ast.unparse(each.context_expr))] == []
 
 
 @pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
