@@ -107,7 +107,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
     "pydantic": ("gateway.formats", "gateway.control", "gateway.settings"),
-    "pydantic_settings": ("gateway.settings",),
+    "pydantic_settings": ("gateway.settings.fields",),
     "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control.events",),
     "starlette": ("gateway.app", "gateway.control"),
@@ -148,23 +148,29 @@ class Allowance:
 
 ALLOWANCES = (
     Allowance(
-        "gateway.settings",
+        "gateway.settings.paths",
         r"DYN_\w*(?:SGLANG|VLLM)_\w+",
         "variables that users of Dynamo have set already are taken under their names there",
     ),
     Allowance("gateway.variables", r"DYN_\(SGLANG_\w+\|VLLM_\w+", "others of them are passed over"),
     Allowance(
-        "gateway.settings",
-        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint"
-        r"|sglang_stream_mode|What SGLang's stream events hold",
+        "gateway.settings.paths",
+        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
         "the fields of those variables, and their help",
+    ),
+    Allowance(
+        "gateway.settings.requests",
+        r"(?:DYN_SGLANG_STREAM_MODE|sglang_stream_mode)|What SGLang's stream events hold",
+        "an option of one format, and its help",
     ),
     Allowance(
         "gateway.app",
         r"(?:sglang|vllm)_path=settings\.(?:sglang|vllm)_generate_path",
         "those fields, handed to the catalog",
     ),
-    Allowance("gateway.settings", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"),
+    Allowance(
+        "gateway.settings.requests", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"
+    ),
 )
 
 
