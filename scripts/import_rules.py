@@ -63,7 +63,7 @@ ROOMS: Mapping[str, str] = {
     "routing": "errors formats.base",
     "transport": "drive errors formats.base sockets",
     "fleet": "drive errors formats routing stores tasks transport upstream",
-    "security": "downstream errors formats.base settings",
+    "security": "downstream errors formats.base formats.failures settings",
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
@@ -119,15 +119,18 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 FORMAT_HELPERS = frozenset(
     {
         "base",
+        "failures",
         "headers",
         "json_splice",
         "json_steps",
         "json_windows",
         "opaque",
+        "options",
         "paths",
         "registry",
         "routing_data",
         "sse",
+        "swap",
     }
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
