@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -213,18 +213,32 @@ def create_app(
     member = None if siblings is None else _member(siblings, services, catalog)
     views = _views(services, registrar, member)
     relays = _relays(settings, formats, catalog, reserved)
+    _check_timed_paths(settings, [endpoint.path for endpoint in (*catalog, *relays)])
     app = control_app(settings, catalog, views, relays)
     control = _behind_a_door(app, settings, formats, services.guard)
     handlers = {
         endpoint.path: (
             endpoint,
-            GenerateHandler(endpoint.path, endpoint.format, services, endpoint.operation),
+            GenerateHandler(
+                endpoint.path,
+                endpoint.format,
+                services,
+                endpoint.operation,
+                settings.timeouts(endpoint.path),
+            ),
         )
         for endpoint in (*catalog, *relays)
     }
     background = Background(services, store, members, settings.worker_patterns, member)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background)
+
+
+def _check_timed_paths(settings: Settings, served: Collection[str]) -> None:
+    for name, paths in settings.timed_paths().items():
+        for path in paths:
+            if path not in served:
+                raise CatalogError(f"{settings.source_of(name)}: {path!r} is no inference route")
 
 
 def _relays(

@@ -33,9 +33,17 @@ FORMAT_OPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "sglang_stream_mode": "stream_mode",
             "passthrough_engine_errors": "passthrough_engine_errors",
             "vocab_size": "vocab_size",
+            "event_limit_mb": "event_limit",
         },
-        "vllm": {"passthrough_engine_errors": "passthrough_engine_errors", "vocab_size": "vocab_size"},
-        RELAYED: {"passthrough_engine_errors": "passthrough_engine_errors"},
+        "vllm": {
+            "passthrough_engine_errors": "passthrough_engine_errors",
+            "vocab_size": "vocab_size",
+            "event_limit_mb": "event_limit",
+        },
+        RELAYED: {
+            "passthrough_engine_errors": "passthrough_engine_errors",
+            "event_limit_mb": "event_limit",
+        },
     }
 )
 

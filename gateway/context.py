@@ -1,4 +1,4 @@
-"""Who a request belongs to, as its headers tell: session, routing key, metadata, trace.
+"""Who a request belongs to and what it may take, as its headers tell: session, routing key, trace, time.
 
 Owns: which headers say so and which of them wins. Must never enter: a dialect, a body, I/O, third-party
 packages. The headers themselves go on to the worker unchanged.
@@ -10,11 +10,12 @@ sticky routing).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gateway.errors import MetadataTooLarge
+from gateway.errors import InvalidRequest, MetadataTooLarge
 from gateway.formats.base import Headers
 
 #: Entries, and bytes of names and values together, that metadata may have.
@@ -27,6 +28,7 @@ _ROUTING_KEY = b"x-smg-routing-key"
 _SESSION = b"x-session-id"
 _FINAL = b"x-dynamo-session-final"
 _TRACE = b"traceparent"
+_TIMEOUT = b"x-request-timeout"
 _DYNAMO = (b"x-dynamo-session-id", b"x-dynamo-parent-session-id")
 _CODEX = (b"thread-id", b"x-codex-parent-thread-id")
 _OPEN_CODE = (_SESSION, b"x-parent-session-id")
@@ -39,6 +41,7 @@ _READ = frozenset(
         _ROUTING_KEY,
         _FINAL,
         _TRACE,
+        _TIMEOUT,
         _CLAUDE_ROOT,
         _CLAUDE_CHILD,
         _CLAUDE_PARENT,
@@ -47,6 +50,8 @@ _READ = frozenset(
         *_OPEN_CODE,
     }
 )
+
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}")
 
 Session = tuple[str | None, str | None]
 
@@ -59,7 +64,8 @@ class RequestContext:
     ``session_final`` the client's word that no request of it follows. ``routing_key`` is
     ``X-SMG-Routing-Key`` and ``session_header`` ``X-Session-ID``, whatever the session was taken from.
     ``metadata`` are the ``x-dynamo-meta-*`` headers without that prefix; its values are the client's matter
-    and appear in no log. ``traceparent`` is W3C's, unread.
+    and appear in no log. ``traceparent`` is W3C's, unread. ``timeout`` is ``X-Request-Timeout``: how long it
+    may take, in seconds.
     """
 
     session: str | None = None
@@ -68,6 +74,7 @@ class RequestContext:
     routing_key: str | None = None
     session_header: str | None = None
     traceparent: str | None = None
+    timeout: float | None = None
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -75,7 +82,7 @@ NO_CONTEXT = RequestContext()
 
 
 def read_context(headers: Headers) -> RequestContext:
-    """The context in ``headers``. Raises MetadataTooLarge.
+    """The context in ``headers``. Raises MetadataTooLarge, and InvalidRequest for a bad timeout.
 
     Values are trimmed; of lines with one name the first counts. One that is not UTF-8 is not there, and but
     for metadata neither is an empty one.
@@ -107,8 +114,18 @@ def _context(headers: Headers) -> RequestContext:
         routing_key=named.get(_ROUTING_KEY),
         session_header=named.get(_SESSION),
         traceparent=named.get(_TRACE),
+        timeout=_seconds(named.get(_TIMEOUT)),
         metadata=MappingProxyType(metadata),
     )
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
+    if not seconds > 0.0:
+        raise InvalidRequest("X-Request-Timeout: must be a number of seconds above 0, such as 30 or 2.5")
+    return seconds
 
 
 def _session(named: Mapping[bytes, str]) -> Session:

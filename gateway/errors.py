@@ -23,8 +23,8 @@ class GatewayError(Exception):
     ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the
     culprit, ``error_type`` the ``error_type`` label of ``requests_total``. ``message`` reaches the caller:
     it holds no path, no address of a worker and no secret; ``cause`` is for the log, which says its type.
-    ``retry_after`` is in seconds. ``rule`` names, for a refusal that protects workers, what refused it: one
-    of a fixed few words, as it is a metric label.
+    ``retry_after`` is in seconds. ``rule`` names, for a refusal that protects workers, what refused it, and
+    ``limit`` the configured limit that was hit: each one of a fixed few words, as it is a metric label.
     """
 
     code = "internal"
@@ -33,11 +33,14 @@ class GatewayError(Exception):
     error_type = "internal"
     retry_after: int | None = None
     rule: str | None = None
+    limit: str | None = None
 
-    def __init__(self, message: str, *, cause: BaseException | None = None) -> None:
+    def __init__(self, message: str, *, cause: BaseException | None = None, limit: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.cause = cause
+        if limit is not None:
+            self.limit = limit
 
 
 class InvalidRequest(GatewayError):
@@ -90,6 +93,17 @@ class RequestTooLarge(GatewayError):
     status = 413
     source = Source.DOWNSTREAM
     error_type = "validation"
+    limit = "body"
+
+
+class BodyTimeout(GatewayError):
+    """The request's body stopped coming."""
+
+    code = "body_timeout"
+    status = 408
+    source = Source.DOWNSTREAM
+    error_type = "validation"
+    limit = "body_time"
 
 
 class MetadataTooLarge(GatewayError):
@@ -99,6 +113,7 @@ class MetadataTooLarge(GatewayError):
     status = 431
     source = Source.DOWNSTREAM
     error_type = "validation"
+    limit = "metadata"
 
 
 class Poisoned(GatewayError):
@@ -129,6 +144,15 @@ class NoWorker(GatewayError):
     retry_after = 1
 
 
+class Overloaded(GatewayError):
+    """A configured limit on requests at once is reached. ``status`` may be configured to be another."""
+
+    code = "overloaded"
+    status = 503
+    error_type = "overload"
+    retry_after = 1
+
+
 class OutOfSockets(GatewayError):
     """The gateway may open no more sockets; says nothing about any worker."""
 
@@ -136,6 +160,7 @@ class OutOfSockets(GatewayError):
     status = 503
     error_type = "overload"
     retry_after = 1
+    limit = "sockets"
 
 
 class Draining(GatewayError):
@@ -176,6 +201,15 @@ class UpstreamMalformed(GatewayError):
     code = "upstream_malformed"
     status = 502
     source = Source.UPSTREAM
+
+
+class UpstreamTimeout(GatewayError):
+    """A configured time limit was hit before the worker's reply was whole; ``limit`` says which."""
+
+    code = "upstream_timeout"
+    status = 504
+    source = Source.UPSTREAM
+    error_type = "response_timeout"
 
 
 class ProcessDied(GatewayError):

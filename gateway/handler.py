@@ -30,6 +30,7 @@ from gateway.formats.headers import to_client
 from gateway.formats.json_steps import BIG
 from gateway.run import Run, Services, public_id_line
 from gateway.security.guard import Realm, challenge
+from gateway.timeouts import NO_TIMEOUTS, Timeouts
 from gateway.transport.http1 import Connection
 from gateway.upstream import head_of
 
@@ -41,12 +42,20 @@ HeaderLines = list[tuple[bytes, bytes]]
 class GenerateHandler:
     """One generate endpoint. ``begin`` serves our own listener; it is an ASGI application, too."""
 
-    def __init__(self, path: str, format: AnyFormat, services: Services, operation: str = GENERATE) -> None:
+    def __init__(
+        self,
+        path: str,
+        format: AnyFormat,
+        services: Services,
+        operation: str = GENERATE,
+        timeouts: Timeouts = NO_TIMEOUTS,
+    ) -> None:
         self._path = path
         self._operation = operation
         self._format: AnyFormat = format
         self._stepwise = format if isinstance(format, Stepwise) else None
         self._services = services
+        self._timeouts = None if timeouts == NO_TIMEOUTS else timeouts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         run = self._run(AsgiClient(scope, receive, send))
@@ -97,7 +106,10 @@ class GenerateHandler:
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         client.watch(run.left)
-        run.exchange.session = read_context(client.headers).session
+        context = read_context(client.headers)
+        run.exchange.session = context.session
+        if self._timeouts is not None or context.timeout is not None:
+            run.limit(self._timeouts or NO_TIMEOUTS, context.timeout)
         # 2 parse
         if self._stepwise is not None and len(body) > BIG:
             steps = self._stepwise.parse_in_steps(body, headers)
@@ -170,7 +182,7 @@ class GenerateHandler:
     ) -> None:
         """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream."""
         client, exchange = run.client, run.exchange
-        facts, feed, streaming = reader.facts, reader.feed, reader.streaming
+        facts, feed, streaming, watch = reader.facts, reader.feed, reader.streaming, run.watch
         # Not into bytes that nobody has looked at: they may be compressed.
         interval = self._services.keep_alive if streaming and not reader.identity else None
         while True:
@@ -178,11 +190,13 @@ class GenerateHandler:
                 if streaming:
                     streaming = False
                     await client.flush()
-                elif interval is None:
+                elif interval is watch is None:
                     await connection.changed
-                elif await connection.silent(interval):
-                    await client.more(b":\n\n")
+                else:
+                    await self._await_more(run, connection, interval)
             data = connection.take()
+            if watch is not None:
+                watch.came()
             if not data:
                 return
             out = feed(data)
@@ -193,6 +207,15 @@ class GenerateHandler:
                     run.commit(head, headers + _true_length(head, reader))
                 exchange.reply_bytes += len(out)
                 await client.more(out)
+
+    async def _await_more(self, run: Run, connection: Connection, interval: float | None) -> None:
+        """Wait for more of a reply within its time, or send a comment once nothing came for ``interval``."""
+        if run.watch is not None:
+            run.watch.waits()
+        if interval is None:
+            await connection.changed
+        elif await connection.silent(interval):
+            await run.client.more(b":\n\n")
 
     async def _tell(self, run: Run, error: GatewayError) -> None:
         """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway import poison
@@ -50,6 +51,7 @@ from gateway.lifecycle import Lifecycle
 from gateway.security.guard import Guard
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
+from gateway.timeouts import Timeouts, Watch
 from gateway.transport.http1 import Connection
 from gateway.turns import Turns
 
@@ -93,6 +95,8 @@ class Run(Drive):
     _life: object = None
     #: Until when it may wait for a worker (monotonic); None: it did not have to.
     _until: float | None = None
+    #: Over how long it takes, if that is limited.
+    watch: Watch | None = None
     _body = b""
     _id_member: str | None = None
     _id_cuts: Sequence[tuple[int, int]] | None = None
@@ -116,6 +120,11 @@ class Run(Drive):
     def aborted(self) -> None:
         """A client's abort call named this exchange, and no engine can be asked to end it."""
         self._services.lifecycle.end(self, Aborted("the request was aborted"))
+
+    def limit(self, timeouts: Timeouts, seconds: float | None) -> None:
+        """From now on it may take no longer than the limits of its route and ``seconds``, if given."""
+        within = timeouts if seconds is None else timeouts.within(seconds)
+        self.watch = Watch(within, partial(self._services.lifecycle.end, self))
 
     def claim(self, request: Any, projection: Projection, body: bytes) -> Running:
         """Take ids for the request, which came as ``body``, and become findable under the public ones.
@@ -170,6 +179,8 @@ class Run(Drive):
         self.exchange.on(Event.RETRY)
         self._sent = False
         self.worker = None
+        if self.watch is not None:
+            self.watch.unsent()
         if self.running is not None:
             self.running.worker = None
         self._services.fleet.release(worker)
@@ -182,6 +193,8 @@ class Run(Drive):
         running.worker = self.worker
         self.exchange.dispatched_at = time.monotonic()
         self._sent = True
+        if self.watch is not None:
+            self.watch.sent()
 
     def read(self, running: Running, head: ReplyHead) -> Reader:
         """The reader for the reply with this head."""
@@ -213,6 +226,8 @@ class Run(Drive):
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         services, exchange, reader = self._services, self.exchange, self.reader
         self.client.unwatch()
+        if self.watch is not None:
+            self.watch.stop()
         services.lifecycle.leave(self)
         if reader is not None:
             try:

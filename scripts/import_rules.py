@@ -43,7 +43,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "tasks telemetry transport turns upstream"
+    "tasks telemetry timeouts transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -55,6 +55,7 @@ ROOMS: Mapping[str, str] = {
     "build": "exchange",
     "tasks": "",
     "turns": "",
+    "timeouts": "errors",
     "drive": "",
     "sockets": "",
     "inflight": "errors formats.base",
@@ -68,7 +69,7 @@ ROOMS: Mapping[str, str] = {
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
     "telemetry": "build errors exchange formats.base fleet.states fleet.worker",
-    "settings": "errors fleet.address fleet.allow telemetry.buckets variables",
+    "settings": "errors fleet.address fleet.allow telemetry.buckets timeouts variables",
     "variables": "",
     "calls": "",
     "catalog": "calls errors exchange formats.base formats.registry formats.relayed",

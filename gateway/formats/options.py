@@ -39,6 +39,11 @@ def count(name: str, text: str) -> int:
     return int(text)
 
 
+def mebibytes(name: str, text: str) -> int:
+    """A ``count`` of MiB, in bytes."""
+    return count(name, text) * 1024 * 1024
+
+
 def one_of(*words: str) -> Kind:
     """One of ``words``, as it is."""
 

@@ -99,7 +99,7 @@ class EventScanner:
         # A blank line may be split over reads: what can be its beginning is looked at again.
         self._searched = max(0, len(self._pending) - 3)
         if len(self._pending) > self._limit:
-            raise UpstreamMalformed("The worker sent an event over the size limit.")
+            raise UpstreamMalformed("The worker sent an event over the size limit.", limit="event")
 
 
 def payload(event: bytes) -> bytes | None:

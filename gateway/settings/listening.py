@@ -36,6 +36,13 @@ class Listening(Section):
         ge=0,
     )
 
+    drain_delay_secs: float = setting(
+        "DYN_HTTP_DRAIN_DELAY_SECS",
+        0.0,
+        "How long new requests are still taken after SIGTERM, when it is not ready any more, in seconds",
+        ge=0,
+    )
+
     @property
     def body_limit(self) -> int:
         """Largest request body, in bytes."""

@@ -22,3 +22,9 @@ class Logs(Section):
     access_log_format: Choice[Literal["json", "text"]] = setting(
         "DYN_ACCESS_LOG_FORMAT", "json", "Shape of an access log line: json, text"
     )
+    log_lines_per_minute: int = setting(
+        "DYN_LOG_LINES_PER_MINUTE",
+        600,
+        "How many lines of one kind are written in a minute; those over it are counted; 0: any number",
+        ge=0,
+    )

@@ -13,6 +13,8 @@ from pydantic import field_validator
 
 from gateway.settings.fields import Choice, Section, setting
 
+_OF_FORMATS = ("sglang_stream_mode", "passthrough_engine_errors", "vocab_size", "event_limit_mb")
+
 
 class Requests(Section):
     """Requests and replies."""
@@ -52,6 +54,13 @@ class Requests(Section):
         ge=1,
     )
 
+    event_limit_mb: int = setting(
+        "DYN_EVENT_LIMIT_MB",
+        64,
+        "Largest event of a worker's stream, in MiB; over it the reply is a failure",
+        ge=1,
+    )
+
     @field_validator("sse_keep_alive_interval_ms", mode="before")
     @classmethod
     def _zero_is_off(cls, value: object) -> object:
@@ -62,7 +71,7 @@ class Requests(Section):
         """Settings of single formats, by field name, as text; those at their default are left out."""
         options = {
             name: getattr(self, name)
-            for name in ("sglang_stream_mode", "passthrough_engine_errors", "vocab_size")
+            for name in _OF_FORMATS
             if getattr(self, name) != type(self).model_fields[name].default
         }
         return {

@@ -14,6 +14,7 @@ from gateway import variables
 from gateway.settings.fields import SettingsError, flag_of, variable_of
 from gateway.settings.keys import Keys
 from gateway.settings.kubernetes import Kubernetes
+from gateway.settings.limits import Limits
 from gateway.settings.listening import Listening
 from gateway.settings.logs import Logs
 from gateway.settings.metrics import Metrics
@@ -24,7 +25,7 @@ from gateway.settings.workers import Workers
 
 
 # The other way round: pydantic lists the fields of the last base first.
-class Settings(Metrics, Logs, Paths, Requests, Keys, Listening, Kubernetes, Stores, Workers):
+class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernetes, Stores, Workers):
     """All settings, in the order of their documentation."""
 
     #: Fields whose value was given by a flag.
@@ -48,6 +49,21 @@ class Settings(Metrics, Logs, Paths, Requests, Keys, Listening, Kubernetes, Stor
         if self.kubernetes_token_file is not None and not server.startswith("https:"):
             raise ValueError("DYN_KUBERNETES_TOKEN_FILE: a token is sent to an https URL only")
         return self
+
+    @model_validator(mode="after")
+    def _limits_can_be_shared(self) -> Self:
+        for name in ("max_in_flight", "max_in_flight_per_worker", "max_connections"):
+            limit = getattr(self, name)
+            if limit is not None and limit < self.processes:
+                raise ValueError(
+                    f"{variable_of(type(self).model_fields[name])}: each process has its share of it, so it "
+                    f"must be at least DYN_HTTP_PROCESSES, {self.processes}"
+                )
+        return self
+
+    def share(self, limit: int | None) -> int | None:
+        """What each process may have of what all together may have."""
+        return None if limit is None else limit // self.processes
 
     def source_of(self, name: str) -> str:
         """What gave the field ``name`` its value, as its user spells it: the flag, or else the variable."""

@@ -140,6 +140,7 @@ class Exposition:
         )
         unauthorized = self._tallies.unauthorized.items()
         yield from self._plain(of.UNAUTHORIZED, (((realm,), n) for realm, n in unauthorized))
+        yield from self._plain(of.LIMITS, (((limit,), n) for limit, n in self._tallies.limits.items()))
         yield from self._plain(of.ROUTED, (((name,), tally.routed) for name, tally in formats))
         yield from self._plain(of.LOST_LINES, [((), self._now.dropped_lines())])
 

@@ -114,6 +114,7 @@ UNAUTHORIZED = Family(
     ("realm",),
     "Requests refused for want of a valid key, by the kind of route: inference, metrics, control",
 )
+LIMITS = Family("limits_hit_total", "counter", ("limit",), "Times a limit was hit, by the limit")
 ROUTED = Family(
     "routed_replies_total",
     "counter",
@@ -160,8 +161,10 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "unknown_model": "request.not_found",
         "no_worker": "backend.unavailable",
         "out_of_sockets": "capacity.exhausted",
+        "overloaded": "capacity.worker_overloaded",
         "method_not_allowed": "request.method_not_allowed",
         "request_too_large": "request.too_large",
+        "body_timeout": "request.timeout",
         "metadata_too_large": "request.metadata_too_large",
         "poisoned_request": "request.poisoned",
         "cancelled": "request.cancelled",
@@ -170,5 +173,6 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "not_received": "backend.not_received",
         "upstream_incomplete": "backend.incomplete",
         "upstream_malformed": "backend.malformed",
+        "upstream_timeout": "backend.response_timeout",
     }
 )

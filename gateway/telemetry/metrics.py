@@ -69,6 +69,8 @@ class Metrics:
         if error_type:
             error = exchange.error
             tallies.failures[error_type, error.code if error else None] += 1
+            if error is not None and error.limit is not None:
+                tallies.limits[error.limit] += 1
         if exchange.worker is not None:
             tallies.served[exchange.worker, exchange.format, exchange.state] += 1
         _count_traffic(self._format(exchange.format), exchange)
@@ -89,6 +91,10 @@ class Metrics:
     def unauthorized(self, realm: str) -> None:
         """A request to a route of this kind had no valid key."""
         self._tallies.unauthorized[realm] += 1
+
+    def hit(self, limit: str) -> None:
+        """A limit was hit where there is no exchange that would end with it."""
+        self._tallies.limits[limit] += 1
 
     def _format(self, name: str) -> FormatTally:
         tally = self._tallies.formats.get(name)

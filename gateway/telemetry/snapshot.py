@@ -107,6 +107,7 @@ def take(
         numbers["process", name] = value
     numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
     numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
+    numbers.update({("limits", limit): count for limit, count in tallies.limits.items()})
     for name, tally in tallies.formats.items():
         for attribute in _TRAFFIC:
             numbers[attribute, name] = getattr(tally, attribute)
@@ -171,6 +172,8 @@ def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) 
             _format(tallies, name).endings[Ending(ending)] = number
         case "unauthorized", realm:
             tallies.unauthorized[realm] = number
+        case "limits", limit:
+            tallies.limits[limit] = number
         case "not_held", reason:
             tallies.not_held[reason] = number
         case "refused", name, rule:

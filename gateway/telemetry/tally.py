@@ -93,6 +93,8 @@ class Tallies:
         self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
         #: kind of route -> requests refused there for want of a valid key
         self.unauthorized: Counter[str] = Counter()
+        #: limit -> times it was hit
+        self.limits: Counter[str] = Counter()
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)

@@ -33,13 +33,14 @@ from gateway.formats.base import (
     WorkerView,
     vital_of,
 )
-from gateway.formats.options import Kind, flag, read
+from gateway.formats.options import Kind, flag, mebibytes, read
 from gateway.formats.relayed import errors, reader, schema, upstream
 from gateway.formats.relayed.request import Request, parse, project
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 
 NAME = "relayed"
 
-_OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag}
+_OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag, "event_limit": mebibytes}
 _HEALTH = ProbeRequest("GET", "/health")
 
 
@@ -48,11 +49,13 @@ class RelayedFormat:
     """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
 
     ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
+    ``event_limit``: largest event of a stream, in bytes.
     """
 
     path: str
     capability: str
     passthrough_engine_errors: bool = False
+    event_limit: int = DEFAULT_EVENT_LIMIT
 
     name: ClassVar[str] = NAME
     probes: ClassVar[Sequence[ProbeRequest]] = (_HEALTH,)
@@ -73,14 +76,18 @@ class RelayedFormat:
         return ()
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader.reader(ids, head, passthrough=self.passthrough_engine_errors)
+        return reader.reader(
+            ids, head, passthrough=self.passthrough_engine_errors, event_limit=self.event_limit
+        )
 
     def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         """The same: what is not understood cannot be folded."""
-        return reader.reader(ids, head, passthrough=self.passthrough_engine_errors)
+        return reader.reader(
+            ids, head, passthrough=self.passthrough_engine_errors, event_limit=self.event_limit
+        )
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
-        """``passthrough_engine_errors``: ``true`` or ``false``."""
+        """``passthrough_engine_errors``: ``true`` or ``false``; ``event_limit``: a whole number of MiB."""
         return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:

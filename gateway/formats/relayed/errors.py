@@ -11,6 +11,8 @@ from gateway.errors import GatewayError
 from gateway.formats.base import ErrorReply
 from gateway.formats.failures import error_event, error_reply, param_of
 
+_RATE_LIMIT = 429
+
 
 def render(error: GatewayError) -> ErrorReply:
     """The error reply."""
@@ -25,8 +27,14 @@ def in_band(error: GatewayError) -> bytes:
 def _document(error: GatewayError) -> bytes:
     envelope = {
         "message": error.message,
-        "type": "invalid_request_error" if error.status < 500 else "server_error",
+        "type": _type(error.status),
         "param": param_of(error),
         "code": error.status,
     }
     return json.dumps({"error": envelope}, separators=(",", ":")).encode()
+
+
+def _type(status: int) -> str:
+    if status == _RATE_LIMIT:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"

@@ -15,7 +15,7 @@ from gateway.formats.opaque import Held, OpaqueReader
 from gateway.formats.paths import cut_paths
 from gateway.formats.relayed.errors import in_band
 from gateway.formats.relayed.facts import Notes, told
-from gateway.formats.sse import EventScanner, payload
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
 from gateway.formats.swap import Swap
 
 _EVENTS = b"text/event-stream"
@@ -24,12 +24,12 @@ _JSON = b"application/json"
 _WHOLE = frozenset({b"", _JSON, b"text/plain", b"text/html"})
 
 
-def reader(ids: Ids, head: ReplyHead, *, passthrough: bool) -> Reader:
+def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = DEFAULT_EVENT_LIMIT) -> Reader:
     """The relay reader for a reply with this head."""
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
-        return StreamReader(_swap_for(ids), passthrough=passthrough)
+        return StreamReader(_swap_for(ids), EventScanner(event_limit), passthrough=passthrough)
     if good and kind == _JSON:
         return WholeReader(_swap_for(ids))
     return OpaqueReader(
@@ -91,12 +91,12 @@ class StreamReader:
     streaming = True
     identity = False
 
-    def __init__(self, swap: Swap | None, *, passthrough: bool) -> None:
+    def __init__(self, swap: Swap | None, scanner: EventScanner, *, passthrough: bool) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
         self._swap = swap
         self._passthrough = passthrough
-        self._scanner = EventScanner()
+        self._scanner = scanner
         self._closing = b""
         self._ended = False
         self._seen = False  # some event with data

@@ -31,12 +31,19 @@ class JoinReader:
     streaming = False
     identity = False
 
-    def __init__(
-        self, tally: Tally, mode: Mode, swap: Swap | None, rewrite: Rewrite, *, listed: bool
+    def __init__(  # noqa: PLR0913 - the parts it puts to work
+        self,
+        tally: Tally,
+        mode: Mode,
+        swap: Swap | None,
+        rewrite: Rewrite,
+        scanner: EventScanner,
+        *,
+        listed: bool,
     ) -> None:
         self._tally = tally
         self.facts = tally.facts
-        self._scanner = EventScanner()
+        self._scanner = scanner
         self._mode = mode
         self._swap = swap
         self._rewrite = rewrite

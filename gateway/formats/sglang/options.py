@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gateway.formats.options import Kind, count, flag, one_of, read
+from gateway.formats.options import Kind, count, flag, mebibytes, one_of, read
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 
 ENGINE = "engine"
 
@@ -17,6 +18,7 @@ _KINDS: Mapping[str, Kind] = {
     "stream_mode": one_of(ENGINE, INCREMENTAL, CUMULATIVE),
     "passthrough_engine_errors": flag,
     "vocab_size": count,
+    "event_limit": mebibytes,
 }
 
 
@@ -26,11 +28,13 @@ class Options:
 
     ``passthrough_engine_errors``: False cuts file paths from what an engine says of its own failures.
     ``vocab_size``: number of tokens of the model, None: not known, and nothing is held against it.
+    ``event_limit``: largest event of a stream, given in MiB and kept in bytes.
     """
 
     stream_mode: str = ENGINE
     passthrough_engine_errors: bool = False
     vocab_size: int | None = None
+    event_limit: int = DEFAULT_EVENT_LIMIT
 
     @property
     def cut_paths(self) -> bool:

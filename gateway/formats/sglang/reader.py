@@ -38,6 +38,7 @@ def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead,
         Tally(request.samples, request.fan),
         swap_for(request, ids),
         Rewrite(cut=options.cut_paths),
+        EventScanner(options.event_limit),
         converter(options.stream_mode, _declared(worker)),
     )
 
@@ -52,6 +53,7 @@ def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, 
         Mode(_declared(worker)),
         swap_for(request, ids),
         Rewrite(cut=options.cut_paths),
+        EventScanner(options.event_limit),
         listed=request.batch is not None or request.fan > 1,
     )
 
@@ -85,10 +87,17 @@ class StreamReader:
     # What follows [DONE] is dropped and an error may be added, so a length would not stay true.
     identity = False
 
-    def __init__(self, tally: Tally, swap: Swap | None, rewrite: Rewrite, convert: Converter | None) -> None:
+    def __init__(
+        self,
+        tally: Tally,
+        swap: Swap | None,
+        rewrite: Rewrite,
+        scanner: EventScanner,
+        convert: Converter | None,
+    ) -> None:
         self._tally = tally
         self.facts = tally.facts
-        self._scanner = EventScanner()
+        self._scanner = scanner
         self._swap = swap
         self._rewrite = rewrite
         self._convert = convert

@@ -29,12 +29,17 @@ from gateway.formats.base import (
     WorkerView,
     vital_of,
 )
-from gateway.formats.options import Kind, count, flag, read
+from gateway.formats.options import Kind, count, flag, mebibytes, read
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
-_OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag, "vocab_size": count}
+_OPTIONS: Mapping[str, Kind] = {
+    "passthrough_engine_errors": flag,
+    "vocab_size": count,
+    "event_limit": mebibytes,
+}
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,12 @@ class VllmFormat:
 
     ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
     ``vocab_size``: number of tokens of the model, None: not known, and ids are not held against it.
+    ``event_limit``: largest event of a stream, in bytes.
     """
 
     passthrough_engine_errors: bool = False
     vocab_size: int | None = None
+    event_limit: int = DEFAULT_EVENT_LIMIT
 
     name: ClassVar[str] = "vllm"
     capability: ClassVar[str] = CAPABILITY
@@ -73,13 +80,23 @@ class VllmFormat:
         return upstream.abort(worker, request, ids)
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader.reader(request, ids, head, passthrough=self.passthrough_engine_errors)
+        return reader.reader(
+            request, ids, head, passthrough=self.passthrough_engine_errors, event_limit=self.event_limit
+        )
 
     def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return join.join(request, worker, ids, head, passthrough=self.passthrough_engine_errors)
+        return join.join(
+            request,
+            worker,
+            ids,
+            head,
+            passthrough=self.passthrough_engine_errors,
+            event_limit=self.event_limit,
+        )
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
-        """``passthrough_engine_errors``: ``true`` or ``false``; ``vocab_size``: a whole number above 0."""
+        """``passthrough_engine_errors``: ``true`` or ``false``; ``vocab_size`` and, in MiB, ``event_limit``:
+        whole numbers above 0."""
         return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:

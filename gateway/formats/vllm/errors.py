@@ -15,9 +15,12 @@ _TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
     404: "NotFoundError",
+    408: "RequestTimeoutError",
     413: "RequestEntityTooLargeError",
     422: "UnprocessableEntityError",
+    429: "TooManyRequestsError",
     503: "ServiceUnavailableError",
+    504: "GatewayTimeoutError",
 }
 
 

@@ -17,7 +17,7 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, WorkerView, header
 from gateway.formats.paths import cut_paths
-from gateway.formats.sse import EventScanner, payload
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of
 from gateway.formats.vllm.fold import NULL, Members, members_of, spelled
 from gateway.formats.vllm.ids import IdMapper
@@ -36,12 +36,20 @@ _USAGE = msgspec.json.Decoder(Usage)
 _USUAL = msgspec.json.Decoder(UsualEvent)
 
 
-def join(request: Request, worker: WorkerView, ids: Ids, head: ReplyHead, *, passthrough: bool) -> Reader:
+def join(  # noqa: PLR0913 - the contract's four, and two settings
+    request: Request,
+    worker: WorkerView,
+    ids: Ids,
+    head: ReplyHead,
+    *,
+    passthrough: bool,
+    event_limit: int = DEFAULT_EVENT_LIMIT,
+) -> Reader:
     """The join reader for a reply with this head; the relay reader for one that is no stream."""
     if not is_stream(head):
-        return reader(request, ids, head, passthrough=passthrough)
+        return reader(request, ids, head, passthrough=passthrough, event_limit=event_limit)
     given = {"model": _model(request, worker), "created": _created(head)}
-    return JoinReader(request, ids, given, passthrough=passthrough)
+    return JoinReader(request, ids, given, EventScanner(event_limit), passthrough=passthrough)
 
 
 def _model(request: Request, worker: WorkerView) -> str | None:
@@ -84,14 +92,20 @@ class JoinReader:
     identity = False
 
     def __init__(
-        self, request: Request, ids: Ids, given: Mapping[str, str | int | None], *, passthrough: bool
+        self,
+        request: Request,
+        ids: Ids,
+        given: Mapping[str, str | int | None],
+        scanner: EventScanner,
+        *,
+        passthrough: bool,
     ) -> None:
         self._progress = Progress(request.samples)
         self.facts: ReplyFacts = self._progress.facts
         self._mapper = IdMapper(ids) if ids.private else None
         self._passthrough = passthrough
         self._prompt_tokens = request.prompt_tokens or 0
-        self._scanner = EventScanner()
+        self._scanner = scanner
         self._reply = Joined(given)
         self._error: bytes | None = None
         self._closed = False

@@ -14,7 +14,7 @@ from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.opaque import OpaqueReader
 from gateway.formats.paths import cut_paths
-from gateway.formats.sse import EventScanner, payload
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of
 from gateway.formats.vllm.errors import in_band
 from gateway.formats.vllm.ids import IdMapper
@@ -28,15 +28,25 @@ _EVENTS = b"text/event-stream"
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
-def reader(request: Request, ids: Ids, head: ReplyHead, *, passthrough: bool = False) -> Reader:
+def reader(
+    request: Request,
+    ids: Ids,
+    head: ReplyHead,
+    *,
+    passthrough: bool = False,
+    event_limit: int = DEFAULT_EVENT_LIMIT,
+) -> Reader:
     """The relay reader for a reply with this head.
 
-    ``passthrough``: an engine's words about its own failures keep the paths of its files.
+    ``passthrough``: an engine's words about its own failures keep the paths of its files. ``event_limit`` is
+    in bytes.
     """
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     if head.status == 200 and not unreadable:
         if kind == _EVENTS:
-            return StreamReader(_mapper(ids), request.samples, passthrough=passthrough)
+            return StreamReader(
+                _mapper(ids), request.samples, EventScanner(event_limit), passthrough=passthrough
+            )
         if kind == b"application/json":
             return UnaryReader(_mapper(ids))
     # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
@@ -77,12 +87,14 @@ class StreamReader:
     streaming = True
     identity = False  # a router's data and the paths in an error are taken out of events
 
-    def __init__(self, mapper: IdMapper | None, samples: int, *, passthrough: bool) -> None:
+    def __init__(
+        self, mapper: IdMapper | None, samples: int, scanner: EventScanner, *, passthrough: bool
+    ) -> None:
         self._progress = Progress(samples)
         self.facts: ReplyFacts = self._progress.facts
         self._mapper = mapper
         self._passthrough = passthrough
-        self._scanner = EventScanner()
+        self._scanner = scanner
         self._closing = b""  # the [DONE] event as the worker wrote it
         self._unsent = b""  # good events that came in one read with a broken one
         self._ended = False

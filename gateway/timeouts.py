@@ -1,0 +1,106 @@
+"""How long the parts of an exchange may take, where that is limited at all.
+
+Owns: the limits of one route, and the watch that ends an exchange which hits one. Must never enter: what ends
+with it, a dialect, where a limit comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.errors import GatewayError, UpstreamTimeout
+
+FIRST_BYTE, IDLE, TOTAL = "first_byte", "idle", "total"
+
+_SAID = {
+    FIRST_BYTE: "the worker did not begin its reply within {:g} s",
+    IDLE: "the worker sent nothing for {:g} s",
+    TOTAL: "the request was not finished within {:g} s",
+}
+
+
+class Timeouts(NamedTuple):
+    """Limits in seconds, None: any time.
+
+    ``first_byte`` counts from when a worker was sent the request to the first byte of its reply's body,
+    ``idle`` while nothing comes of that reply then, ``total`` from when the request was whole to the end of
+    its reply, waiting for a worker included.
+    """
+
+    first_byte: float | None = None
+    idle: float | None = None
+    total: float | None = None
+
+    def within(self, seconds: float) -> Timeouts:
+        """With a ``total`` of at most ``seconds``."""
+        return self if self.total is not None and self.total <= seconds else self._replace(total=seconds)
+
+
+NO_TIMEOUTS = Timeouts()
+
+
+class Watch:
+    """Calls ``end`` once, with the reason, when the exchange takes longer than it may. Begins when made.
+
+    Two timers for an exchange, however many events it has: what came meanwhile is looked at when one rings.
+    """
+
+    def __init__(self, timeouts: Timeouts, end: Callable[[GatewayError], None]) -> None:
+        self._timeouts = timeouts
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+        #: What the worker is limited by now, and since when it has kept the exchange waiting.
+        self._phase, self._limit = FIRST_BYTE, timeouts.first_byte
+        self._since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._total: asyncio.TimerHandle | None = None
+        if timeouts.total is not None:
+            self._total = self._loop.call_later(timeouts.total, self._over, TOTAL, timeouts.total)
+
+    def sent(self) -> None:
+        """A worker was sent the request."""
+        self._since = self._loop.time()
+        self._arm()
+
+    def unsent(self) -> None:
+        """It did not take it; there is no worker to wait for."""
+        self._since = None
+
+    def waits(self) -> None:
+        """More of the reply is waited for."""
+        if self._since is None:
+            self._since = self._loop.time()
+
+    def came(self) -> None:
+        """Some of its body came. Who takes his time now is not the worker."""
+        self._since = None
+        if self._phase is FIRST_BYTE:
+            self._phase, self._limit = IDLE, self._timeouts.idle
+            self._arm()
+
+    def stop(self) -> None:
+        """The exchange is over."""
+        for timer in (self._timer, self._total):
+            if timer is not None:
+                timer.cancel()
+
+    def _arm(self) -> None:
+        """From now on a ring at least every ``_limit`` seconds, so that no wait can be missed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._limit is not None:
+            self._timer = self._loop.call_later(self._limit, self._look, self._limit)
+
+    def _look(self, limit: float) -> None:
+        now = self._loop.time()
+        due = now + limit if self._since is None else self._since + limit
+        if now >= due:
+            return self._over(self._phase, limit)
+        self._timer = self._loop.call_at(due, self._look, limit)
+
+    def _over(self, phase: str, limit: float) -> None:
+        self.stop()
+        self._end(UpstreamTimeout(_SAID[phase].format(limit), limit=phase))
