@@ -317,6 +317,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         died=lambda life: shield.died(life, time.monotonic()),
         names=Names(),
         min_weight_version=settings.min_weight_version,
+        most_in_flight=settings.share(settings.max_in_flight_per_worker),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
     access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)
@@ -339,8 +340,9 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         seconds=settings.hold_seconds,
         requests=settings.hold_requests,
         size=settings.hold_bytes,
+        limited=settings.max_in_flight_per_worker is not None,
     )
-    lifecycle = Lifecycle()
+    lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)
     lifecycle.drained = queue.close
     return Services(
         fleet=fleet,
@@ -355,5 +357,6 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,
+        overload_status=settings.overload_status_code,
         keep_alive=None if interval is None else interval / 1000,
     )

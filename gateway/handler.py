@@ -21,6 +21,7 @@ from gateway.errors import (
     GatewayError,
     NotReceived,
     NoWorker,
+    Overloaded,
     error_type_of,
 )
 from gateway.exchange import GENERATE, Event
@@ -132,8 +133,8 @@ class GenerateHandler:
             worker: Worker | None = None
             try:
                 worker = run.lease(running, model, tried)
-            except NoWorker as nobody:
-                if not self._services.queue.on:
+            except (NoWorker, Overloaded) as nobody:
+                if not self._services.queue.takes(nobody):
                     raise failure or nobody from None
             if worker is None:
                 # Not where the failure is caught: compiled, all that runs meanwhile would seem to handle it.
@@ -190,7 +191,7 @@ class GenerateHandler:
                 if streaming:
                     streaming = False
                     await client.flush()
-                elif interval is watch is None:
+                elif interval is None and watch is None:
                     await connection.changed
                 else:
                     await self._await_more(run, connection, interval)

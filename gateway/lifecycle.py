@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.errors import Draining, GatewayError
+from gateway.errors import Draining, GatewayError, Overloaded
 
 
 class Interruptible(Protocol):
@@ -21,10 +21,18 @@ class Interruptible(Protocol):
 
 
 class Lifecycle:
-    """One per app."""
+    """One per app. At most ``most`` exchanges are open at once; None: any number.
 
-    def __init__(self) -> None:
+    With ``delay`` it is seen to stop before it refuses anything: for so many seconds whoever sends requests
+    here may notice.
+    """
+
+    def __init__(self, most: int | None = None, delay: float = 0.0) -> None:
+        #: New exchanges should go elsewhere, though they may still be taken.
+        self.leaving = False
         self.draining = False
+        self.delay = delay
+        self._most = most
         #: Called once it drains.
         self.drained: Callable[[], None] = lambda: None
         self._open: set[Interruptible] = set()
@@ -35,9 +43,13 @@ class Lifecycle:
         return len(self._open)
 
     def enter(self, exchange: Interruptible) -> None:
-        """An exchange starts. Raises Draining when no new one is taken."""
+        """An exchange starts. Raises Draining when no new one is taken, and Overloaded."""
         if self.draining:
             raise Draining("the gateway is shutting down; please try again elsewhere")
+        if self._most is not None and len(self._open) >= self._most:
+            raise Overloaded(
+                "the gateway has as many requests as it takes; please try again", limit="in_flight"
+            )
         self._open.add(exchange)
 
     def leave(self, exchange: Interruptible) -> None:
@@ -51,9 +63,15 @@ class Lifecycle:
         if exchange in self._open:
             exchange.interrupt(reason)
 
+    def stop(self) -> None:
+        """From now on: not ready. No new exchange either, or not until somebody calls ``drain`` later."""
+        self.leaving = True
+        if not self.delay:
+            self.drain()
+
     def drain(self) -> None:
         """From now on: not ready, no new exchange."""
-        self.draining = True
+        self.leaving = self.draining = True
         self.drained()
 
     async def cut(self) -> None:

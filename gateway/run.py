@@ -23,7 +23,7 @@ from gateway.errors import (
     Cancelled,
     ConnectFailed,
     GatewayError,
-    NoWorker,
+    Overloaded,
     Source,
     UpstreamIncomplete,
     UpstreamMalformed,
@@ -67,7 +67,8 @@ _BUSY = frozenset({429, 503})
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never)."""
+    """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never);
+    ``overload_status`` is that of Overloaded."""
 
     fleet: Fleet
     queue: Queue
@@ -81,6 +82,7 @@ class Services:
     access_log: AccessLog
     turns: Turns
     body_limit: int
+    overload_status: int
     keep_alive: float | None
 
 
@@ -110,7 +112,7 @@ class Run(Drive):
         metrics.started(self.exchange)
 
     def enter(self) -> None:
-        """Be counted as open. Raises Draining."""
+        """Be counted as open. Raises Draining and Overloaded."""
         self._services.lifecycle.enter(self)
 
     def left(self) -> None:
@@ -145,11 +147,11 @@ class Run(Drive):
         return running
 
     def lease(self, running: Running, model: str | None, tried: Collection[Worker]) -> Worker:
-        """Hold a worker that was not ``tried``. Raises what Fleet.lease does, and NoWorker while others wait
-        in line for one."""
+        """Hold a worker that was not ``tried``. Raises what Fleet.lease does, and Overloaded while others
+        wait in line for one."""
         exchange, capability, queue = self.exchange, running.format.capability, self._services.queue
         if queue.waiting and self._until is None and queue.has_line(capability, model):
-            raise NoWorker("others wait for a worker; please try again")
+            raise Overloaded("others wait for a worker; please try again")
         worker = self._services.fleet.lease(capability, model, tried)
         self.worker = worker
         self._life = worker.life
@@ -164,7 +166,7 @@ class Run(Drive):
     async def wait(self, model: str | None, tried: dict[Worker, object]) -> None:
         """Stand in line until there is a worker for this request, to be leased at once.
 
-        Of ``tried``, what is another process by then is forgotten. Raises NoWorker and Draining.
+        Of ``tried``, what is another process by then is forgotten. Raises what Queue.wait does.
         """
         queue = self._services.queue
         if self._until is None:
@@ -225,6 +227,8 @@ class Run(Drive):
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         services, exchange, reader = self._services, self.exchange, self.reader
+        if error is not None and isinstance(error, Overloaded):
+            error.status = services.overload_status
         self.client.unwatch()
         if self.watch is not None:
             self.watch.stop()

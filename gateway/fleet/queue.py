@@ -1,4 +1,4 @@
-"""Requests that wait for a worker.
+"""Requests that wait for a worker: for one that is usable, or for one that has room.
 
 Owns: their order, how many there may be, and whose turn it is. Must never enter: the choice of a worker, a
 dialect, what a request is.
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
 from typing import Protocol
 
 from gateway.drive import Signal
-from gateway.errors import Draining, GatewayError, InvalidRequest, NoWorker, UnknownModel
+from gateway.errors import Draining, GatewayError, InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import forget
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
@@ -29,8 +32,9 @@ GLANCE = 1.0
 
 #: Workers that a request must not be sent to any more, and which life of each it was sent to.
 Tried = Mapping[Worker, object]
+_NEVER_TRIED: Tried = MappingProxyType({})
 #: A capability and a model; None: any.
-Line = tuple[str, str | None]
+Wanted = tuple[str, str | None]
 
 
 class Counts(Protocol):
@@ -45,12 +49,33 @@ class Counts(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    line: Line
+    line: _Line
     tried: Tried
     size: int
+    until: float
+    arrival: int
     signal: Signal = field(default_factory=Signal)
+    timer: asyncio.TimerHandle | None = None
     in_line: bool = False
     failure: GatewayError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """``gone_at`` is the monotonic time since when no worker is usable for it, None: one is.
+
+    ``retried`` of its waiters must not go to any worker.
+    """
+
+    wanted: Wanted
+    waiters: OrderedDict[_Waiter, None] = field(default_factory=OrderedDict)
+    retried: int = 0
+    gone_at: float | None = None
+
+    @property
+    def arrival(self) -> int:
+        """Of the first in line, who is never away."""
+        return next(iter(self.waiters)).arrival
 
 
 def excluded(tried: Tried) -> Collection[Worker]:
@@ -59,52 +84,70 @@ def excluded(tried: Tried) -> Collection[Worker]:
 
 
 class Queue:
-    """``seconds`` is how long a request may wait; 0: none does. At most ``requests`` wait at once, whose
-    bodies have at most ``size`` bytes together."""
+    """``seconds`` is how long a request may wait while no worker is usable; 0: not at all. At most
+    ``requests`` wait at once, whose bodies have at most ``size`` bytes together.
 
-    def __init__(self, fleet: Fleet, counts: Counts, *, seconds: float, requests: int, size: int) -> None:
+    Where workers are ``limited`` in what they may have at once, it waits for room as long as it takes.
+    """
+
+    def __init__(  # noqa: PLR0913 - its three limits, and what it stands between
+        self,
+        fleet: Fleet,
+        counts: Counts,
+        *,
+        seconds: float,
+        requests: int,
+        size: int,
+        limited: bool = False,
+    ) -> None:
         self._fleet = fleet
         self._counts = counts
         self._seconds = seconds
         self._most = requests
         self._most_bytes = size
-        self._lines: dict[Line, dict[_Waiter, None]] = {}
+        self._limited = limited
+        self._lines: dict[Wanted, _Line] = {}
         self._bytes = 0
+        self._arrivals = 0
+        self._round_due = False
         self._closed = False
         #: How many wait now.
         self.waiting = 0
+        fleet.released = self._released
 
     @property
     def on(self) -> bool:
-        return self._seconds > 0
+        return self._seconds > 0 or self._limited
+
+    def takes(self, refusal: GatewayError) -> bool:
+        """Whether one whom the fleet refused so may wait."""
+        return self._seconds > 0 or isinstance(refusal, Overloaded)
 
     def deadline(self) -> float:
-        """Monotonic time until which a request that begins to wait now may do so."""
+        """Monotonic time until which a request that begins to wait now may do so, if no worker is usable."""
         return time.monotonic() + self._seconds
 
     def has_line(self, capability: str, model: str | None) -> bool:
-        """Whether somebody waits for the same, who comes first."""
-        return (capability, model) in self._lines
+        """Whether somebody waits who comes first: for the same, or for what was given back just now."""
+        return self._round_due or (capability, model) in self._lines
 
-    async def wait(self, line: Line, tried: Tried, *, size: int, until: float) -> None:
+    async def wait(self, wanted: Wanted, tried: Tried, *, size: int, until: float) -> None:
         """Return when there is a worker to be leased for this request, which is then leased at once.
 
-        ``size`` is that of its body in bytes. Raises NoWorker when there is none by ``until``, or no room to
-        wait, and Draining. Whatever interrupts it, it leaves the line.
+        ``size`` is that of its body in bytes. Raises NoWorker when none was usable until ``until`` (or for as
+        long as one may wait, if there was one meanwhile), Overloaded when there is no room to wait, and
+        Draining. Whatever interrupts it, it leaves the line.
         """
         if self._closed:
             raise _draining()
         if self.waiting >= self._most or self._bytes + size > self._most_bytes:
             self._counts.not_held("full")
-            raise NoWorker("no worker is available, and too many requests wait for one; please try again")
-        waiter = _Waiter(line, tried, size)
+            raise Overloaded("too many requests wait for a worker; please try again")
         began = time.monotonic()
-        timer = asyncio.get_running_loop().call_later(until - began, self._expire, waiter)
-        self._enter(waiter)
+        waiter = self._enter(wanted, tried, size, until)
         try:
             await waiter.signal
         finally:
-            timer.cancel()
             self._leave(waiter)
             self._counts.waited(time.monotonic() - began)
         if waiter.failure is not None:
@@ -114,7 +157,7 @@ class Queue:
         """The gateway drains: nobody waits any more."""
         self._closed = True
         for line in tuple(self._lines.values()):
-            for waiter in tuple(line):
+            for waiter in tuple(line.waiters):
                 self._turn(waiter, _draining())
 
     async def serve(self) -> None:
@@ -128,34 +171,79 @@ class Queue:
                 while self._round():  # noqa: ASYNC110 - it is a pace, nothing is waited for
                     await asyncio.sleep(PACE)
 
-    def _round(self) -> bool:
-        """Call as many as may be called at once; True if there are workers for more."""
-        return any([self._call(tuple(line)) for line in tuple(self._lines.values())])
+    def _released(self) -> None:
+        """Some worker has room. Not here, in the midst of another exchange: one that it calls might end at
+        once, and call the next one."""
+        if self.waiting and not self._round_due:
+            self._round_due = True
+            asyncio.get_running_loop().call_soon(self._next_round)
 
-    def _call(self, line: Collection[_Waiter]) -> bool:
-        left: int | None = None
-        for waiter in line:
-            if not waiter.in_line:
-                continue  # it left as another was called
-            workers = self._workers_for(waiter)
-            if not workers:
-                if waiter.tried:
-                    continue  # there may be one for those behind
-                return False
-            left = ROUND * workers if left is None else left
+    def _next_round(self) -> None:
+        self._round_due = False
+        self._round()
+
+    def _round(self) -> bool:
+        """Call as many as may be called at once; True if there are workers for more in a moment.
+
+        Lines may want the same workers: the one whose first has waited longest is called first.
+        """
+        return any([self._call(line) for line in sorted(self._lines.values(), key=lambda each: each.arrival)])
+
+    def _call(self, line: _Line) -> bool:
+        workers = self._look(line)
+        if workers is None:
+            share, room = ROUND, None  # each will be told what is wrong when it asks
+        elif workers:
+            share, room = ROUND * len(workers), self._fleet.room(workers)
+        else:
+            return False
+        left = share if room is None else min(share, room)
+        for waiter in tuple(islice(line.waiters, left + line.retried)):
+            if not waiter.in_line or (waiter.tried and not self._has_room(waiter)):
+                continue  # it left as another was called, or there may be a worker for those behind
             if not left:
-                return True
+                break
             left -= 1
             self._turn(waiter)
-        return False
+        return not left and bool(line.waiters) and (room is None or room > share)
 
-    def _workers_for(self, waiter: _Waiter) -> int:
+    def _look(self, line: _Line) -> Collection[Worker] | None:
+        """The workers that the line is for, and since when there is none. Where nobody waits for one to come,
+        all are told."""
+        workers = self._fit(line.wanted, _NEVER_TRIED)
+        gone = workers is not None and not workers
+        if not gone:
+            line.gone_at = None
+        elif line.gone_at is None:
+            line.gone_at = time.monotonic()
+        if self._seconds == 0 and (gone or line.retried):
+            for waiter in tuple(line.waiters):
+                if gone or (waiter.tried and not self._fit(line.wanted, waiter.tried)):
+                    self._turn(waiter, NoWorker("no worker is available any more; please try again"))
+        return workers
+
+    def _fit(self, wanted: Wanted, tried: Tried) -> Collection[Worker] | None:
+        """The workers it could go to, if they had room; None: that is no question of waiting."""
         try:
-            return len(self._fleet.fit(*waiter.line, excluded(waiter.tried)))
+            return self._fleet.fit(*wanted, excluded(tried))
         except (InvalidRequest, UnknownModel):
-            return 1  # it will be told so when it asks
+            return None
+
+    def _has_room(self, waiter: _Waiter) -> bool:
+        workers = self._fit(waiter.line.wanted, waiter.tried)
+        return workers is None or (bool(workers) and self._fleet.room(workers) != 0)
 
     def _expire(self, waiter: _Waiter) -> None:
+        """Its time is up, unless it waits for room, or the last worker went meanwhile."""
+        self._look(waiter.line)
+        now, gone_at = time.monotonic(), waiter.line.gone_at
+        due = waiter.until if gone_at is None else max(waiter.until, gone_at + self._seconds)
+        if self._fit(waiter.line.wanted, waiter.tried):
+            due = now + self._seconds
+        if due > now:
+            loop = asyncio.get_running_loop()
+            waiter.timer = loop.call_later(due - now, self._expire, waiter)
+            return
         self._counts.not_held("timeout")
         self._turn(waiter, NoWorker("no worker became available in time; please try again"))
 
@@ -167,22 +255,36 @@ class Queue:
         waiter.failure = failure
         waiter.signal.fire()
 
-    def _enter(self, waiter: _Waiter) -> None:
-        self._lines.setdefault(waiter.line, {})[waiter] = None
+    def _enter(self, wanted: Wanted, tried: Tried, size: int, until: float) -> _Waiter:
+        line = self._lines.get(wanted)
+        if line is None:
+            line = self._lines[wanted] = _Line(wanted)
+            self._look(line)
+        self._arrivals += 1
+        waiter = _Waiter(line, tried, size, until, self._arrivals)
+        if self._seconds > 0:
+            delay = max(0.0, until - time.monotonic())
+            waiter.timer = asyncio.get_running_loop().call_later(delay, self._expire, waiter)
+        line.waiters[waiter] = None
+        line.retried += bool(tried)
         waiter.in_line = True
-        self._bytes += waiter.size
+        self._bytes += size
         self.waiting += 1
+        return waiter
 
     def _leave(self, waiter: _Waiter) -> None:
         if not waiter.in_line:
             return
         waiter.in_line = False
-        line = self._lines[waiter.line]
-        del line[waiter]
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        line = waiter.line
+        del line.waiters[waiter]
+        line.retried -= bool(waiter.tried)
         self._bytes -= waiter.size
         self.waiting -= 1
-        if not line:
-            del self._lines[waiter.line]
+        if not line.waiters:
+            del self._lines[line.wanted]
 
 
 def _draining() -> Draining:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from gateway.errors import NoWorker
+from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
@@ -30,6 +30,7 @@ class Fleet:
 
     ``names`` are shared with whoever else looks names up. ``died`` is told the life (Worker.life) of each
     worker that is found dead. A worker whose weight version does not reach ``min_weight_version`` is held.
+    A worker is leased to ``most_in_flight`` at once; None: to any number.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a whole fleet
@@ -40,6 +41,7 @@ class Fleet:
         died: Callable[[object], None] = lambda life: None,
         names: Names | None = None,
         min_weight_version: str | None = None,
+        most_in_flight: int | None = None,
     ) -> None:
         self._names = names or Names()
         self._policy = policy
@@ -47,12 +49,15 @@ class Fleet:
         self._tls = tls
         self._died = died
         self._min_weight_version = min_weight_version
+        self._most_in_flight = most_in_flight
         self._workers: dict[str, Worker] = {}
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._followers = Followers()
         #: Told each transition, from and to.
         self.moved: Callable[[WorkerState, WorkerState], None] = lambda before, after: None
+        #: Told that a worker was let go of, where there is a limit on what it may have.
+        self.released: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
@@ -214,12 +219,17 @@ class Fleet:
     def lease(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Worker:
         """Pick a worker and hold it until ``release``.
 
-        Raises NoWorker, UnknownModel (the fleet serves several models, but not this one) and InvalidRequest
-        (it serves several and none was named).
+        Raises NoWorker, Overloaded (each has as much as it may have), UnknownModel (the fleet serves several
+        models, but not this one) and InvalidRequest (it serves several and none was named).
         """
         fit = candidates(self._roster(capability).of_model(model), excluding)
         if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
+        most = self._most_in_flight
+        if most is not None:
+            fit = [worker for worker in fit if worker.in_flight < most]
+            if not fit:
+                raise Overloaded("all workers are busy at the moment; please try again")
         worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
         worker.in_flight += 1
         return worker
@@ -228,9 +238,16 @@ class Fleet:
         """The workers that one would be picked of now. Raises UnknownModel and InvalidRequest."""
         return candidates(self._roster(capability).of_model(model), excluding)
 
+    def room(self, workers: Collection[Worker]) -> int | None:
+        """How many more leases ``workers``, which are usable, have room for together; None: any number."""
+        most = self._most_in_flight
+        return None if most is None else sum(max(0, most - worker.in_flight) for worker in workers)
+
     def release(self, worker: Worker) -> None:
         """Let go of it; the last one lets a worker go that drains."""
         worker.in_flight -= 1
+        if self._most_in_flight is not None:
+            self.released()
         if worker.state is WorkerState.DRAINING and not worker.in_flight:
             self._leave(worker)
 

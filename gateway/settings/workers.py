@@ -70,11 +70,11 @@ class Workers(Section):
     hold_seconds: float = setting(
         "DYN_HOLD_SECONDS",
         0.0,
-        "How long a request may wait for a usable worker, in seconds; 0: it is refused at once",
+        "How long a request may wait while no worker is usable, in seconds; 0: it is refused at once",
         ge=0,
     )
     hold_requests: int = setting(
-        "DYN_HOLD_REQUESTS", 10000, "How many requests may wait so at once; more are refused at once", ge=1
+        "DYN_HOLD_REQUESTS", 10000, "How many requests may wait for a worker at once; more are refused", ge=1
     )
     hold_bytes: int = setting(
         "DYN_HOLD_BYTES", 1073741824, "How much memory their bodies may take together, in bytes", ge=1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
-from gateway.errors import Draining, NoWorker, UnknownModel
+from gateway.drive import Drive
+from gateway.errors import Cancelled, Draining, GatewayError, NoWorker, Overloaded, UnknownModel
 from gateway.fleet import queue as queues
 from gateway.fleet.queue import Queue
 from gateway.fleet.registry import Fleet
@@ -33,9 +35,34 @@ class Counts:
         self.refused.append(reason)
 
 
+class Driven(Drive):
+    """A request as exchanges are run: it goes on within the call that gives it its turn."""
+
+    def __init__(self, request: Coroutine[Any, Any, None]) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.start(self._run(request))
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.done.__await__()
+
+    def cancel(self) -> None:
+        self.interrupt(Cancelled("left"))
+
+    async def _run(self, request: Coroutine[Any, Any, None]) -> None:
+        try:
+            await request
+            self.done.set_result(None)
+        except GatewayError as error:
+            self.done.set_exception(error)
+            self.done.exception()  # a test need not look at it
+
+
 class Stage:
     def __init__(self, **limits: float) -> None:
-        self.fleet = Fleet(LeastInFlight(random.Random(0)), 1.0)
+        most = limits.pop("most", None)
+        self.fleet = Fleet(
+            LeastInFlight(random.Random(0)), 1.0, most_in_flight=None if most is None else int(most)
+        )
         self.counts = Counts()
         given = {"seconds": 30, "requests": 1000, "size": 1000, **limits}
         self.queue = Queue(
@@ -44,6 +71,7 @@ class Stage:
             seconds=given["seconds"],
             requests=int(given["requests"]),
             size=int(given["size"]),
+            limited=most is not None,
         )
         #: Names of those whose turn came, in order, and the worker each got.
         self.served: list[tuple[str, Worker]] = []
@@ -67,8 +95,8 @@ class Stage:
         self.served.append((name, self.fleet.lease("cap", model, queues.excluded(tried))))
 
     @contextmanager
-    def requests(self, *names: str, model: str | None = None) -> Iterator[list[asyncio.Task[None]]]:
-        tasks = [asyncio.get_running_loop().create_task(self.request(name, model)) for name in names]
+    def requests(self, *names: str, model: str | None = None) -> Iterator[list[Driven]]:
+        tasks = [Driven(self.request(name, model)) for name in names]
         try:
             yield tasks
         finally:
@@ -129,7 +157,7 @@ async def test_request_goes_to_no_worker_that_had_it_before() -> None:
     """And those behind it do not wait for that; another process behind the URL is another worker."""
     async with stage() as it:
         worker = it.ready("w")
-        task = asyncio.get_running_loop().create_task(it.request("tried", tried={worker: worker.life}))
+        task = Driven(it.request("tried", tried={worker: worker.life}))
         with it.requests("other"):
             await until(lambda: it.names == ["other"])
             assert it.queue.waiting == 1
@@ -153,11 +181,11 @@ async def test_room_is_bounded_by_number_and_by_bytes() -> None:
     async with stage(requests=2, size=10) as it:
         with it.requests("a"):
             await waiting(it, 1)
-            with pytest.raises(NoWorker, match="too many"):
+            with pytest.raises(Overloaded, match="too many"):
                 await it.request("large", size=10)
             with it.requests("b"):
                 await waiting(it, 2)
-                with pytest.raises(NoWorker, match="too many"):
+                with pytest.raises(Overloaded, match="too many"):
                     await it.request("c")
         await waiting(it, 0)
         assert it.counts.refused == ["full", "full"]
@@ -209,6 +237,107 @@ async def test_change_that_nobody_told_of_is_noticed(monkeypatch: pytest.MonkeyP
             it.fleet.describe(worker, {"f": WorkerInfo("e", "cap", True, models=("m1", "m3"))})
             await task
             assert it.served == [("a", worker)] and away.in_flight == 0
+
+
+# -- workers that may have so many at once
+
+
+async def test_request_waits_for_room_as_long_as_it_takes_and_gets_it_in_its_turn() -> None:
+    """However short the time is that one may wait for a worker to come."""
+    async with stage(most=1, seconds=0.01) as it:
+        it.ready("w")
+        worker = it.fleet.lease("cap", None)
+        with it.requests("a", "b"):
+            await waiting(it, 2)
+            await asyncio.sleep(0.04)
+            assert it.queue.waiting == 2
+            it.fleet.release(worker)
+            await until(lambda: it.names == ["a"])
+            assert worker.in_flight == 1 and it.queue.has_line("cap", None)
+            it.fleet.release(worker)
+            await until(lambda: it.names == ["a", "b"])
+        assert it.counts.refused == []
+
+
+async def test_who_comes_as_room_is_given_back_does_not_overtake() -> None:
+    """Whatever model it is for: the workers may be the same."""
+    async with stage(most=1, seconds=0) as it:
+        it.ready("w", "m1")
+        worker = it.fleet.lease("cap", None)
+        with it.requests("first"):
+            await waiting(it, 1)
+            assert not it.queue.has_line("cap", "m1")
+            it.fleet.release(worker)
+            assert it.queue.has_line("cap", "m1")
+            await until(lambda: it.names == ["first"])
+
+
+async def test_line_whose_first_has_waited_longest_is_called_first() -> None:
+    async with stage(most=1, seconds=0) as it:
+        it.ready("w", "m1", "m2")
+        worker = it.fleet.lease("cap", None)
+        with it.requests("a", model="m1"), it.requests("b", model="m2"), it.requests("c", model="m1"):
+            await waiting(it, 3)
+            for served in (["a"], ["a", "b"], ["a", "b", "c"]):
+                it.fleet.release(worker)
+                await until(lambda served=served: it.names == served)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.03])
+async def test_all_who_wait_for_room_are_told_when_the_last_worker_goes(seconds: float) -> None:
+    """At once where nobody may wait for one to come, else when each has waited so long for that."""
+    async with stage(most=1, seconds=seconds) as it:
+        worker = it.ready("w")
+        it.fleet.lease("cap", None)
+        with it.requests("a", "b") as tasks:
+            await waiting(it, 2)
+            await asyncio.sleep(0.04)
+            it.fleet.on(worker, WorkerEvent.DIE)
+            gone = time.monotonic()
+            for task in tasks:
+                with pytest.raises(NoWorker):
+                    await task
+            assert time.monotonic() - gone >= seconds
+
+
+async def test_one_that_may_go_to_no_worker_with_or_without_room_is_told() -> None:
+    async with stage(most=1, seconds=0) as it:
+        one, two = it.ready("one"), it.ready("two")
+        for _ in range(2):
+            it.fleet.lease("cap", None)
+        task = Driven(it.request("tried", tried={one: one.life}))
+        with it.requests("other"):
+            await waiting(it, 2)
+            it.fleet.release(one)
+            await until(lambda: it.names == ["other"])
+            it.fleet.on(two, WorkerEvent.DIE)
+            with pytest.raises(NoWorker, match="any more"):
+                await task
+
+
+async def test_never_one_more_than_a_worker_may_have_whatever_comes_and_goes() -> None:
+    """Storms of arrivals, ends and leavers: all who stay are served, in the order in which they came."""
+    choice = random.Random(7)
+    async with stage(most=3, seconds=0) as it:
+        workers = [it.ready("one"), it.ready("two")]
+        for _ in range(6):
+            it.fleet.lease("cap", None)
+        tasks = {str(number): Driven(it.request(str(number))) for number in range(200)}
+        await waiting(it, 200)
+        leavers = set(choice.sample(sorted(tasks), 60))
+        ended = 0
+        while len(it.served) < 140:
+            for name in choice.sample(sorted(leavers), min(len(leavers), 5)):
+                leavers.discard(name)
+                tasks[name].cancel()
+            busy = [worker for worker in workers if worker.in_flight]
+            it.fleet.release(choice.choice(busy))
+            ended += 1
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert all(worker.in_flight <= 3 for worker in workers)
+        names = [int(name) for name in it.names]
+        assert names == sorted(names) and it.queue.waiting == 0
 
 
 def test_queue_is_off_without_seconds() -> None:
