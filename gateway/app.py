@@ -41,6 +41,7 @@ from gateway.formats.registry import load_formats
 from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
+from gateway.listener.limits import ClientLimits
 from gateway.listener.pace import Pace
 from gateway.multi.member import Member
 from gateway.multi.siblings import Siblings
@@ -60,6 +61,7 @@ from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
+from gateway.transport.limits import HeadLimits
 from gateway.transport.names import Names
 from gateway.turns import Turns
 
@@ -127,8 +129,8 @@ class Background:
 
 
 class Gateway:
-    """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests,
-    ``pace`` for our own listener."""
+    """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests;
+    ``pace``, ``limits`` and ``hit``, which is told of each limit that a client hit, for our own listener."""
 
     def __init__(
         self,
@@ -136,6 +138,7 @@ class Gateway:
         control: Application,
         services: Services,
         background: Background,
+        limits: ClientLimits,
     ) -> None:
         self._endpoints = endpoints
         self._direct = {
@@ -146,6 +149,8 @@ class Gateway:
         self._control = control
         self._background = background
         self.pace = Pace()
+        self.limits = limits
+        self.hit = services.metrics.hit
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 
@@ -231,7 +236,18 @@ def create_app(
     }
     background = Background(services, store, members, settings.worker_patterns, member)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
-    return Gateway(handlers, control, services, background)
+    return Gateway(handlers, control, services, background, _client_limits(settings))
+
+
+def _client_limits(settings: Settings) -> ClientLimits:
+    return ClientLimits(
+        settings.head_limit,
+        settings.header_limit_lines,
+        settings.header_timeout_secs,
+        settings.body_timeout_secs,
+        settings.keep_alive_timeout_secs,
+        settings.share(settings.max_connections),
+    )
 
 
 def _check_timed_paths(settings: Settings, served: Collection[str]) -> None:
@@ -318,6 +334,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         names=Names(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
+        head=HeadLimits(settings.head_limit, settings.header_limit_lines),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
     access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)

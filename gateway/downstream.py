@@ -34,8 +34,14 @@ class Client(Protocol):
         """The request's header lines, names in lower case."""
         ...
 
+    @property
+    def crowded(self) -> bool:
+        """Whether there are so many connections that this one is for what needs no worker."""
+        ...
+
     async def body(self, limit: int) -> bytes:
-        """The request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
+        """The request body, ``limit`` bytes at most. Raises RequestTooLarge, BodyTimeout once it stopped
+        coming, and Cancelled on leaving."""
         ...
 
     def watch(self, left: Callable[[], None]) -> None:
@@ -71,6 +77,8 @@ class Client(Protocol):
 
 class AsgiClient:
     """A Client on any ASGI server."""
+
+    crowded = False
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers: Headers = scope["headers"]

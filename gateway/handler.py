@@ -15,6 +15,7 @@ from gateway.context import read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send
 from gateway.drive import apart
 from gateway.errors import (
+    BodyTimeout,
     Cancelled,
     ConnectFailed,
     Draining,
@@ -230,7 +231,7 @@ class GenerateHandler:
         elif (named := header(client.headers, b"x-request-id")) is not None:
             extra.append((b"x-request-id", named))
         reply = self._format.render(error)
-        close = isinstance(error, Draining)
+        close = isinstance(error, Draining | BodyTimeout)
         await client.reply(reply.status, [*reply.headers, *extra], reply.body, close=close)
 
 

@@ -23,6 +23,7 @@ from gateway.errors import (
     Cancelled,
     ConnectFailed,
     GatewayError,
+    OutOfSockets,
     Overloaded,
     Source,
     UpstreamIncomplete,
@@ -112,7 +113,9 @@ class Run(Drive):
         metrics.started(self.exchange)
 
     def enter(self) -> None:
-        """Be counted as open. Raises Draining and Overloaded."""
+        """Be counted as open. Raises OutOfSockets, Draining and Overloaded."""
+        if self.client.crowded:
+            raise OutOfSockets("the gateway has as many connections as it takes; please try again")
         self._services.lifecycle.enter(self)
 
     def left(self) -> None:

@@ -23,6 +23,7 @@ import uvicorn
 from gateway.app import Gateway, create_app
 from gateway.lifecycle import Lifecycle
 from gateway.listener.connection import ClientConnection
+from gateway.listener.limits import ROOM
 from gateway.multi.frames import Verb
 from gateway.multi.lines import PatientLines
 from gateway.multi.locks import WriteLocks
@@ -36,8 +37,8 @@ from gateway.telemetry.logs import Logs
 
 log = logging.getLogger(__name__)
 
-#: Longer than the idle time of any client's pool we know of, in seconds.
-KEEP_ALIVE = 75
+#: Files that a process has open beside its connections: logs, the listener, the store, probes, aborts.
+SPARE_FILES = 128
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
@@ -52,9 +53,10 @@ class ProcessesImpossible(Exception):
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our way to stop: not ready first, running exchanges next, listening last.
+    """uvicorn with our way to stop: not ready first, new exchanges next, then running ones, listening last.
 
-    The first SIGTERM or SIGINT drains for up to ``grace`` seconds, a second one ends at once.
+    The first SIGTERM or SIGINT drains, after the lifecycle's delay, for up to ``grace`` seconds, a second one
+    ends at once.
     """
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float) -> None:
@@ -62,26 +64,42 @@ class Server(uvicorn.Server):
         self._lifecycle = lifecycle
         self._grace = grace
         self._deadline: float | None = None
+        #: When new requests are refused; None: not leaving.
+        self._drain_at: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called for a signal, between two steps of the loop; uvicorn's own would stop listening first."""
-        if self._lifecycle.draining:
+        if self._lifecycle.leaving:
             self._deadline = float("-inf")
-        self._lifecycle.drain()
+            self._lifecycle.drain()
+        else:
+            self._lifecycle.stop()
 
     async def on_tick(self, counter: int) -> bool:
         """Called every 0.1 s; True ends the main loop."""
         await super().on_tick(counter)
-        if not self._lifecycle.draining:
+        if not self._lifecycle.leaving:
             return False
         now = asyncio.get_running_loop().time()
+        if not self._lifecycle.draining and not self._delayed(now):
+            return False
         if self._deadline is None:
             log.info("draining: %d exchanges are running", self._lifecycle.open_exchanges)
             self._deadline = now + self._grace
         return self._lifecycle.open_exchanges == 0 or now >= self._deadline
 
+    def _delayed(self, now: float) -> bool:
+        """Whether those who send requests here have had the time to notice."""
+        if self._drain_at is None:
+            self._drain_at = now + self._lifecycle.delay
+            log.info("leaving: requests are taken for another %g s", self._lifecycle.delay)
+        if now >= self._drain_at:
+            self._lifecycle.drain()
+        return self._lifecycle.draining
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut what still runs, visibly, then close all."""
+        self._lifecycle.drain()
         if self._lifecycle.open_exchanges:
             log.warning("cutting %d exchanges", self._lifecycle.open_exchanges)
             await self._lifecycle.cut()
@@ -139,7 +157,7 @@ def run(settings: Settings) -> int:
         return run_several(settings)
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     with Logs(settings.log_level):
-        raise_file_limit()
+        raise_file_limit(settings)
         with closing_on_error(listener):
             app = create_app(settings)
             config = server_config(app, settings)
@@ -165,13 +183,13 @@ def run_several(settings: Settings) -> int:
         closing_on_error(listener),
         with_shared_store(settings) as settings,
     ):
-        raise_file_limit()
+        raise_file_limit(settings)
         # Only to find out, once and here, whether it can be made.
         server_config(create_app(settings), settings)
         _tell_address(listener, settings)
         supervisor = Supervisor(
             settings.processes,
-            settings.graceful_shutdown_timeout_secs,
+            settings.drain_delay_secs + settings.graceful_shutdown_timeout_secs,
             Port(listener, settings.listen_backlog),
             partial(_serve, settings, locks),
             lines,
@@ -247,16 +265,32 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
     return listener
 
 
-def raise_file_limit() -> None:
-    """Allow as many open sockets as the system lets this process have: two for each exchange."""
+def raise_file_limit(settings: Settings) -> None:
+    """Allow as many open sockets as the system lets this process have, and say how far that goes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         log.info("open files: limit raised from %d to %d", soft, hard)
+    enough, wanted = most_connections(), settings.share(settings.max_connections)
+    if enough is None:
+        return
+    if wanted is not None and wanted > enough:
+        log.warning("open files: a process has no more than it needs for %d connections of clients", enough)
+    else:
+        log.info("a process takes up to %d connections of clients", wanted or enough)
+
+
+def most_connections() -> int | None:
+    """How many clients one process can serve at once: each may need a connection to a worker, too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if files == resource.RLIM_INFINITY else max(1, (files - SPARE_FILES - ROOM) // 2)
 
 
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves ``app``. Raises SettingsError for a certificate that cannot be used."""
+    """How uvicorn serves ``app``, to as many clients as there may be. Raises SettingsError for a certificate
+    that cannot be used."""
+    if settings.max_connections is None:
+        app.limits = app.limits._replace(connections=most_connections())
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,
@@ -271,7 +305,6 @@ def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
         server_header=False,
         headers=[("server", "tito-gateway")],
         backlog=settings.listen_backlog,
-        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
     if tls is not None:

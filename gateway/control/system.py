@@ -123,7 +123,7 @@ class _System:
         elsewhere = await self._views.loads_elsewhere()
         # Where keys are asked for, the fleet is nothing for everybody to see.
         workers = self._views.fleet.workers if caller_of(request.scope).may(Realm.CONTROL) else ()
-        draining = self._views.lifecycle.draining
+        draining = self._views.lifecycle.leaving
         if draining:
             response.status_code = SERVICE_UNAVAILABLE
         return Health(
@@ -166,7 +166,7 @@ class _System:
         return Readiness(status=status, message=message or "Service is ready", endpoints=endpoints)
 
     def _obstacle(self, endpoints: Sequence[EndpointReadiness]) -> str:
-        if self._views.lifecycle.draining:
+        if self._views.lifecycle.leaving:
             return "Service is draining"
         if self._views.whole is not None and not self._views.whole.state.settled:
             return "Not all processes serve yet"

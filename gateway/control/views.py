@@ -69,6 +69,11 @@ class PausesView(Protocol):
 
 class LifecycleView(Protocol):
     @property
+    def leaving(self) -> bool:
+        """Whether requests should go elsewhere, though they may still be taken."""
+        ...
+
+    @property
     def draining(self) -> bool: ...
 
 

@@ -19,6 +19,7 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import Policy
+from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
 
@@ -30,7 +31,8 @@ class Fleet:
 
     ``names`` are shared with whoever else looks names up. ``died`` is told the life (Worker.life) of each
     worker that is found dead. A worker whose weight version does not reach ``min_weight_version`` is held.
-    A worker is leased to ``most_in_flight`` at once; None: to any number.
+    A worker is leased to ``most_in_flight`` at once; None: to any number. ``head`` limits what heads of its
+    replies may be.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a whole fleet
@@ -42,6 +44,7 @@ class Fleet:
         names: Names | None = None,
         min_weight_version: str | None = None,
         most_in_flight: int | None = None,
+        head: HeadLimits = DEFAULT_HEAD,
     ) -> None:
         self._names = names or Names()
         self._policy = policy
@@ -50,6 +53,7 @@ class Fleet:
         self._died = died
         self._min_weight_version = min_weight_version
         self._most_in_flight = most_in_flight
+        self._head = head
         self._workers: dict[str, Worker] = {}
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
@@ -116,7 +120,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
-        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names)
+        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names, self._head)
 
     def _leave(self, worker: Worker) -> None:
         if self._workers.get(worker.url) is worker:

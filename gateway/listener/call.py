@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gateway.downstream import NO_BODY
 from gateway.drive import Signal
-from gateway.errors import Cancelled, RequestTooLarge
+from gateway.errors import BodyTimeout, Cancelled, RequestTooLarge
 from gateway.formats.base import Headers
 from gateway.listener import wire
 
@@ -55,6 +55,7 @@ class Call:
 
     # Defaults of the class: what most calls never set costs none of them.
     keep_alive = True
+    crowded = False
     expects_continue = False
     #: The request's Content-Length, 0 without one.
     announced = 0
@@ -66,6 +67,9 @@ class Call:
     _changed: Signal | None = None
     _size = 0
     _gathered: BytesIO | None = None
+    #: Somebody waits for the whole body, which stopped coming.
+    _wanted = False
+    _late = False
     _head = b""
     _chunked = False
     _until_close = False
@@ -113,16 +117,26 @@ class Call:
         if self._on_left is not None:
             self._on_left()
 
+    def stalled(self) -> bool:
+        """The body stopped coming; False: nobody waits for all of it, so nobody will say so."""
+        self._late = self._wanted
+        self.told()
+        return self._late
+
     # -- what the handler asks
 
     async def body(self, limit: int) -> bytes:
-        """The whole request body. Raises RequestTooLarge over ``limit`` bytes, and Cancelled on leaving."""
+        """The whole request body. Raises RequestTooLarge over ``limit`` bytes, BodyTimeout once it stopped
+        coming, and Cancelled on leaving."""
         if self.announced > limit:
             raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
         self._ask_for_body()
         while not self.complete and self._size <= limit:
             if self.left:
                 raise Cancelled("the client left before its request was whole")
+            if self._late:
+                raise BodyTimeout("the body of the request stopped coming")
+            self._wanted = True
             await self._change()
         if self._size > limit:
             self._take()

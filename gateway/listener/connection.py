@@ -28,6 +28,7 @@ from gateway.formats.base import Headers
 from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
+from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.listener.pace import Pace
 from gateway.sockets import keep_alive
 
@@ -37,8 +38,6 @@ log = logging.getLogger(__name__)
 PIPELINE_LIMIT = 16
 #: And bytes of the body of such a request.
 AHEAD_LIMIT = 64 * 1024
-#: Bytes of a request's line and headers, or of what else is no body, before it is refused.
-HEAD_LIMIT = 256 * 1024
 #: Bytes of a reply that the client does not take before no more is written, over TLS.
 WRITE_LIMIT = 64 * 1024
 #: How often a client whose socket is not read is looked at, in seconds.
@@ -48,10 +47,23 @@ HANGUP_INTERVAL = 0.1
 Begin = Callable[[Call], None]
 
 
+class Leaving(Protocol):
+    """Whether clients had better go elsewhere with their next request."""
+
+    leaving: bool
+
+
 class Application(Protocol):
-    """What is served: ``direct_of`` gives, for some requests, a way around ASGI."""
+    """What is served: ``direct_of`` gives, for some requests, a way around ASGI, and ``hit`` is told of each
+    limit that a client hits."""
 
     pace: Pace
+    limits: ClientLimits
+
+    @property
+    def lifecycle(self) -> Leaving: ...
+
+    def hit(self, limit: str) -> None: ...
 
     def direct_of(self, path: bytes, method: bytes) -> Begin | None: ...
 
@@ -72,12 +84,17 @@ class ClientConnection(asyncio.Protocol):
         self._direct_of = self._app.direct_of
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
-        self._idle_limit = config.timeout_keep_alive
+        self._limits = self._app.limits
+        #: More clients are here than there should be: only what needs no worker is answered.
+        self._crowded = False
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
         self._tls = False
         #: Bytes in a row that are no part of a body: a head, chunk extensions, trailers.
         self._barren = 0
+        #: A head has begun, and has more lines than it may.
+        self._in_head = False
+        self._too_many = False
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._reading: Call | None = None
@@ -90,9 +107,11 @@ class ClientConnection(asyncio.Protocol):
         self.full = False
         #: What comes is not HTTP any more; it is not looked at.
         self._deaf = False
-        self._idle_since = 0.0
+        #: Changes with all that a client does in time.
+        self._progress = 0
+        self._patience: Patience
+        self._look_timer: asyncio.TimerHandle | None = None
         self._hangup_timer: asyncio.TimerHandle | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
         self._common_of: list[tuple[bytes, bytes]] | None = None
         self._common = b""
 
@@ -105,8 +124,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.set_write_buffer_limits(WRITE_LIMIT)
         self._state.connections.add(cast(Any, self))
         keep_alive(transport)
-        self._idle_since = self._loop.time()
-        self._idle_timer = self._loop.call_later(self._idle_limit, self._look_if_idle)
+        if not self._admitted():
+            return
+        self._patience = Patience(self._limits, self._loop.time())
+        self._look_timer = self._loop.call_later(self._limits.interval, self._look)
 
     def data_received(self, data: bytes) -> None:
         if self._closing or self._deaf:
@@ -116,7 +137,8 @@ class ClientConnection(asyncio.Protocol):
             self._parse(data)
         except httptools.HttpParserError:
             return self._unreadable()
-        if self._barren > HEAD_LIMIT:
+        if self._barren > self._limits.head_size:
+            self._app.hit("request_head_size")
             return self._refuse(431, "The head of the request is too large")
         self._go_on()
 
@@ -129,7 +151,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(cast(Any, self))
-        for timer in (self._idle_timer, self._hangup_timer):
+        for timer in (self._look_timer, self._hangup_timer):
             if timer is not None:
                 timer.cancel()
         self._lose_calls()
@@ -155,6 +177,8 @@ class ClientConnection(asyncio.Protocol):
     # -- what the parser calls
 
     def on_message_begin(self) -> None:
+        self._in_head = True
+        self._progress += 1
         self._target = b""
         self._headers = []
 
@@ -166,8 +190,12 @@ class ClientConnection(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
+        if len(self._headers) > self._limits.head_lines:
+            self._too_many = True
+            raise ValueError("too many header lines")  # stops the parser; the connection is closed
         parser = self._parser
         http11 = parser.get_http_version() == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
@@ -188,6 +216,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._barren = 0
+        self._progress += 1
         call = self._reading
         if call is None or call.replied:
             return
@@ -223,7 +252,7 @@ class ClientConnection(asyncio.Protocol):
     def replied(self, call: Call) -> None:
         self._state.total_requests += 1
         self._serving = None
-        self._idle_since = self._loop.time()
+        self._progress += 1
         if not call.keep_alive or self._closing:
             self._close()
         else:
@@ -258,7 +287,11 @@ class ClientConnection(asyncio.Protocol):
 
     def _unreadable(self) -> None:
         """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
+        if self._too_many:
+            self._app.hit("request_head_lines")
         if self._serving is None or self._reading is not None:
+            if self._too_many:
+                return self._refuse(431, "The head of the request has too many lines")
             return self._refuse(400, "Invalid HTTP request")
         self._deaf = True
         self._ahead.clear()
@@ -313,8 +346,12 @@ class ClientConnection(asyncio.Protocol):
         if not call.target.startswith(b"/"):
             call.target = _origin_form(call.target)
         path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
+        if self._crowded:
+            call.crowded, call.keep_alive = True, False
         begin = self._direct_of(path, call.method)
         if begin is not None:
+            if self._app.lifecycle.leaving:
+                call.keep_alive = False
             return self._app.pace.start(begin, call)
         # Not gateway.tasks.Tasks: uvicorn waits for the tasks of its own set when it shuts down.
         task = self._loop.create_task(self._ordinary(call))
@@ -340,8 +377,9 @@ class ClientConnection(asyncio.Protocol):
         call.cut()
 
     def _refuse(self, status: int, message: str) -> None:
-        """The bytes are no request: say so if no reply is under way, and hang up."""
-        if self._serving is None or not self._serving.started:
+        """The bytes are no request: say so if no reply is under way, or was given already, and hang up."""
+        call = self._serving or self._reading
+        if call is None or not (call.started or call.replied):
             headers, body = _failure(status, message)
             self._transport.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
@@ -351,15 +389,42 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         self._transport.close()
 
-    def _look_if_idle(self) -> None:
-        """Close after ``_idle_limit`` seconds without a request; one timer per connection, not per reply."""
-        now = self._loop.time()
-        due = self._idle_since + self._idle_limit
+    def _admitted(self) -> bool:
+        """Whether there is room for this connection, if only for a route that needs no worker."""
+        most = self._limits.connections
+        over = 0 if most is None else len(self._state.connections) - most
+        if over > ROOM:
+            self._app.hit("sockets")
+            self._refuse(503, "The gateway has as many connections as it takes")
+            return False
+        if over > 0:
+            self._crowded, self._limits = True, self._limits.crowded()
+        return True
+
+    def _phase(self) -> Phase:
+        """What is waited for."""
         if self._serving is not None:
-            due = now + self._idle_limit
-        elif now >= due:
-            return self._close()
-        self._idle_timer = self._loop.call_later(due - now, self._look_if_idle)
+            return Phase.BODY if self._reading is self._serving else Phase.SERVED
+        if self._reading is not None:
+            return Phase.BODY  # the rest of one that was refused
+        return Phase.HEAD if self._in_head else Phase.SERVED if self._ahead else Phase.IDLE
+
+    def _look(self) -> None:
+        """Part with a client whose time is up; one timer per connection, not per request."""
+        phase = self._phase()
+        if not self._patience.spent(phase, self._progress, self._loop.time()):
+            self._look_timer = self._loop.call_later(self._limits.interval, self._look)
+        elif phase is Phase.IDLE:
+            self._app.hit("keep_alive")
+            self._close()
+        elif phase is Phase.HEAD:
+            self._app.hit("request_head_time")
+            self._refuse(408, "The head of the request did not come in time")
+        elif self._serving is not None and self._serving.stalled():
+            self._look_timer = self._loop.call_later(self._limits.interval, self._look)
+        else:
+            self._app.hit("body_time")
+            self._refuse(408, "The body of the request stopped coming")
 
 
 def _failure(status: int, message: str) -> tuple[Headers, bytes]:

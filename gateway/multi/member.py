@@ -37,7 +37,7 @@ class Member:
         self._tasks = Tasks()
         self.whole = Whole(siblings, metrics)
         self.aborter = WideAborter(siblings, aborter, formats)
-        siblings.on_drain = lifecycle.drain
+        siblings.on_drain = lifecycle.stop
 
     async def start(self) -> None:
         """Begin to tell what is counted, and to answer."""

@@ -16,6 +16,7 @@ from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
 from gateway.sockets import keep_alive
+from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
@@ -23,13 +24,11 @@ HIGH_WATER = 32 * 1024
 #: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
 #: connections of a pool share one buffer of this size.
 READ_SIZE = 32 * 1024
-#: A reply's head over this is taken as nonsense, in bytes; and so is this much in a row that is no part of a
-#: body (trailers, chunk extensions, interim replies).
-HEAD_LIMIT = 256 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
 REFUSAL_WAIT = 0.25
 
 _TOO_LARGE = "the head of the worker's reply is over the size limit"
+_TOO_MANY = "the head of the worker's reply has more lines than the limit"
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -40,8 +39,11 @@ class Connection(asyncio.BufferedProtocol):
     the bytes are not HTTP/1.1; ``head`` raises NotReceived when the worker provably never had the request.
     """
 
-    def __init__(self, scratch: bytearray) -> None:
+    def __init__(self, scratch: bytearray, head: HeadLimits = DEFAULT_HEAD) -> None:
         self._scratch = memoryview(scratch)
+        #: A head over this is taken as nonsense; and so is as much in a row that is no part of a body
+        #: (trailers, chunk extensions, interim replies).
+        self._most_bytes, self._most_lines = head.size, head.lines
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         #: Fired by whatever the connection learns.
         self.changed = Signal()
@@ -180,8 +182,8 @@ class Connection(asyncio.BufferedProtocol):
             self._break(UpstreamMalformed("the worker switched protocols"))
         except httptools.HttpParserError as error:
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
-        if self._barren > HEAD_LIMIT:
-            self._break(UpstreamMalformed(_TOO_LARGE))
+        if self._barren > self._most_bytes:
+            self._break(UpstreamMalformed(_TOO_LARGE, limit="reply_head"))
         self.changed.fire()
         if self._held > HIGH_WATER and not self._paused and not self.closed:
             self._paused = True
@@ -223,8 +225,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not 200 <= status <= 599:
             return self._break(UpstreamMalformed("the worker's status code is not one of HTTP's"))
-        if self._barren > HEAD_LIMIT and _size(self._headers) > HEAD_LIMIT:
-            return self._break(UpstreamMalformed(_TOO_LARGE))
+        if self._barren > self._most_bytes and _size(self._headers) > self._most_bytes:
+            return self._break(UpstreamMalformed(_TOO_LARGE, limit="reply_head"))
+        if len(self._headers) > self._most_lines:
+            return self._break(UpstreamMalformed(_TOO_MANY, limit="reply_head"))
         sized = _sized(self._headers)
         if sized is None:
             return self._break(UpstreamMalformed("the worker's reply has an unknown transfer coding"))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from gateway.errors import ConnectFailed, OutOfSockets
 from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
+from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
@@ -23,22 +24,24 @@ MAX_IDLE_SECONDS = 3.5
 class Pool:
     """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
 
-    ``names`` are shared by all pools of a process.
+    ``names`` are shared by all pools of a process, ``head`` limits what heads of replies may be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where to, and how
         self,
         host: str,
         port: int,
         tls: ssl.SSLContext | None,
         connect_timeout: float,
         names: Names | None = None,
+        head: HeadLimits = DEFAULT_HEAD,
     ) -> None:
         self._names = names or Names()
         self._host = host
         self._port = port
         self._tls = tls
         self._connect_timeout = connect_timeout
+        self._head = head
         self._scratch = bytearray(READ_SIZE)
         self._idle: list[Connection] = []
         self._sweep: asyncio.TimerHandle | None = None
@@ -88,7 +91,7 @@ class Pool:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         _, connection = await loop.create_connection(
-            lambda: Connection(self._scratch),
+            lambda: Connection(self._scratch, self._head),
             address,
             self._port,
             ssl=self._tls,

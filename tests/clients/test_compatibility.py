@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.server import KEEP_ALIVE
+from gateway.settings import Settings
 from tests.clients.libraries import AIOHTTP_KEEP_ALIVE
 
 ROOT = Path(__file__).parents[2]
@@ -56,4 +56,4 @@ def test_every_client_has_its_section_with_its_tests() -> None:
 
 def test_idle_connections_of_clients_outlive_their_pools() -> None:
     """Else a request could meet a connection that the gateway is closing."""
-    assert KEEP_ALIVE >= 75 > AIOHTTP_KEEP_ALIVE
+    assert Settings().keep_alive_timeout_secs >= 75 > AIOHTTP_KEEP_ALIVE

@@ -72,7 +72,7 @@ class Rig:
 
     def client(self) -> Client:
         """One more client connection."""
-        config = Config(cast(Any, self.app), timeout_keep_alive=3600)
+        config = Config(cast(Any, self.app))
         connection, wire = ClientConnection(config, ServerState(), {}), Wire()
         connection.connection_made(cast(Any, wire))
         self._clients.append(connection)

@@ -13,7 +13,8 @@ import trustme
 
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.transport import http1
-from gateway.transport.http1 import HEAD_LIMIT, HIGH_WATER, Connection
+from gateway.transport.http1 import HIGH_WATER, Connection
+from gateway.transport.limits import DEFAULT_HEAD
 from tests.support import until
 from tests.transport.peer import (
     BODY,
@@ -346,13 +347,13 @@ async def test_head_over_the_limit(listener: Listener, start: bytes, piece: byte
         group.create_task(go_on())
         _, error = await failure(connection)
     assert isinstance(error, UpstreamMalformed)
-    assert connection._barren < HEAD_LIMIT + 512 * 1024
+    assert connection._barren < DEFAULT_HEAD.size + 512 * 1024
 
 
 async def test_head_over_the_limit_in_one_read(listener: Listener) -> None:
     """The limit holds for a head that is complete with the very read that goes past it."""
     connection, peer = await listener.asked()
-    filler = b"x: " + b"v" * (HEAD_LIMIT - 10) + b"\r\n"
+    filler = b"x: " + b"v" * (DEFAULT_HEAD.size - 10) + b"\r\n"
     deliver(connection, OK + filler)
     deliver(connection, b"y: " + b"v" * 1000 + b"\r\ncontent-length: 5\r\n\r\nhello")
     with pytest.raises(UpstreamMalformed, match="size limit"):
@@ -363,7 +364,7 @@ async def test_head_over_the_limit_in_one_read(listener: Listener) -> None:
 async def test_large_body_in_the_read_of_its_head(listener: Listener) -> None:
     """Body bytes do not count as head, however many come in one read."""
     connection, peer = await listener.asked()
-    payload = b"b" * (2 * HEAD_LIMIT)
+    payload = b"b" * (2 * DEFAULT_HEAD.size)
     deliver(connection, OK + b"content-length: %d\r\n\r\n" % len(payload) + payload)
     await connection.head()
     assert await connection.read() == payload
@@ -381,7 +382,7 @@ async def test_endless_lead_in(listener: Listener, endless: bytes) -> None:
     connection, peer = await listener.asked()
     if endless.startswith(b"x"):
         deliver(connection, CHUNKED + b"5;")
-    for _ in range(HEAD_LIMIT // len(endless) + 1):
+    for _ in range(DEFAULT_HEAD.size // len(endless) + 1):
         deliver(connection, endless)
     _, error = await failure(connection)
     assert isinstance(error, UpstreamMalformed)
@@ -393,7 +394,7 @@ async def test_endless_trailers(listener: Listener, line: bytes) -> None:
     """Trailers may not go on for ever, and a reply that never ended is not whole."""
     connection, peer = await listener.asked()
     deliver(connection, CHUNKED + b"5\r\nhello\r\n0\r\nx: ")
-    for _ in range(HEAD_LIMIT // len(line) + 2):
+    for _ in range(DEFAULT_HEAD.size // len(line) + 2):
         deliver(connection, line)
     seen, error = await failure(connection)
     assert isinstance(error, UpstreamMalformed)
