@@ -156,10 +156,11 @@ def run(settings: Settings) -> int:
     if settings.processes > 1:
         return run_several(settings)
     listener = listen(settings.host, settings.port, settings.listen_backlog)
-    with Logs(settings.log_level):
+    with Logs(settings.log_level, most=settings.log_lines_per_minute) as logs:
         raise_file_limit(settings)
         with closing_on_error(listener):
             app = create_app(settings)
+            logs.flood.held_back = partial(app.hit, "log_lines")
             config = server_config(app, settings)
         server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
         _tell_address(listener, settings)
@@ -179,7 +180,7 @@ def run_several(settings: Settings) -> int:
     locks = WriteLocks()
     lines = PatientLines(STANDARD_ERROR, locks.of(STANDARD_ERROR))
     with (
-        Logs(settings.log_level, writer=lines),
+        Logs(settings.log_level, most=settings.log_lines_per_minute, writer=lines),
         closing_on_error(listener),
         with_shared_store(settings) as settings,
     ):
@@ -216,9 +217,10 @@ def _serve(
     settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
 ) -> int:
     """What each of several processes does; its exit code."""
-    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR)):
+    with Logs(settings.log_level, most=settings.log_lines_per_minute, lock=locks.of(STANDARD_ERROR)) as logs:
         siblings = Siblings(channel, again=again)
         app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
+        logs.flood.held_back = partial(app.hit, "log_lines")
         grace = settings.graceful_shutdown_timeout_secs
         server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
         gc.collect()

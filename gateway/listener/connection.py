@@ -40,6 +40,10 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 #: Bytes of a reply that the client does not take before no more is written, over TLS.
 WRITE_LIMIT = 64 * 1024
+_EXCESSES = {
+    "lines": (431, "The head of the request has too many lines"),
+    "size": (431, "The head of the request is too large"),
+}
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
 
@@ -92,9 +96,9 @@ class ClientConnection(asyncio.Protocol):
         self._tls = False
         #: Bytes in a row that are no part of a body: a head, chunk extensions, trailers.
         self._barren = 0
-        #: A head has begun, and has more lines than it may.
         self._in_head = False
-        self._too_many = False
+        #: What a head has too much of.
+        self._excess = ""
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._reading: Call | None = None
@@ -139,7 +143,7 @@ class ClientConnection(asyncio.Protocol):
             return self._unreadable()
         if self._barren > self._limits.head_size:
             self._app.hit("request_head_size")
-            return self._refuse(431, "The head of the request is too large")
+            return self._refuse(*_EXCESSES["size"])
         self._go_on()
 
     def eof_received(self) -> bool:
@@ -193,9 +197,13 @@ class ClientConnection(asyncio.Protocol):
         self._in_head = False
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
-        if len(self._headers) > self._limits.head_lines:
-            self._too_many = True
-            raise ValueError("too many header lines")  # stops the parser; the connection is closed
+        limits = self._limits
+        if len(self._headers) > limits.head_lines:
+            self._excess = "lines"
+        elif self._barren > limits.head_size and _size(self._target, self._headers) > limits.head_size:
+            self._excess = "size"
+        if self._excess:
+            raise ValueError(self._excess)  # stops the parser; the connection is closed
         parser = self._parser
         http11 = parser.get_http_version() == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
@@ -287,12 +295,10 @@ class ClientConnection(asyncio.Protocol):
 
     def _unreadable(self) -> None:
         """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
-        if self._too_many:
-            self._app.hit("request_head_lines")
+        if self._excess:
+            self._app.hit(f"request_head_{self._excess}")
         if self._serving is None or self._reading is not None:
-            if self._too_many:
-                return self._refuse(431, "The head of the request has too many lines")
-            return self._refuse(400, "Invalid HTTP request")
+            return self._refuse(*_EXCESSES.get(self._excess, (400, "Invalid HTTP request")))
         self._deaf = True
         self._ahead.clear()
         self._serving.keep_alive = False
@@ -436,6 +442,11 @@ def _failure(status: int, message: str) -> tuple[Headers, bytes]:
 def _framing(headers: Headers) -> Headers:
     """The lines that say where the body ends; none: there is no body."""
     return [line for line in headers if line[0] in (b"content-length", b"transfer-encoding")]
+
+
+def _size(target: bytes, headers: Headers) -> int:
+    """Of a request's head, about, in bytes."""
+    return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _origin_form(target: bytes) -> bytes:

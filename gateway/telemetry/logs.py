@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self
 
+from gateway.telemetry.flood import Flood
 from gateway.telemetry.lines import LineWriter
 
 _STANDARD_ERROR = 2
@@ -60,13 +61,17 @@ class Logs:
         level: str,
         fd: int = _STANDARD_ERROR,
         *,
+        most: int = 0,
         writer: Writer | None = None,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        """``level`` is the lower-case name of a level of ``logging``. ``writer`` takes the place of the
-        thread that writes to ``fd``; ``lock`` is as in LineWriter."""
+        """``level`` is the lower-case name of a level of ``logging``, ``most`` how many lines of one kind are
+        written in a minute, 0: all. ``writer`` takes the place of the thread that writes to ``fd``; ``lock``
+        is as in LineWriter."""
         self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
+        self.flood = Flood(most)
         self._handler = _LineHandler(self._writer)
+        self._handler.addFilter(self.flood)
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])
         root.handlers[:] = [self._handler]
@@ -87,6 +92,7 @@ class Logs:
         """Write what is held, for at most a second."""
         root = logging.getLogger()
         if self._handler in root.handlers:
+            self.flood.close()
             root.setLevel(self._before[0])
             root.handlers[:] = self._before[1]
             for logger, level in self._talkers.items():

@@ -65,6 +65,7 @@ class World:
     """What the views show; tests change it."""
 
     workers: list[Worker] = field(default_factory=list)
+    leaving: bool = False
     draining: bool = False
     aborted: list[tuple[AbortTarget, str]] = field(default_factory=list)
     results: Sequence[Result] = ()

@@ -33,7 +33,7 @@ async def test_health_lists_workers_with_state_and_load() -> None:
 
 
 async def test_health_is_bad_while_draining() -> None:
-    async with client(World(draining=True)) as http:
+    async with client(World(leaving=True)) as http:
         reply = await http.get("/health")
     assert reply.status_code == 503
     assert (reply.json()["status"], reply.json()["stage"]) == ("not_ready", "draining")
@@ -43,7 +43,7 @@ async def test_health_is_bad_while_draining() -> None:
 @pytest.mark.parametrize("path", ["/live", "/liveness"])
 @pytest.mark.parametrize("draining", [False, True])
 async def test_live_is_good_even_while_draining(path: str, draining: bool) -> None:
-    async with client(World(draining=draining)) as http:
+    async with client(World(leaving=draining)) as http:
         reply = await http.get(path)
     assert reply.status_code == 200
     assert reply.json() == {"status": "live", "message": "Service is live"}
@@ -78,7 +78,7 @@ async def test_ready_is_good_when_one_endpoint_of_two_has_a_worker() -> None:
 
 
 async def test_ready_is_bad_while_draining() -> None:
-    world = World(draining=True)
+    world = World(leaving=True)
     world.add("http://a:1")
     async with client(world) as http:
         reply = await http.get("/ready")

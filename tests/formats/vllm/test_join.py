@@ -16,6 +16,7 @@ from hypothesis import given
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
 from gateway.formats.opaque import OpaqueReader
+from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join import JoinReader
 from gateway.formats.vllm.rules import REPLY, VOLATILE, WITH_NULLS
@@ -509,7 +510,8 @@ def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
     out = []
     for kind in (JoinReader, LongWay):
         asked = FORMAT.parse(exchange.body, exchange.headers)
-        reader = kind(asked, ids_of(asked), {"model": None, "created": None}, passthrough=False)
+        given = {"model": None, "created": None}
+        reader = kind(asked, ids_of(asked), given, EventScanner(), passthrough=False)
         for event in exchange.stream:
             reader.feed(event)
         out.append((reader.finish(), reader.facts))

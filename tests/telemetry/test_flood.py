@@ -1,0 +1,79 @@
+"""A log that is written to very often stays readable, and what is left out is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.telemetry.flood import WINDOW, Flood
+
+NAME = "gateway.of-a-flood"
+
+
+class Kept(logging.Handler):
+    """What came through a flood, and the time by which it is measured."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.lines: list[str] = []
+        self.held_back = 0
+        self.flood = Flood(most, lambda: self.now)
+        self.flood.held_back = self._count
+        self.addFilter(self.flood)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def _count(self) -> None:
+        self.held_back += 1
+
+
+@contextmanager
+def kept(most: int) -> Iterator[Kept]:
+    logger, handler = logging.getLogger(NAME), Kept(most)
+    logger.addHandler(handler)
+    logger.propagate = False
+    yield handler
+    logger.removeHandler(handler)
+    logger.propagate = True
+
+
+def test_lines_of_one_kind_over_the_limit_are_left_out_counted_and_told() -> None:
+    """One place that logs is one kind, whatever its lines name; the others go on."""
+    log = logging.getLogger(NAME)
+    with kept(2) as handler:
+        for number in range(5):
+            log.warning("worker %s is gone", number)
+        log.warning("something else")
+        assert handler.lines == ["worker 0 is gone", "worker 1 is gone", "something else"]
+        assert handler.held_back == 3
+        handler.now = WINDOW
+        log.warning("worker %s is gone", 5)
+        assert handler.lines[3:] == ["3 more lines in a minute like: worker %s is gone", "worker 5 is gone"]
+
+
+def test_what_was_left_out_last_is_told_at_the_end() -> None:
+    with kept(1) as handler:
+        for _ in range(2):
+            logging.getLogger(NAME).error("broken")
+        handler.flood.close()
+        assert handler.lines == ["broken", "1 more lines in a minute like: broken"]
+        handler.flood.close()
+        assert len(handler.lines) == 2
+
+
+def test_without_a_limit_all_lines_are_written() -> None:
+    with kept(0) as handler:
+        for _ in range(1000):
+            logging.getLogger(NAME).error("broken")
+        assert (len(handler.lines), handler.held_back) == (1000, 0)
+
+
+def test_kinds_without_end_take_no_memory_without_end() -> None:
+    with kept(1) as handler:
+        for number in range(5000):
+            logging.getLogger(NAME).error(f"made up {number}")  # noqa: G004 - what nobody should do
+        assert len(handler.flood._counts) <= 1024
+        assert len(handler.lines) == 5000
