@@ -11,7 +11,7 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 #: Files that a process has open beside its connections: logs, the listener, the store, probes, aborts.
 SPARE_FILES = 128
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+#: How long clients that were accepted a moment ago have to send a request, and be told to go elsewhere, where
+#: a close would look as if it had been lost, in seconds.
+LAST_WORDS = 0.1
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
 
@@ -103,7 +106,17 @@ class Server(uvicorn.Server):
         if self._lifecycle.open_exchanges:
             log.warning("cutting %d exchanges", self._lifecycle.open_exchanges)
             await self._lifecycle.cut()
+        self._stop_listening(sockets or ())
+        await asyncio.sleep(LAST_WORDS)
         await super().shutdown(sockets)
+
+    def _stop_listening(self, sockets: Iterable[socket.socket]) -> None:
+        """Take no connection any more: a new one would wait in vain from now on."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
+        self.servers = []
 
 
 class MemberServer(Server):
@@ -135,20 +148,14 @@ class MemberServer(Server):
         siblings = self._siblings
         if siblings.lost:
             if self.servers:
-                self._stop_listening()
+                log.error("the supervisor is gone: running exchanges are finished, no others begun")
+                self._stop_listening(())
             return over
         running = self._lifecycle.open_exchanges
         if self._lifecycle.draining and running != self._told:
             self._told = running
             siblings.tell(Verb.OPEN, b"%d" % running)
         return siblings.ended
-
-    def _stop_listening(self) -> None:
-        """Give the port free for whoever takes the supervisor's place."""
-        log.error("the supervisor is gone: running exchanges are finished, no others begun")
-        for server in self.servers:
-            server.close()
-        self.servers = []
 
 
 def run(settings: Settings) -> int:

@@ -37,9 +37,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
-    """``tito-gateway serve`` in front of ``workers``, ready."""
-    port = free_port()
+async def served(*workers: str, port: int = 0, **variables: str) -> AsyncIterator[Served]:
+    """``tito-gateway serve`` in front of ``workers``, ready; ``port`` 0: a free one."""
+    port = port or free_port()
     flags = [flag for worker in workers for flag in ("--worker", worker)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags,
