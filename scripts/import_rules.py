@@ -87,7 +87,7 @@ ROOMS: Mapping[str, str] = {
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
-    "testing": "app catalog errors fleet.worker formats inflight server settings",
+    "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
     "cli": "app build catalog check demo formats options server settings sim workers_cli",
