@@ -27,6 +27,7 @@ PURE = (
     "gateway.fleet.record",
     "gateway.fleet.states",
     "gateway.fleet.weights",
+    "gateway.formats.json_ids",
     "gateway.formats.json_splice",
     "gateway.formats.sse",
     "gateway.poison",
@@ -120,6 +121,7 @@ FORMAT_HELPERS = frozenset(
     {
         "base",
         "headers",
+        "json_ids",
         "json_splice",
         "json_steps",
         "json_windows",

@@ -83,7 +83,8 @@ class SglangRequest(msgspec.Struct, frozen=True):
 def parse(body: bytes, headers: Headers) -> SglangRequest:
     """Peek at ``body``. Raises InvalidRequest, and nothing else."""
     try:
-        return read(peek_at(body), body, headers)
+        peek, ids = peek_at(body)
+        return read(peek, ids, body, headers)
     except (msgspec.DecodeError, RecursionError) as error:
         raise unreadable(error) from error
 
@@ -110,11 +111,14 @@ def project(request: SglangRequest) -> Projection:
     )
 
 
-def read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
-    """Judge what was peeked at. Raises InvalidRequest and msgspec.DecodeError."""
+def read(peek: Peek, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
+    """Judge what was peeked at; ``ids``: what is known of ``input_ids`` already.
+
+    Raises InvalidRequest and msgspec.DecodeError.
+    """
     if _reserved(peek) != _NOTHING_RESERVED:
         raise _reserved_key(peek)
-    batch, prompt_tokens = _prompts(peek)
+    batch, prompt_tokens = _prompts(peek, ids)
     fan, max_tokens = _sampling(peek, batch)
     if isinstance(peek.rid, list):
         _check_rids(peek.rid, batch, fan)
@@ -171,19 +175,18 @@ def _named(
 # The prompt: text decides how many there are, ids are what the model gets when both are given.
 
 
-def _prompts(peek: Peek) -> tuple[int | None, int | None]:
+def _prompts(peek: Peek, ids: PromptIds | None) -> tuple[int | None, int | None]:
     """(number of prompts or None for a single one, number of prompt ids or None where there are none)."""
     if peek.input_ids is ABSENT or peek.input_ids == NULL:
         return (_embeds(peek) if _missing(peek.text) else _texts(peek)), None
-    batch, tokens = _token_ids(peek)
+    batch, tokens = _token_ids(peek, ids)
     if not _missing(peek.text):
         batch = _both(peek, batch)
     return batch, tokens
 
 
-def _token_ids(peek: Peek) -> tuple[int | None, int]:
+def _token_ids(peek: Peek, found: PromptIds | None) -> tuple[int | None, int]:
     """Rows (None for one flat list) and ids of ``input_ids``."""
-    found = peek.ids if isinstance(peek, BigPeek) else None
     if found is None:
         found = PromptIds()
         found.add(bytes(peek.input_ids))

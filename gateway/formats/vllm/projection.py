@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Hints, ImageSpan, Projection, header
+from gateway.formats.json_ids import STAND_IN, cut_ids
 from gateway.formats.json_windows import Span
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
@@ -54,6 +55,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 _NULL = msgspec.Raw(b"null")
+_STAND_IN = msgspec.Raw(STAND_IN)
 
 
 class _Sampling(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +103,11 @@ _IDS = msgspec.json.Decoder(list[int])
 
 def parse_whole(body: bytes, headers: Headers) -> Request:
     """Peek at ``body``. Raises InvalidRequest when it is no JSON object."""
+    cut = cut_ids(body, b'"token_ids"')
+    if cut is not None and (peeked := _peek_at(cut.rest)) is not None and peeked.token_ids == _STAND_IN:
+        start, end = cut.span
+        peeked.token_ids = msgspec.Raw(memoryview(body)[start:end])
+        return request_of(peeked, body, headers, cut.ids)
     peeked = _peek(body)
     return request_of(peeked, body, headers, count_items(peeked.token_ids))
 
@@ -210,14 +217,18 @@ def _rank(value: bytes | None) -> int | None:
 
 
 def _peek(body: bytes) -> Body:
+    return _peek_at(body) or _peek_again(plain_json(body))
+
+
+def _peek_at(body: bytes) -> Body | None:
+    """The fields, if they are of their usual types and the body is plain JSON. Raises InvalidRequest."""
     try:
         check_utf8(body)
         return _BODY.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass
+        return None
     except RecursionError as error:
         raise too_deep(error) from error
-    return _peek_again(plain_json(body))
 
 
 def _peek_again(body: bytes) -> Body:
