@@ -7,6 +7,7 @@ that takes a tenth less a new budget. docs/performance.md tells what the calls a
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 
@@ -156,3 +157,25 @@ async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Mak
         busy.client().request(sglang_request(stream=True), keep=False)
         await asyncio.sleep(0)
     assert await unary(busy, request, reply) <= alone + 10
+
+
+async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make) -> None:
+    """Else each would keep its body in memory until the collector runs, which then takes its time."""
+    rig = make("sglang", access_log=True)
+    client = rig.client()
+
+    def both() -> None:
+        client.request(sglang_request())(whole(sglang_reply(1)))
+        streamed(client, sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(2), 3)
+
+    both()
+    await asyncio.sleep(0)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            both()
+        await asyncio.sleep(0)
+        assert gc.collect() < 5
+    finally:
+        gc.enable()

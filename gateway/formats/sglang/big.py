@@ -25,8 +25,9 @@ from gateway.formats.sglang.peek import (
     not_an_object,
     one_sampling,
 )
-from gateway.formats.sglang.projection import SglangRequest, read, unreadable
+from gateway.formats.sglang.projection import read, unreadable
 from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.sglang.vocabulary import check_in_steps
 
 _WANTED = frozenset(Peek.__struct_fields__) | {"token_ids_logprob"}

@@ -12,7 +12,6 @@ answer 500.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 
@@ -20,7 +19,6 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
-from gateway.formats.json_windows import Span
 from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peek import (
@@ -36,6 +34,7 @@ from gateway.formats.sglang.peek import (
     peek_at,
 )
 from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.request import SglangRequest
 
 _RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
@@ -49,35 +48,6 @@ _reserved = attrgetter(*RESERVED)
 _per_prompt = attrgetter(*PER_PROMPT)
 _NOTHING_RESERVED = (ABSENT,) * len(RESERVED)
 _NOTHING_PER_PROMPT = (ABSENT,) * len(PER_PROMPT)
-
-
-class SglangRequest(msgspec.Struct, frozen=True):
-    """One request, peeked at.
-
-    ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
-    samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
-    gave, in the body or else by header. ``in_session``: the engine continues a
-    session it keeps. ``peek`` is where the hints are still to be read. ``rid_spans``: where in a big body the
-    values of its rids stand, None: not looked for.
-    """
-
-    body: bytes
-    headers: Headers
-    stream: bool
-    rid: str | list[str] | None | msgspec.UnsetType
-    ids: tuple[str, ...]
-    batch: int | None
-    fan: int
-    prompt_tokens: int | None
-    max_tokens: int | None
-    in_session: bool
-    model: str | None
-    peek: Peek
-    rid_spans: Sequence[Span] | None = None
-
-    @property
-    def samples(self) -> int:
-        return self.fan if self.batch is None else self.batch * self.fan
 
 
 def parse(body: bytes, headers: Headers) -> SglangRequest:

@@ -17,7 +17,7 @@ from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.join import JoinReader
 from gateway.formats.sglang.options import Options
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.swap import Swap, swap_for

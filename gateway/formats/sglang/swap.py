@@ -15,7 +15,7 @@ from functools import cached_property
 import msgspec
 
 from gateway.formats.base import Ids
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 
 
 class Swap:

@@ -14,7 +14,7 @@ from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, 
 from gateway.formats.headers import to_worker
 from gateway.formats.json_splice import insert_member, replace_member
 from gateway.formats.json_steps import spliced
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 
 _encode = msgspec.json.encode
 

@@ -32,7 +32,7 @@ from gateway.formats.base import (
 )
 from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
-from gateway.formats.vllm.projection import Request
+from gateway.formats.vllm.request import Request
 
 PASSTHROUGH = "passthrough_engine_errors"
 VOCABULARY = "vocab_size"
