@@ -80,6 +80,11 @@ class Connection(asyncio.BufferedProtocol):
         """False once it is known to be over, whoever ended it."""
         return not self.closed and not self._transport.is_closing()
 
+    @property
+    def over(self) -> bool:
+        """The reply is whole, and all of it was taken."""
+        return self._complete and not self._chunks
+
     # -- what the handler calls
 
     def send(self, head: bytes, body: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:

@@ -179,3 +179,13 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
         assert gc.collect() < 5
     finally:
         gc.enable()
+
+
+async def test_whole_stream_that_came_in_one_read_leaves_in_one_write(make: Make) -> None:
+    """A send is the dearest thing that a gateway does."""
+    client = make("sglang").client()
+    end = event(sglang_reply(1)) + event(b"[DONE]")
+    client.request(sglang_request(stream=True))(STREAM_HEAD + end + STREAM_END)
+    [written] = client.wire.written
+    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert written.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
