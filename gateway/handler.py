@@ -174,7 +174,7 @@ class GenerateHandler:
         run.committed(head)
         await client.reply(head.status, headers, out)
 
-    async def _feed(
+    async def _feed(  # noqa: C901 - the loop that runs for every read; each call out of it would cost
         self, run: Run, reader: Reader, connection: Connection, head: ReplyHead, headers: HeaderLines
     ) -> bytes:
         """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream.

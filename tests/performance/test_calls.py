@@ -104,26 +104,26 @@ def within(calls: float, budget: float) -> bool:
 
 
 async def test_unary_request_of_sglang(make: Make) -> None:
-    assert within(await unary(make("sglang"), sglang_request(), whole(sglang_reply(1))), 328)
+    assert within(await unary(make("sglang"), sglang_request(), whole(sglang_reply(1))), 346)
 
 
 async def test_unary_request_of_sglang_that_is_logged(make: Make) -> None:
     rig = make("sglang", access_log=True)
-    assert within(await unary(rig, sglang_request(), whole(sglang_reply(1))), 352)
+    assert within(await unary(rig, sglang_request(), whole(sglang_reply(1))), 370)
 
 
 async def test_unary_request_of_vllm(make: Make) -> None:
-    assert within(await unary(make("vllm"), vllm_request(), whole(vllm_reply())), 298)
+    assert within(await unary(make("vllm"), vllm_request(), whole(vllm_reply())), 316)
 
 
 async def test_event_of_sglang(make: Make) -> None:
     request = sglang_request(stream=True)
-    assert within(await per_event(make("sglang"), request, sglang_reply(1, last=False), sglang_reply(1)), 45)
+    assert within(await per_event(make("sglang"), request, sglang_reply(1, last=False), sglang_reply(1)), 52)
 
 
 async def test_event_of_vllm(make: Make) -> None:
     assert within(
-        await per_event(make("vllm"), vllm_request(stream=True), vllm_event(), vllm_last_event()), 50
+        await per_event(make("vllm"), vllm_request(stream=True), vllm_event(), vllm_last_event()), 57
     )
 
 
@@ -131,7 +131,7 @@ async def test_stream_of_one_token(make: Make) -> None:
     client, request = make("sglang").client(), sglang_request(stream=True)
     last = sglang_reply(1)
     reply = STREAM_HEAD + event(last) + event(b"[DONE]") + STREAM_END
-    assert within(await counted(lambda: client.request(request)(reply)), 364)
+    assert within(await counted(lambda: client.request(request)(reply)), 376)
 
 
 async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> None:
