@@ -1,4 +1,4 @@
-"""A request as far as it was peeked at.
+"""A request as far as it was peeked at, and a call that aborts one.
 
 Owns: what is kept of it. Must never enter: functions; this module is not compiled, as that would cost the
 struct what is said of it in its head.
@@ -13,6 +13,11 @@ import msgspec
 from gateway.formats.base import Headers
 from gateway.formats.json_windows import Span
 from gateway.formats.sglang.peek import Peek
+
+
+class AbortCall(msgspec.Struct):
+    rid: str | None = None
+    abort_all: bool = False
 
 
 class SglangRequest(msgspec.Struct, frozen=True):
