@@ -130,7 +130,8 @@ class Background:
 
 class Gateway:
     """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests;
-    ``pace``, ``limits`` and ``hit``, which is told of each limit that a client hit, for our own listener."""
+    ``pace``, ``outbox``, ``limits`` and ``hit``, which is told of each limit that a client hit, for our own
+    listener."""
 
     def __init__(
         self,
@@ -151,6 +152,7 @@ class Gateway:
         self.pace = Pace()
         self.limits = limits
         self.hit = services.metrics.hit
+        self.outbox = services.fleet.outbox
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 

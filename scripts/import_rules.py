@@ -27,6 +27,7 @@ PURE = (
     "gateway.fleet.record",
     "gateway.fleet.states",
     "gateway.fleet.weights",
+    "gateway.formats.json_ids",
     "gateway.formats.json_splice",
     "gateway.formats.sse",
     "gateway.poison",
@@ -43,7 +44,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "tasks telemetry timeouts transport turns upstream"
+    "outbox tasks telemetry timeouts transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -57,13 +58,14 @@ ROOMS: Mapping[str, str] = {
     "turns": "",
     "timeouts": "errors",
     "drive": "",
+    "outbox": "",
     "sockets": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
-    "transport": "drive errors formats.base sockets",
-    "fleet": "drive errors formats routing stores tasks transport upstream",
+    "transport": "drive errors formats.base outbox sockets",
+    "fleet": "drive errors formats outbox routing stores tasks transport upstream",
     "security": "downstream errors formats.base formats.failures settings",
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
@@ -80,7 +82,7 @@ ROOMS: Mapping[str, str] = {
     "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
-    "listener": "downstream drive errors formats.base sockets",
+    "listener": "downstream drive errors formats.base outbox sockets",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
     "server": "app lifecycle listener multi security settings telemetry",
     "options": "settings",
@@ -88,7 +90,7 @@ ROOMS: Mapping[str, str] = {
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
-    "testing": "app catalog errors fleet.worker formats inflight server settings",
+    "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
     "cli": "app build catalog check demo formats options server settings sim workers_cli",
@@ -122,6 +124,7 @@ FORMAT_HELPERS = frozenset(
         "base",
         "failures",
         "headers",
+        "json_ids",
         "json_splice",
         "json_steps",
         "json_windows",

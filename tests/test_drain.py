@@ -14,7 +14,6 @@ import pytest
 
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.multi.running import several
-from tests.processes import free_port
 from tests.support import RawClient, arrived, eventually, generates, sse
 from tests.test_handler_bytes import body_of
 from tests.test_server import Served, served
@@ -155,7 +154,7 @@ async def restart(stack: AsyncExitStack, gateway: Served, *workers: str, **varia
     """End it as an orchestrator does, and start the next one in its place."""
     gateway.process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(gateway.process.wait(), 30) == 0
-    return await stack.enter_async_context(served(*workers, port=gateway.port, **variables))
+    return await stack.enter_async_context(served(*workers, DYN_HTTP_PORT=str(gateway.port), **variables))
 
 
 async def progress(clients: Clients, more: int) -> None:
@@ -188,7 +187,7 @@ async def test_restart_on_one_port_loses_no_request_of_clients_that_try_again(pr
     was not begun: each request is generated once."""
     variables = {"DYN_HTTP_PROCESSES": processes}
     async with SimServer("sglang", SLOW) as sim, AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(served(sim.url, port=free_port(), **variables))
+        gateway = await stack.enter_async_context(served(sim.url, **variables))
         async with load([gateway.url], retries=True) as clients:
             await progress(clients, 30)
             await restart(stack, gateway, sim.url, **variables)
@@ -199,8 +198,7 @@ async def test_restart_on_one_port_loses_no_request_of_clients_that_try_again(pr
 
 async def test_limits_of_all_processes_together_are_shared_out() -> None:
     """Each has its part, so the whole never has more; what is refused is counted for the whole."""
-    variables = {"DYN_MAX_IN_FLIGHT": "2"}
-    async with SimServer("sglang", SimConfig()) as sim, several(sim.url, **variables) as gateway:
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url, DYN_MAX_IN_FLIGHT="2") as gateway:
         for pid in gateway.pids:
             sim.behave(Pace(prefill_base=60.0), times=2)
             first, second = await gateway.client_of(pid), await gateway.client_of(pid)

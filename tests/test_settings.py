@@ -36,6 +36,44 @@ def test_defaults_are_those_of_the_frontend_whose_names_are_used() -> None:
     assert settings.body_limit == 512 * 1024 * 1024
 
 
+@pytest.mark.parametrize("name", ["first_byte_timeout_secs", "idle_timeout_secs", "request_timeout_secs"])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("-1", "'-1' is no number of seconds"),
+        ("inf", "'inf' is no number of seconds"),
+        ("5s", "'5s' is no number of seconds"),
+        ("/a=", "'' is no number of seconds"),
+        ("a=5", "'a' must start with '/' and be a plain path"),
+        ("1,2", "two values for all routes are given"),
+        ("/a=1,/a=2", "'/a' is given twice"),
+    ],
+)
+def test_timeout_that_is_none_is_named_with_what_is_wrong(name: str, value: str, said: str) -> None:
+    assert complaint(**{name: value}) == f"{flag_of(name)}: {said}"
+
+
+def test_timeouts_of_a_route_are_its_own_or_those_of_all() -> None:
+    """0 is any time, for one route as for all."""
+    settings = load_settings(
+        {
+            "first_byte_timeout_secs": ["9", "/a=2.5,/b=0"],
+            "idle_timeout_secs": "0",
+            "request_timeout_secs": "/a=.5",
+        }
+    )
+    assert settings.timeouts("/a") == (2.5, None, 0.5)
+    assert settings.timeouts("/b") == (None, None, None)
+    assert settings.timeouts("/c") == (9.0, None, None)
+
+
+@pytest.mark.parametrize("name", ["max_in_flight", "max_in_flight_per_worker", "max_connections"])
+def test_limit_that_is_less_than_one_for_each_process_is_refused(name: str) -> None:
+    assert "at least DYN_HTTP_PROCESSES, 4" in complaint(**{name: "3", "processes": "4"})
+    settings = load_settings({name: "7", "processes": "3"})
+    assert settings.share(getattr(settings, name)) == 2
+
+
 def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
     variables = [variable_of(field) for field in Settings.model_fields.values()]
     assert len(set(variables)) == len(variables)
@@ -54,6 +92,11 @@ def test_every_setting_is_used_by_something(name: str) -> None:
         "sglang_stream_mode": "format_options",
         "passthrough_engine_errors": "format_options",
         "vocab_size": "format_options",
+        "event_limit_mb": "format_options",
+        "header_limit_kb": "head_limit",
+        "first_byte_timeout_secs": "timeouts",
+        "idle_timeout_secs": "timeouts",
+        "request_timeout_secs": "timeouts",
     }
     used = "buckets" if re.match("metrics_(?!path|prefix)", name) else properties.get(name, name)
     sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]

@@ -18,6 +18,7 @@ from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerSta
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.outbox import Outbox
 from gateway.routing.policy import Policy
 from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
@@ -46,6 +47,8 @@ class Fleet:
         most_in_flight: int | None = None,
         head: HeadLimits = DEFAULT_HEAD,
     ) -> None:
+        #: What is written to workers; whoever answers requests writes to it, too.
+        self.outbox = Outbox()
         self._names = names or Names()
         self._policy = policy
         self._connect_timeout = connect_timeout
@@ -103,13 +106,6 @@ class Fleet:
         if not worker.in_flight:
             self._leave(worker)
 
-    def remove(self, url: str) -> bool:
-        """Drain the member with this URL; False if there is none."""
-        worker = self._workers.get(url)
-        if worker is not None:
-            self.drain(worker)
-        return worker is not None
-
     def close(self) -> None:
         """Close all idle connections."""
         for worker in self._workers.values():
@@ -120,7 +116,9 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
-        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names, self._head)
+        worker.pool = Pool(
+            address.host, address.port, tls, self._connect_timeout, self._names, self.outbox, self._head
+        )
 
     def _leave(self, worker: Worker) -> None:
         if self._workers.get(worker.url) is worker:
@@ -223,10 +221,9 @@ class Fleet:
     def lease(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Worker:
         """Pick a worker and hold it until ``release``.
 
-        Raises NoWorker, Overloaded (each has as much as it may have), UnknownModel (the fleet serves several
-        models, but not this one) and InvalidRequest (it serves several and none was named).
+        Raises NoWorker, Overloaded (each has as much as it may have), and as ``fit`` does.
         """
-        fit = candidates(self._roster(capability).of_model(model), excluding)
+        fit = self.fit(capability, model, excluding)
         if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
         most = self._most_in_flight
@@ -239,7 +236,11 @@ class Fleet:
         return worker
 
     def fit(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Sequence[Worker]:
-        """The workers that one would be picked of now. Raises UnknownModel and InvalidRequest."""
+        """The workers that one would be picked of now.
+
+        Raises UnknownModel (the fleet serves several models, but not this one) and InvalidRequest (it serves
+        several and none was named).
+        """
         return candidates(self._roster(capability).of_model(model), excluding)
 
     def room(self, workers: Collection[Worker]) -> int | None:

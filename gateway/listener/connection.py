@@ -30,6 +30,7 @@ from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.listener.pace import Pace
+from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Application(Protocol):
     limit that a client hits."""
 
     pace: Pace
+    outbox: Outbox
     limits: ClientLimits
 
     @property
@@ -86,6 +88,7 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         self._app = cast(Application, config.app)
         self._direct_of = self._app.direct_of
+        self._outbox = self._app.outbox
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._limits = self._app.limits
@@ -245,7 +248,7 @@ class ClientConnection(asyncio.Protocol):
     # -- what a call asks (gateway.listener.call.Wire)
 
     def write(self, data: bytes) -> None:
-        self._transport.write(data)
+        self._outbox.write(self._transport, data)
 
     async def drained(self) -> None:
         while self.full:
@@ -268,6 +271,7 @@ class ClientConnection(asyncio.Protocol):
 
     def cut(self, *, reset: bool) -> None:
         self._serving = None
+        self._outbox.flush()
         if reset:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -387,12 +391,13 @@ class ClientConnection(asyncio.Protocol):
         call = self._serving or self._reading
         if call is None or not (call.started or call.replied):
             headers, body = _failure(status, message)
-            self._transport.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
+            self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
         self._lose_calls()
 
     def _close(self) -> None:
         self._closing = True
+        self._outbox.flush()
         self._transport.close()
 
     def _admitted(self) -> bool:

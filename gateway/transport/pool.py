@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.errors import ConnectFailed, OutOfSockets
+from gateway.outbox import Outbox
 from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
 from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
@@ -24,18 +25,20 @@ MAX_IDLE_SECONDS = 3.5
 class Pool:
     """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
 
-    ``names`` are shared by all pools of a process, ``head`` limits what heads of replies may be.
+    ``names`` and ``outbox`` are shared by all pools of an event loop, ``head`` limits heads of replies.
     """
 
-    def __init__(  # noqa: PLR0913 - where to, and how
+    def __init__(  # noqa: PLR0913 - what is its own, and what all share
         self,
         host: str,
         port: int,
         tls: ssl.SSLContext | None,
         connect_timeout: float,
         names: Names | None = None,
+        outbox: Outbox | None = None,
         head: HeadLimits = DEFAULT_HEAD,
     ) -> None:
+        self._outbox = outbox or Outbox()
         self._names = names or Names()
         self._host = host
         self._port = port
@@ -91,7 +94,7 @@ class Pool:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         _, connection = await loop.create_connection(
-            lambda: Connection(self._scratch, self._head),
+            lambda: Connection(self._scratch, self._outbox, self._head),
             address,
             self._port,
             ssl=self._tls,
