@@ -28,6 +28,7 @@ from gateway.control.targets import Skipped, body_of, named, nobody, read, targe
 from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused
 from gateway.fleet.call import Answer, Call, NotAnswered, ask
+from gateway.fleet.pauses import Parts
 from gateway.fleet.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,10 @@ class _Fanout:
             workers, skipped, alone = self._whom(name)
         except BadCall as error:
             return error.reply()
-        outcomes = await asyncio.gather(*(self._one(worker, sent) for worker in workers))
+        kind = self._call.pauses
+        # All at once and before any is called, by whichever process or gateway they would get requests.
+        added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
+        outcomes = await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
         if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
@@ -169,16 +173,14 @@ class _Fanout:
             raise nobody(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: Call) -> Outcome:
-        """Call one worker. It gets no request from before it is paused until after it is resumed."""
-        kind, added = self._call.pauses, frozenset[str]()
-        if kind is not None:
-            added = self._pauses.pause(worker, kind, lacking(kind, sent))
+    async def _one(self, worker: Worker, sent: Call, added: Parts | None) -> Outcome:
+        """Call one worker. It gets no request from before it is paused until after it is resumed; if it does
+        not accept the pause, it gets back what was ``added`` to that."""
         outcome = await self._asked(worker, sent)
-        if kind is not None and not outcome.accepted:
-            self._pauses.resume(worker, kind, added)
+        if self._call.pauses is not None and not outcome.accepted:
+            await self._pauses.resume(worker, self._call.pauses, added)
         if self._call.resumes is not None and outcome.accepted:
-            self._pauses.resume(worker, self._call.resumes, returned(sent))
+            await self._pauses.resume(worker, self._call.resumes, returned(sent))
         return outcome
 
     async def _asked(self, worker: Worker, sent: Call) -> Outcome:

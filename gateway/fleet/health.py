@@ -161,6 +161,8 @@ class Health:
             log.warning("worker %s was not probed: %s", worker.url, fault)
         elif isinstance(fault, Unreachable):
             self._fleet.on(worker, WorkerEvent.DIE, str(fault))
+            if fault.absent:
+                self._fleet.absent(worker)
         elif isinstance(fault, str):
             self._struck(worker, began, fault)
         elif fault is not None:

@@ -21,6 +21,8 @@ class Verb(StrEnum):
     METRICS = "metrics"  # body of the question: what the asker has counted; of an answer: the same
     LOADS = "loads"
     ABORT = "abort"
+    MARKS = "marks"  # body: what was said of workers, to be known by all
+    ALL_MARKS = "all_marks"  # what was said of workers before the asker was there
     ANSWER = "answer"  # body: what the one who was asked has to say
     # The supervisor.
     ANSWERS = "answers"  # body: a list of what the others answered

@@ -17,8 +17,11 @@ from types import MappingProxyType
 from gateway.multi.frames import Frame, Verb
 
 #: How long the others have for an answer, in seconds. A scrape has to be answered within 100 ms and can do
-#: with what a process said before; an abort waits for workers, which have 5 s themselves.
-PATIENCE: Mapping[Verb, float] = MappingProxyType({Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5})
+#: with what a process said before; an abort waits for workers, which have 5 s themselves. Marks hold up
+#: whoever pauses a fleet, and a process that is stuck hears of them once it is no more.
+PATIENCE: Mapping[Verb, float] = MappingProxyType(
+    {Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5, Verb.MARKS: 0.3, Verb.ALL_MARKS: 0.3}
+)
 
 Send = Callable[[int, Frame], bool]
 Bury = Callable[[bytes | None, bytes], bytes]
@@ -139,11 +142,15 @@ class Hub:
         self._questions[self._asked] = question
         asked = Frame(verb, self._asked, body)
         for process, member in self._members.items():
-            if process != asker and member.serving:
-                if self._send(process, asked):
-                    question.waiting.add(process)
-                else:
-                    question.unasked += 1
+            if process == asker:
+                continue
+            if not member.serving:
+                if verb is Verb.MARKS:
+                    self._send(process, asked)  # it will serve by them, though it cannot answer yet
+            elif self._send(process, asked):
+                question.waiting.add(process)
+            else:
+                question.unasked += 1
         if not question.waiting:
             self._conclude(self._asked)
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from gateway.aborts import Aborter
 from gateway.fleet.registry import Fleet
+from gateway.fleet.sharing import Sharing
 from gateway.fleet.worker import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.lifecycle import Lifecycle
+from gateway.multi.marks import WideMarks
 from gateway.multi.siblings import Siblings
 from gateway.multi.whole import Whole, WideAborter
 from gateway.tasks import Tasks
@@ -25,23 +27,26 @@ ACQUAINTANCE = 1.0
 class Member:
     """``whole`` and ``aborter`` are for the control plane."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whatever the processes of a gateway have in common
         self,
         siblings: Siblings,
         metrics: Metrics,
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
+        sharing: Sharing,
     ) -> None:
         self._siblings = siblings
         self._tasks = Tasks()
         self.whole = Whole(siblings, metrics)
         self.aborter = WideAborter(siblings, aborter, formats)
+        self._marks = WideMarks(siblings, sharing)
         siblings.on_drain = lifecycle.drain
 
     async def start(self) -> None:
-        """Begin to tell what is counted, and to answer."""
+        """Begin to tell what is counted, and to answer; return once it is known whom the others hold."""
         await self._siblings.open()
+        await self._marks.learn()
         self._tasks.spawn(self.whole.report(), "report of what was counted")
 
     async def meet(self, fleet: Fleet) -> None:

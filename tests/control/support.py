@@ -117,10 +117,12 @@ class Desk:
 
     remove = hold = open = change
 
-    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
-        raise AssertionError(worker)
+    async def pause(
+        self, workers: Collection[Worker], kind: str, parts: Collection[str]
+    ) -> Mapping[Worker, frozenset[str]]:
+        raise AssertionError(workers)
 
-    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
         raise AssertionError(worker)
 
 

@@ -159,3 +159,16 @@ def test_hub_is_idle_when_it_drains_and_nobody_has_an_exchange() -> None:
     assert play.hub.idle
     play.hub.end()
     assert [frame.verb for _, frame in play.sent[-2:]] == [Verb.END, Verb.END]
+
+
+def test_marks_are_told_to_a_process_that_does_not_serve_yet_but_not_waited_for() -> None:
+    """It will serve by them."""
+    play = Play(1, 2)
+    play.hub.joined(3, again=True)
+    play.sent.clear()
+    play.say(1, Verb.MARKS, b'"m"', 7)
+    told = play.sent[:]
+    assert [(process, frame.body) for process, frame in told] == [(2, b'"m"'), (3, b'"m"')]
+    play.sent.clear()
+    play.say(2, Verb.ANSWER, b"null", told[0][1].number)
+    assert play.answers() == [(1, 7, b'{"answers":[null],"missing":0}')]

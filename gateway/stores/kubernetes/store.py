@@ -6,7 +6,7 @@ Owns: what a store promises, for workers that others keep. Must never enter: how
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Change, ReadOnlyStore
@@ -20,6 +20,7 @@ class KubernetesStore:
     """See Store for what each member promises."""
 
     writable = False
+    keeps_marks = False
 
     def __init__(
         self, access: Access, selection: Selection, chance: random.Random, timing: Timing | None = None
@@ -52,6 +53,9 @@ class KubernetesStore:
     async def delete(self, url: str) -> bool:
         """Raises ReadOnlyStore."""
         raise _read_only()
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """See Store: the cluster is read only."""
 
     async def close(self) -> None:
         """See Store."""
