@@ -111,7 +111,7 @@ class Background:
         process of several."""
         services, marks = self._services, self._sharing.marks
         if self._member is not None:
-            await self._member.start()
+            await self._member.start(services.fleet)
         following = follow(self._store, self._members, marks, self._allowed)
         self._tasks.spawn(following, "following the store")
         self._tasks.spawn(self._watch_workers(), "beginning to watch workers")
@@ -326,7 +326,12 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         min_weight_version=settings.min_weight_version,
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)
+    access_log = AccessLog(
+        enabled=settings.access_log,
+        shape=settings.access_log_format,
+        lock=outside.lock,
+        process=None if siblings is None else siblings.process,
+    )
     interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,

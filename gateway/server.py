@@ -198,7 +198,7 @@ def _serve(
     settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
 ) -> int:
     """What each of several processes does; its exit code."""
-    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR)):
+    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR), process=os.getpid()):
         siblings = Siblings(channel, again=again)
         app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
         grace = settings.graceful_shutdown_timeout_secs

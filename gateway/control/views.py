@@ -97,7 +97,8 @@ class AbortView(Protocol):
 
 
 class StateView(Protocol):
-    """How the processes of the gateway are; ``settled``: all have served at the same time once."""
+    """How the processes of the gateway are; ``settled``: all have served at the same time once; ``usable``:
+    each that serves has a usable worker."""
 
     @property
     def wanted(self) -> int: ...
@@ -107,6 +108,9 @@ class StateView(Protocol):
 
     @property
     def settled(self) -> bool: ...
+
+    @property
+    def usable(self) -> bool: ...
 
 
 class WholeView(Protocol):

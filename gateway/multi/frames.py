@@ -15,6 +15,7 @@ from typing import NamedTuple
 class Verb(StrEnum):
     # A process, about itself.
     SERVING = "serving"  # it accepts connections now
+    USABLE = "usable"  # body: whether it has a usable worker
     COUNTED = "counted"  # body: all it has counted so far
     OPEN = "open"  # body: how many exchanges it still has, said while it drains
     # A process asks all others, by way of the supervisor, which then asks them in the same words.

@@ -30,6 +30,8 @@ Bury = Callable[[bytes | None, bytes], bytes]
 @dataclass(slots=True)
 class _Member:
     serving: bool = False
+    #: It has a usable worker.
+    usable: bool = False
     #: All it has counted, by its last word.
     counted: bytes | None = None
     #: Exchanges it still has, once it drains.
@@ -71,6 +73,12 @@ class Hub:
     def serving(self) -> int:
         """How many processes accept connections."""
         return sum(member.serving for member in self._members.values())
+
+    @property
+    def usable(self) -> bool:
+        """Each of those that accept connections has a worker for them."""
+        serving = [member for member in self._members.values() if member.serving]
+        return bool(serving) and all(member.usable for member in serving)
 
     @property
     def idle(self) -> bool:
@@ -117,6 +125,9 @@ class Hub:
             case Verb.SERVING:
                 member.serving = True
                 self.settled = self.settled or self.serving == self._wanted
+                self._tell_state()
+            case Verb.USABLE:
+                member.usable = frame.body == b"true"
                 self._tell_state()
             case Verb.COUNTED:
                 member.counted = frame.body
@@ -187,6 +198,7 @@ class Hub:
             "settled": self.settled,
             "draining": self.draining,
             "restarts": self._restarts,
+            "usable": self.usable,
         }
         for process in self._members:
             self._send(process, Frame(Verb.STATE, body=json.dumps(state).encode()))

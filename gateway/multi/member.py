@@ -6,6 +6,7 @@ Owns: taking part, from its start to its last word. Must never enter: the channe
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 
 from gateway.aborts import Aborter
@@ -14,6 +15,7 @@ from gateway.fleet.sharing import Sharing
 from gateway.fleet.worker import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.lifecycle import Lifecycle
+from gateway.multi.frames import Verb
 from gateway.multi.marks import WideMarks
 from gateway.multi.siblings import Siblings
 from gateway.multi.whole import Whole, WideAborter
@@ -43,10 +45,12 @@ class Member:
         self._marks = WideMarks(siblings, sharing)
         siblings.on_drain = lifecycle.drain
 
-    async def start(self) -> None:
-        """Begin to tell what is counted, and to answer; return once it is known whom the others hold."""
+    async def start(self, fleet: Fleet) -> None:
+        """Begin to tell what is counted and whether ``fleet`` can serve, and to answer; return once it is
+        known whom the others hold."""
         await self._siblings.open()
         await self._marks.learn()
+        self._tasks.spawn(self._tell_usable(fleet), "report of whether there is a worker")
         self._tasks.spawn(self.whole.report(), "report of what was counted")
 
     async def meet(self, fleet: Fleet) -> None:
@@ -61,6 +65,16 @@ class Member:
                         await changes.get()
         except TimeoutError:
             pass  # a worker that is away does not keep it from serving with the others
+
+    async def _tell_usable(self, fleet: Fleet) -> None:
+        told = False
+        with fleet.follow() as changes:
+            while True:
+                usable = any(worker.usable for worker in fleet.workers)
+                if usable is not told:
+                    self._siblings.tell(Verb.USABLE, json.dumps(usable).encode())
+                    told = usable
+                await changes.get()
 
     async def stop(self) -> None:
         """Say the last word: what is counted after it is lost."""

@@ -137,6 +137,7 @@ class Others:
     wanted: int = 2
     serving: int = 2
     settled: bool = True
+    usable: bool = True
     elsewhere: dict[str, int] = field(default_factory=dict)
     scrape: tuple[bytes, str] | None = (b"of_all 1\n", "text/plain")
 
