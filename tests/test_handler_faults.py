@@ -63,7 +63,7 @@ class BrokenReader:
         return self._spoilt("facts_of_all", facts) if self._whole else facts
 
     def feed(self, data: bytes) -> bytes:
-        return self._spoilt("feed", self._reader.feed(data))
+        return self._spoilt("feed", self._reader.feed(data))  # type: ignore[no-any-return]
 
     def finish(self) -> bytes:
         out = self._reader.finish()
