@@ -29,7 +29,7 @@ class Registrar:
     """``allowed`` limits what may be registered; () allows any URL. ``sharing`` tells what the store has no
     record for, of workers that were given at the start or that others write.
 
-    All but ``find`` and ``all`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
+    All but ``find`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
     """
 
     def __init__(

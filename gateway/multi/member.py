@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gateway.aborts import Aborter
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sharing import Sharing
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.lifecycle import Lifecycle
 from gateway.multi.frames import Verb

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+from gateway.fleet.address import Address
 from gateway.fleet.marks import HELD, REMOVED, Marks, parts_of, paused, waived
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 

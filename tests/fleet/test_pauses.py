@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
+from gateway.fleet.address import Address
 from gateway.fleet.marks import Marks
 from gateway.fleet.pauses import Pauses
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sharing import Sharing
-from gateway.fleet.states import Hold, WorkerEvent
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.memory import MemoryStore
 
