@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.gateways import Gateway
-from tests.clients.site import gateway_process, site_at
+from tests.chaos.gateways import Gateway, gateway_at
+from tests.clients.site import gateway_process
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 @pytest.fixture
 async def gw(shared: tuple[str, Path]) -> AsyncIterator[Gateway]:
-    url, log = shared
-    async with site_at(url) as site:
-        yield Gateway(site, log)
+    async with gateway_at(*shared) as gateway:
+        yield gateway

@@ -16,7 +16,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.worker import Worker
-from tests.clients.site import Site, gateway_process
+from tests.clients.site import Site, gateway_process, site_at
 from tests.support import eventually
 
 _ESTABLISHED = "01"
@@ -72,6 +72,13 @@ class Gateway:
         await eventually(written)
         found: dict[str, Any] = json.loads(self.lines('"request_id"', *words)[0])
         return found
+
+
+@asynccontextmanager
+async def gateway_at(url: str, log: Path) -> AsyncIterator[Gateway]:
+    """One that is shared by tests: empty before and after each."""
+    async with site_at(url) as site:
+        yield Gateway(site, log)
 
 
 @asynccontextmanager

@@ -82,6 +82,9 @@ class WorkerProcess:
         """Keep it from running on, as an engine that waits for another one for ever."""
         self._process.send_signal(signal.SIGSTOP)
 
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     async def says(self, word: str) -> dict[str, Any]:
         """The next event of its log that has ``word``."""
         while (event := await _next(self._process)) is not None:

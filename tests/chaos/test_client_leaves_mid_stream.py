@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 
 import pytest
@@ -43,7 +42,7 @@ async def one_then_silence(call: Call) -> None:
 async def after_five_events(gw: Gateway, route: Route) -> RawClient:
     """A client that has read five events of a stream."""
     client = await RawClient.connect(gw.port)
-    client.request(route.path, json.dumps(route.question(stream=True)).encode())
+    client.request(route.path, route.body(stream=True))
     await client.head()
     for _ in range(5):
         await client.reader.readuntil(b"\n\n")
@@ -95,7 +94,7 @@ async def test_client_that_stops_reading_and_then_leaves_is_noticed(gw: Gateway,
     async with workers(route.kind, 1, gushing) as (worker,):
         await gw.serve(worker)
         client = await RawClient.connect(gw.port, limit=4096)
-        client.request(route.path, json.dumps(route.question(stream=True)).encode())
+        client.request(route.path, route.body(stream=True))
         await client.head()
         (call,) = worker.calls
         await _standstill(call)

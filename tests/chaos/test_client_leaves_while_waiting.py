@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 
 import pytest
@@ -32,7 +31,7 @@ async def headed(call: Call) -> None:
 async def leave_after(gw: Gateway, route: Route, worker: Worker, seconds: float, *, reset: bool) -> float:
     """Ask, wait ``seconds`` from the request's arrival, leave; when that was."""
     client = await RawClient.connect(gw.port)
-    client.request(route.path, json.dumps(route.question()).encode())
+    client.request(route.path, route.body())
     await until(lambda: len(worker.calls) == 1)
     await asyncio.sleep(seconds)
     left_at = time.monotonic()
@@ -83,9 +82,9 @@ async def test_engine_is_told_to_abort_exactly_the_request_whose_client_left(
     async with workers(route.kind, 1, silent) as (worker,):
         await gw.serve(worker)
         stays, leaves = await RawClient.connect(gw.port), await RawClient.connect(gw.port)
-        stays.request(route.path, json.dumps(route.question()).encode())
+        stays.request(route.path, route.body())
         await until(lambda: len(worker.calls) == 1)
-        leaves.request(route.path, json.dumps(route.question()).encode())
+        leaves.request(route.path, route.body())
         await until(lambda: len(worker.calls) == 2)
         leaves.leave()
         first, second = worker.calls
@@ -106,7 +105,7 @@ async def test_five_hundred_clients_that_leave_together_leave_nothing_behind(
         await gw.serve(*fleet)
         clients = [await RawClient.connect(gw.port) for _ in range(500)]
         for client in clients:
-            client.request(route.path, json.dumps(route.question()).encode())
+            client.request(route.path, route.body())
         await until(lambda: sum(len(worker.calls) for worker in fleet) == 500, 20)
         for index, client in enumerate(clients):
             client.leave(reset=index % 2 == 0)
@@ -124,7 +123,7 @@ async def test_client_that_leaves_while_no_worker_is_there_is_never_sent_on(
     log = tmp_path_factory.mktemp("held") / "log"
     async with gateway(log, "--hold-seconds", "30") as held, workers(route.kind, 1) as (worker,):
         client = await RawClient.connect(held.port)
-        client.request(route.path, json.dumps(route.question()).encode())
+        client.request(route.path, route.body())
 
         async def waits() -> bool:
             return await held.metric("dynamo_frontend_held_requests") == 1

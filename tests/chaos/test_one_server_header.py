@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import aiohttp
 import pytest
 
@@ -65,7 +63,7 @@ async def test_reply_has_one_server_one_date_and_nothing_of_one_hop(
 ) -> None:
     async with workers(route.kind, 1, decorated if behave is decorated else failing) as (worker,):
         await gw.serve(worker)
-        lines = await raw_lines(gw, route.path, json.dumps(route.question(stream=stream)).encode())
+        lines = await raw_lines(gw, route.path, route.body(stream=stream))
         check(lines)
         assert (b"x-worker", b"a") in lines
 
@@ -112,7 +110,7 @@ async def test_reply_to_a_request_that_asks_for_a_close_says_so_once(gw: Gateway
     async with workers("sglang", 1, decorated) as (worker,):
         await gw.serve(worker)
         client = await RawClient.connect(gw.port)
-        body = json.dumps(SGLANG.question()).encode()
+        body = SGLANG.body()
         client.request("/generate", body, headers=(("connection", "close"),))
         head = (await client.head()).lower()
         client.leave()

@@ -56,6 +56,8 @@ class Call:
         self.aborted = asyncio.Event()
         self.answered = False
         self.events = 0
+        #: Pieces of the answer's body.
+        self.sent: list[bytes] = []
         self._wire = wire
         self._route = route
         self.id = route.id_of(dict(said.headers), said.body)
@@ -71,6 +73,7 @@ class Call:
     def reply(self, body: bytes | None = None, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
         """A whole answer; by default the engine's own to such a request."""
         body = self._route.reply(self.id, 3, "length") if body is None else body
+        self.sent.append(body)
         self.write(head(status, JSON, *headers, length=len(body)) + body)
         self.end()
 
@@ -92,12 +95,13 @@ class Call:
     def event(self, reason: str | None = None) -> None:
         """The next event, one more token in it."""
         self.events += 1
-        self.write(_chunk(sse(self._route.event(self.id, self.events, reason))))
+        self._piece(sse(self._route.event(self.id, self.events, reason)))
 
     def finish(self, reason: str = "length") -> None:
         """The last event of a stream and all that follows it."""
         self.event(reason)
-        self.write(_chunk(DONE) + b"0\r\n\r\n")
+        self._piece(DONE)
+        self.write(b"0\r\n\r\n")
         self.end()
 
     def abort_reply(self) -> None:
@@ -108,6 +112,10 @@ class Call:
         """The answer is whole."""
         self.answered = True
         self._wire.call = None
+
+    def _piece(self, data: bytes) -> None:
+        self.sent.append(data)
+        self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def reset(self) -> None:
         """Break the connection."""
@@ -240,10 +248,10 @@ class _Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.worker.wires.add(self)
-        if self.worker.deaf:
-            self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
+        if self.worker.deaf:
+            return self.transport.pause_reading()
         self._buffer += data
         if self._head is None:
             end = self._buffer.find(b"\r\n\r\n")
@@ -289,10 +297,6 @@ def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) 
     framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
     lines = [b"HTTP/1.1 %d X" % status, *(b"%b: %b" % line for line in headers), framing]
     return b"\r\n".join([*lines, b"", b""])
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 @asynccontextmanager
