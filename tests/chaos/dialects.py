@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from gateway.formats.base import ProbeReply
 from tests.contract import probes
@@ -43,7 +44,8 @@ class Route:
     member: str = "request_id"
 
     def question(self, *, stream: bool = False, **extra: object) -> dict[str, Any]:
-        return {**self.prompt, "stream": stream, **extra}
+        """One that nobody has asked: a body that two workers died of is refused."""
+        return {**self.prompt, "stream": stream, "marker": uuid4().hex, **extra}
 
     def body(self, *, stream: bool = False, **extra: object) -> bytes:
         """The same as bytes."""

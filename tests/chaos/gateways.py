@@ -16,7 +16,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.worker import Worker
-from tests.clients.site import Site, gateway_process, site_at
+from tests.clients.site import Listed, Site, gateway_process, site_at
 from tests.support import eventually
 
 _ESTABLISHED = "01"
@@ -41,9 +41,11 @@ class Gateway:
         listed = await self.site.workers()
         return [str(listed[worker.url]["state"]) for worker in workers]
 
-    async def in_flight(self) -> int:
-        """Requests at all workers, as it lists them."""
-        return sum(entry["load"] for entry in (await self.site.workers()).values())
+    async def in_flight(self, *workers: Listed) -> int:
+        """Requests at ``workers``, by default at all, as it lists them."""
+        listed = await self.site.workers()
+        urls = [worker.url for worker in workers] or listed
+        return sum(listed[url]["load"] for url in urls)
 
     async def idle(self) -> None:
         """Return once it has nothing in flight."""

@@ -92,12 +92,13 @@ async def test_abort_of_all_ends_all_that_runs(gw: Gateway) -> None:
 @pytest.mark.parametrize("route", GENERATE, ids=named)
 async def test_abort_of_an_unknown_id_is_no_failure_and_ends_nothing(gw: Gateway, route: Route) -> None:
     async with workers(route.kind, 2, held) as fleet:
-        (running,) = await two_held(gw, route, fleet, "known-1")
-        for name in ("unknown", "known", "known-10", ""):
+        known = f"known-1-{route.kind}"
+        (running,) = await two_held(gw, route, fleet, known)
+        for name in ("unknown", "known", f"{known}0", ""):
             assert (await abort(gw, route, abort_of(route, name))).status_code < 300
         assert not running.running.done()
         assert [said.body for worker in fleet for said in worker.aborts] == []
-        await abort(gw, route, abort_of(route, "known-1"))
+        await abort(gw, route, abort_of(route, known))
         await running.ends_aborted()
 
 
@@ -118,9 +119,9 @@ async def test_abort_ends_every_request_of_an_id_that_is_used_twice(gw: Gateway,
 async def test_aborted_stream_ends_as_the_engine_ends_it(gw: Gateway, route: Route) -> None:
     async with workers(route.kind, 1, held) as (worker,):
         await gw.serve(worker)
-        asked = Asked(gw, route, "streamed", stream=True)
+        asked = Asked(gw, route, f"streamed-{route.kind}", stream=True)
         await until(lambda: len(worker.calls) == 1 and worker.calls[0].events == 1)
-        await abort(gw, route, abort_of(route, "streamed"))
+        await abort(gw, route, abort_of(route, f"streamed-{route.kind}"))
         await asked.ends_aborted()
         assert (await asked.running).content.endswith(b"data: [DONE]\n\n")
 
@@ -129,11 +130,12 @@ async def test_aborted_stream_ends_as_the_engine_ends_it(gw: Gateway, route: Rou
 async def test_abort_at_a_worker_that_hangs_is_answered_in_bounded_time(gw: Gateway, route: Route) -> None:
     """And says so; other aborts do not wait for it."""
     async with workers(route.kind, 2, held) as fleet:
-        first, second = await two_held(gw, route, fleet, "stuck", "moves")
-        holder(fleet, "stuck").hang()
+        names = [f"stuck-{route.kind}", f"moves-{route.kind}"]
+        first, second = await two_held(gw, route, fleet, *names)
+        holder(fleet, names[0]).hang()
         began = time.monotonic()
-        slow = asyncio.ensure_future(abort(gw, route, abort_of(route, "stuck")))
-        await abort(gw, route, abort_of(route, "moves"))
+        slow = asyncio.ensure_future(abort(gw, route, abort_of(route, names[0])))
+        await abort(gw, route, abort_of(route, names[1]))
         await second.ends_aborted()
         assert time.monotonic() - began < 1
         assert (await slow).status_code in (200, 502, 504)

@@ -15,7 +15,7 @@ from tests.chaos.gateways import Gateway
 from tests.chaos.worker import Behaviour, Call, wants_stream, workers
 
 #: The silence in most runs, in seconds.
-SHORT = 5.0
+SHORT = 3.0
 
 
 def silent_for(seconds: float) -> Behaviour:
