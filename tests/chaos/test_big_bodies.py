@@ -17,7 +17,7 @@ from tests.chaos.dialects import GENERATE, ROUTES, Route, named
 from tests.chaos.gateways import Gateway, gateway_at
 from tests.chaos.process import WorkerProcess, worker_process
 from tests.chaos.steady import Answers, steadily
-from tests.chaos.worker import workers
+from tests.chaos.worker import TOO_LARGE, workers
 from tests.clients.site import gateway_process
 from tests.support import RawClient
 
@@ -101,6 +101,19 @@ async def test_pictures_that_are_sent_only_when_asked_for_arrive_whole(
         out, _ = await asyncio.wait_for(process.communicate(), 20)
         assert out.startswith(b"HTTP/1.1 100 Continue\r\n")
         assert f"x-digest: {digest(body)}".encode() in out.lower()
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_worker_that_refuses_a_body_unread_is_heard(gw: Gateway, route: Route) -> None:
+    """It answers, and closes the connection over which the rest was to come; that is no broken reply."""
+    async with workers(route.kind, 1) as (worker,):
+        await gw.serve(worker)
+        worker.body_limit = MEGABYTE
+        body = pictures(route, 25 * MEGABYTE, f"refused-{route.kind}")
+        reply = await gw.client.post(route.path, content=body, headers=JSON)
+        assert (reply.status_code, reply.content) == (413, TOO_LARGE)
+        assert await gw.states(worker) == ["ready"]
+        assert (await gw.client.post(route.path, json=route.question())).status_code == 200
 
 
 @pytest.fixture(scope="module")

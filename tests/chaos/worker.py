@@ -20,6 +20,7 @@ from tests.chaos.dialects import DONE, ENGINES, ROUTES, Route, sse
 
 JSON = (b"content-type", b"application/json")
 EVENTS = (b"content-type", b"text/event-stream")
+TOO_LARGE = b'{"error": {"message": "Request entity too large"}}'
 _SOUND = ("/ready", "/health")
 _RESET = struct.pack("ii", 1, 0)
 
@@ -163,6 +164,8 @@ class Worker:
         self.deaf = False
         #: Header lines of all answers but those to clients' requests.
         self.added: tuple[tuple[bytes, bytes], ...] = ()
+        #: A body over so many bytes is refused with a 413 before it is read; then the connection is closed.
+        self.body_limit = 10**12
         #: A path whose requests it reads, and then breaks the connection.
         self.breaks = ""
         self._routes = {route.path: route for route in ROUTES if route.kind == kind}
@@ -259,6 +262,9 @@ class _Wire(asyncio.Protocol):
                 return
             self._read_head(bytes(self._buffer[:end]))
             del self._buffer[: end + 4]
+            if self._length > self.worker.body_limit:
+                self.answer(413, TOO_LARGE)
+                return self.transport.close()
         if self._head is not None and len(self._buffer) >= self._length:
             if len(self._buffer) > self._length or self.call is not None:
                 self.worker.faults.append("a request came before the one before it was answered")
