@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ JSON = {"content-type": "application/json"}
 def pictures(route: Route, size: int, name: str) -> bytes:
     """A request with three data URLs that is about ``size`` bytes long, under an id of its own."""
     picture = base64.b64encode(os.urandom(size // 4)).decode()
-    return route.body(image_data=[f"data:image/png;base64,{picture}"] * 3, **{route.member: f"{name}-{size}"})
+    extra: dict[str, Any] = {route.member: f"{name}-{size}"}
+    return route.body(image_data=[f"data:image/png;base64,{picture}"] * 3, **extra)
 
 
 def digest(body: bytes) -> str:

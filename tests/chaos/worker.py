@@ -254,7 +254,8 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.worker.deaf:
-            return self.transport.pause_reading()
+            self.transport.pause_reading()
+            return
         self._buffer += data
         if self._head is None:
             end = self._buffer.find(b"\r\n\r\n")
@@ -264,7 +265,8 @@ class _Wire(asyncio.Protocol):
             del self._buffer[: end + 4]
             if self._length > self.worker.body_limit:
                 self.answer(413, TOO_LARGE)
-                return self.transport.close()
+                self.transport.close()
+                return
         if self._head is not None and len(self._buffer) >= self._length:
             if len(self._buffer) > self._length or self.call is not None:
                 self.worker.faults.append("a request came before the one before it was answered")
