@@ -1,4 +1,4 @@
-"""All requests of a burst at once, as httpx sends them: ``python -m tests.chaos.burst URL COUNT``.
+"""All requests of a burst at once, as httpx sends them: ``python -m tests.chaos.burst URL COUNT BODY``.
 
 Owns: a process of its own, so that the burst is not slowed by who answers it. Must never enter: what is
 right.
@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack
 
 import httpx
 
+from tests.processes import spawned
+
 #: Of which each sends its share.
 CLIENTS = 20
+#: As a service has it whose administrator has read no manual.
+OPEN_FILES = 8192
 
 
 async def _burst(url: str, count: int, body: str) -> Counter[str]:
@@ -43,20 +48,19 @@ async def _outcome(client: httpx.AsyncClient, url: str, body: str) -> str:
         return type(error).__name__
 
 
-async def burst(url: str, count: int, body: bytes, *, before: tuple[str, ...] = ()) -> dict[str, int]:
+async def burst(url: str, count: int, body: str) -> dict[str, int]:
     """Run it in its process; how often each status, or each error of httpx, was met."""
-    command = [*before, sys.executable, "-m", "tests.chaos.burst", url, str(count)]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    try:
-        out, _ = await process.communicate(body)
+    async with spawned("tests.chaos.burst", url, str(count), body) as process:
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
         met: dict[str, int] = json.loads(out)
         return met
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+
+
+def _main(url: str, count: str, body: str) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    print(json.dumps(asyncio.run(_burst(url, int(count), body))))
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_burst(sys.argv[1], int(sys.argv[2]), sys.stdin.read()))))
+    _main(*sys.argv[1:])

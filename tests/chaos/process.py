@@ -18,6 +18,7 @@ from typing import Any
 import uvloop
 
 from tests.chaos.worker import Behaviour, Call, Worker, good, wants_stream
+from tests.processes import spawned
 
 #: Tokens of a reply that is too long to be held by the gateway until it is whole.
 LONG = 600_000
@@ -109,17 +110,10 @@ async def _next(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
 @asynccontextmanager
 async def worker_process(kind: str, behaviour: str) -> AsyncIterator[WorkerProcess]:
     """One that listens. Gone after the block."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.chaos.process", kind, behaviour, stdout=asyncio.subprocess.PIPE
-    )
-    try:
+    async with spawned("tests.chaos.process", kind, behaviour) as process:
         event = await _next(process)
         assert event is not None, "it did not start"
         yield WorkerProcess(process, event["url"])
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def _serve(kind: str, behaviour: str) -> None:

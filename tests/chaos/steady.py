@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 
 import aiohttp
+
+from tests.processes import spawned
 
 
 @dataclass
@@ -36,34 +39,29 @@ async def steadily(*urls: str, interval: float, body: object = None) -> AsyncIte
 
     What came of it is known after the block. With a ``body`` they are posted to.
     """
-    pipe = asyncio.subprocess.PIPE
     asked = json.dumps({"urls": urls, "interval": interval, "body": body and json.dumps(body)})
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.chaos.steady", asked, stdin=pipe, stdout=pipe
-    )
     answers = Answers()
-    try:
+    async with spawned("tests.chaos.steady", asked) as process:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"begun\n"
         yield answers
-        out, _ = await process.communicate(b"")
+        process.terminate()
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
         vars(answers).update(json.loads(out))
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
 
 
 async def _ask(urls: Sequence[str], interval: float, body: str | None) -> Answers:
-    found = Answers()
-    over = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    found, over = Answers(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     timeout = aiohttp.ClientTimeout(30)
     async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as asking:
         print("begun", flush=True)
-        while not over.done():
+        while not over.is_set():
             for url in urls:
                 asking.create_task(_once(session, url, body, found))
-            await asyncio.wait([over], timeout=interval)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), interval)
     found.seconds.sort()
     return found
 

@@ -67,6 +67,7 @@ async def check_all(gw: Gateway, route: Route, single: list[bytes], together: li
     return small
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("route", GENERATE, ids=named)
 async def test_pictures_of_25_and_100_megabytes_arrive_whole_and_hold_up_nobody(
     gw: Gateway, route: Route
