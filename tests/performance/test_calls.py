@@ -169,7 +169,7 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
         streamed(client, sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(2), 3)
 
     gc.collect()
-    gc.freeze()  # a look at all that the tests made takes so long that the workers' connections would be stale
+    gc.freeze()  # to look at all that tests made takes so long that connections would be stale
     gc.disable()
     try:
         both()
