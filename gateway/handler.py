@@ -11,7 +11,7 @@ import logging
 from functools import partial
 
 from gateway.aborts import Running
-from gateway.context import read_context
+from gateway.context import NO_CONTEXT, read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send
 from gateway.drive import apart
 from gateway.errors import (
@@ -97,7 +97,9 @@ class GenerateHandler:
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         client.watch(run.left)
-        run.exchange.session = read_context(client.headers).session
+        context = read_context(client.headers)
+        if context is not NO_CONTEXT:
+            run.exchange.session, run.key = context.session, context.key
         # 2 parse
         if self._stepwise is not None and len(body) > BIG:
             steps = self._stepwise.parse_in_steps(body, headers)

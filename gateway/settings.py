@@ -145,6 +145,13 @@ class Settings(BaseSettings):
         "least_in_flight",
         "How a worker is picked: least_in_flight, least_loaded, round_robin, random",
     )
+    router_overload_factor: float = _setting(
+        "DYN_ROUTER_OVERLOAD_FACTOR",
+        1.5,
+        "Requests with a routing key or session pass over their own worker once it has this many times the "
+        "requests of the average worker; 0: they never do",
+        ge=0,
+    )
     generate_format: str = _setting(
         "DYN_GENERATE_FORMAT", "sglang", "Name of the format that serves /generate", min_length=1
     )
@@ -490,6 +497,13 @@ class Settings(BaseSettings):
                 "and no segment that starts with ':' or '*'"
             )
         return path
+
+    @field_validator("router_overload_factor")
+    @classmethod
+    def _leaves_somebody(cls, factor: float) -> float:
+        if 0 < factor < 1:
+            raise ValueError("must be 0, or 1 and over: else all workers might have too much")
+        return factor
 
     @field_validator("metrics_prefix")
     @classmethod

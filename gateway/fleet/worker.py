@@ -14,6 +14,7 @@ from gateway.fleet.address import Address, BadWorkerUrl
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
 from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
+from gateway.routing.homes import seed_of
 from gateway.transport.pool import Pool
 
 __all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
@@ -57,6 +58,7 @@ class Worker:
         "reason",
         "record",
         "reported",
+        "seed",
         "state",
         "strikes",
         "waived",
@@ -73,6 +75,7 @@ class Worker:
         self.address = address
         #: The same for a URL, whenever and wherever it is registered.
         self.id = str(uuid5(NAMESPACE_URL, address.url))
+        self.seed = seed_of(address.url)
         self.record = record or WorkerRecord(address.url, format=only)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.authorization = authorization
