@@ -15,6 +15,7 @@ from gateway.context import NO_CONTEXT, read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send
 from gateway.drive import apart
 from gateway.errors import (
+    Aborted,
     Cancelled,
     ConnectFailed,
     Draining,
@@ -140,6 +141,8 @@ class GenerateHandler:
             except (ConnectFailed, NotReceived) as error:
                 failure = error
             tried[worker] = run.unlease(worker, failure)
+            if running.over:
+                raise Aborted("the request was aborted")
 
     def _send(
         self, run: Run, running: Running, worker: Worker, connection: Connection, request: UpstreamRequest
