@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat, Ids, UpstreamRequest
+from gateway.formats.base import ANY_OF, AbortTarget, AnyFormat, Ids, UpstreamRequest
 from gateway.inflight import InFlight
 from gateway.tasks import Tasks
 from gateway.transport.http1 import Connection
@@ -89,7 +89,8 @@ class Aborter:
         self._tasks.spawn(self._stop_some(running, worker, _named_of(running.ids, running.early)), "abort")
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
-        """Abort what ``target`` names among the exchanges of ``format``; each at its own worker.
+        """Abort what ``target`` names among the exchanges of ``format`` and those of other routes at workers
+        that speak it; each at its own worker.
 
         One result per worker concerned, and one for those that no worker has yet, within ``timeout``; an id
         nobody runs under is no failure.
@@ -98,7 +99,7 @@ class Aborter:
         by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
         waiting, names = 0, frozenset(target.ids)
         for running in dict.fromkeys(found):
-            if running.format is not format:
+            if not _speaks(running, format):
                 continue
             ids = running.ids if target.everything else _named_of(running.ids, names)
             running.early = running.early.union(ids.public)
@@ -163,6 +164,16 @@ class Aborter:
 
         await asyncio.gather(*(lane() for _ in range(min(LANES, len(requests)))))
         return errors[0] if errors else None
+
+
+def _speaks(running: Running, format: AnyFormat) -> bool:
+    """Whether an abort call of ``format`` may be about it: it is of that format, or of another route that is
+    served by workers of several, and its own speaks that one."""
+    if running.format is format:
+        return True
+    if format.capability not in running.format.capability.split(ANY_OF):
+        return False
+    return running.worker is None or running.worker.offers(format.capability) is not None
 
 
 def _named_of(ids: Ids, names: Collection[str]) -> Ids:

@@ -132,6 +132,8 @@ class GenerateHandler:
                 worker = run.lease(running, model, tried)
             # Made before there is a connection, which nobody would close if this failed.
             request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
+            if run.client.query:
+                request = request._replace(target=request.target + run.client.query)
             try:
                 connection = worker.pool.take()
                 if connection is None:

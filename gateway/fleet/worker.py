@@ -128,8 +128,14 @@ class Worker:
         return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
 
     def view(self, format_name: str) -> View:
-        """What the format called ``format_name`` may know of it."""
-        info = self.infos.get(format_name)
+        """What the format called ``format_name`` may know of it.
+
+        That of a route that several formats' workers serve is no worker's own: it is told the info of its
+        engine.
+        """
+        info = self.infos.get(format_name) or next(
+            (info for info in self.infos.values() if info.usable), None
+        )
         view = self._views.get(format_name)
         if view is None or view.info is not info:
             view = self._views[format_name] = View(self.address.prefix, self.authorization, info)
