@@ -99,13 +99,6 @@ class Fleet:
         if not worker.in_flight:
             self._leave(worker)
 
-    def remove(self, url: str) -> bool:
-        """Drain the member with this URL; False if there is none."""
-        worker = self._workers.get(url)
-        if worker is not None:
-            self.drain(worker)
-        return worker is not None
-
     def close(self) -> None:
         """Close all idle connections."""
         for worker in self._workers.values():
@@ -225,15 +218,14 @@ class Fleet:
     ) -> Worker:
         """Pick a worker and hold it until ``release``: by the policy, or the home of ``key``.
 
-        Raises NoWorker, UnknownModel (the fleet serves several models, but not this one) and InvalidRequest
-        (it serves several and none was named).
+        Raises NoWorker, and as ``fit`` does.
         """
-        roster = self._roster(capability)
-        fit = candidates(roster.of_model(model), excluding)
+        fit = self.fit(capability, model, excluding)
         if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
         if key is not None:
-            worker, placement = self._homes.place(key, fit, roster.members_of(model))
+            members = self._roster(capability).members_of(model)
+            worker, placement = self._homes.place(key, fit, members)
             self.placed(placement)
         else:
             worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
@@ -241,7 +233,11 @@ class Fleet:
         return worker
 
     def fit(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Sequence[Worker]:
-        """The workers that one would be picked of now. Raises UnknownModel and InvalidRequest."""
+        """The workers that one would be picked of now.
+
+        Raises UnknownModel (the fleet serves several models, but not this one) and InvalidRequest (it serves
+        several and none was named).
+        """
         return candidates(self._roster(capability).of_model(model), excluding)
 
     def release(self, worker: Worker) -> None:

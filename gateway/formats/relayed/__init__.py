@@ -35,13 +35,13 @@ from gateway.formats.base import (
     WorkerView,
     vital_of,
 )
+from gateway.formats.options import Kind, flag, read
 from gateway.formats.relayed import errors, reader, schema, upstream
 from gateway.formats.relayed.request import Request, parse, parse_in_steps, project
 
 NAME = "relayed"
-PASSTHROUGH = "passthrough_engine_errors"
 
-_FLAGS = {"true": True, "false": False}
+_OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag}
 _HEALTH = ProbeRequest("GET", "/health")
 
 
@@ -49,13 +49,13 @@ _HEALTH = ProbeRequest("GET", "/health")
 class RelayedFormat:
     """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
 
-    ``passthrough``: an engine's words about its own failures keep the paths of its files. ``hosts`` are the
-    formats of its workers that can stop its requests.
+    ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
+    ``hosts`` are the formats of its workers that can stop its requests.
     """
 
     path: str
     capability: str
-    passthrough: bool = False
+    passthrough_engine_errors: bool = False
     hosts: tuple[StopsRelayed, ...] = ()
 
     name: ClassVar[str] = NAME
@@ -83,22 +83,15 @@ class RelayedFormat:
         return ()
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader.reader(ids, head, passthrough=self.passthrough)
+        return reader.reader(ids, head, passthrough=self.passthrough_engine_errors)
 
     def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         """The same: what is not understood cannot be folded."""
-        return reader.reader(ids, head, passthrough=self.passthrough)
+        return reader.reader(ids, head, passthrough=self.passthrough_engine_errors)
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
         """``passthrough_engine_errors``: ``true`` or ``false``."""
-        made = self
-        for name, value in options.items():
-            if name != PASSTHROUGH:
-                raise ValueError(f"{name}: this format has no such setting")
-            if value not in _FLAGS:
-                raise ValueError(f"{name}: must be true or false, not {value!r}")
-            made = replace(made, passthrough=_FLAGS[value])
-        return made
+        return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)
