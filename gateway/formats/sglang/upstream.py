@@ -22,19 +22,14 @@ from gateway.formats.base import (
 from gateway.formats.headers import to_worker
 from gateway.formats.json_splice import insert_member, replace_member
 from gateway.formats.json_steps import spliced
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import AbortCall, SglangRequest
 
 _encode = msgspec.json.encode
 #: Other routes that generate, and take the request's rid from the body.
 _WITH_RID = frozenset({"/v1/chat/completions", "/v1/completions"})
 
 
-class _Abort(msgspec.Struct):
-    rid: str | None = None
-    abort_all: bool = False
-
-
-_decode_abort = msgspec.json.Decoder(_Abort).decode
+_decode_abort = msgspec.json.Decoder(AbortCall).decode
 
 
 def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:

@@ -23,7 +23,7 @@ from gateway.formats.base import (
 )
 from gateway.formats.headers import to_worker
 from gateway.formats.vllm.ids import client_ids, engine_id, engine_ids_at
-from gateway.formats.vllm.projection import Request
+from gateway.formats.vllm.request import Request
 
 GENERATE_PATH = "/inference/v1/generate"
 ABORT_PATH = "/inference/v1/abort_requests"
