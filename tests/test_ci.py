@@ -61,6 +61,7 @@ def test_last_line_of_ci_is_that_of_the_last_tests(tree: Path) -> None:
         ".venv/bin/python -m scripts.prove_dockerfile",
         "make test",
         "make test-system",
+        "make chaos",
         "make compile",
         "make test-compiled",
         "make test-engines",
