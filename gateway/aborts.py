@@ -38,8 +38,8 @@ class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
     ``worker`` is the one that has it, None before it was sent to one. ``named``: its client chose the ids
-    that its engine knows. ``early`` are public ids that were aborted while no worker had it and others of the
-    same batch were not: the worker is told once it has it.
+    that its engine knows. ``early`` are public ids that abort calls named so far: a worker that gets it later
+    is told of them, unless it is ``given_up``.
     """
 
     format: AnyFormat
@@ -49,6 +49,11 @@ class Running:
     worker: Worker | None = None
     named: bool = False
     early: frozenset[str] = frozenset()
+
+    @property
+    def given_up(self) -> bool:
+        """All of it was aborted: a worker that does not have it shall never get it."""
+        return self.early.issuperset(self.ids.public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +101,11 @@ class Aborter:
             if running.format is not format:
                 continue
             ids = running.ids if target.everything else _named_of(running.ids, names)
+            running.early = running.early.union(ids.public)
             if running.worker is None:
                 waiting += 1
-                _abort_unsent(running, ids)
+                if running.given_up:
+                    running.close()
             else:
                 by_worker.setdefault(running.worker, []).append((running, ids))
         results = await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
@@ -153,13 +160,6 @@ class Aborter:
 
         await asyncio.gather(*(lane() for _ in range(min(LANES, len(requests)))))
         return errors[0] if errors else None
-
-
-def _abort_unsent(running: Running, ids: Ids) -> None:
-    """End it, as no engine has it; or keep ``ids`` in mind while other prompts of its batch shall go on."""
-    running.early = running.early.union(ids.public)
-    if running.early.issuperset(running.ids.public):
-        running.close()
 
 
 def _named_of(ids: Ids, names: Collection[str]) -> Ids:

@@ -166,14 +166,17 @@ class Run(Drive):
 
     def unlease(self, worker: Worker, error: GatewayError) -> object:
         """Let go of a worker that provably did not take the request, because of ``error``. Returns which life
-        of it was asked."""
+        of it was asked. Raises Aborted where abort calls named all of the request meanwhile."""
         self.exchange.on(Event.RETRY)
         self._sent = False
         self.worker = None
-        if self.running is not None:
-            self.running.worker = None
         self._services.fleet.release(worker)
         self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
+        running = self.running
+        if running is not None:
+            running.worker = None
+            if running.given_up:
+                raise Aborted("the request was aborted")
         return self._life
 
     def sending(self, running: Running, connection: Connection) -> None:
