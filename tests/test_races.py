@@ -40,7 +40,9 @@ class Race:
             asked.wire.leave(reset=self.reset)
 
     def worker_refuses(self) -> None:
-        """It had closed the connection, and its TCP takes nothing of the request."""
+        """It had closed the connection, and its TCP takes nothing of the request. The next one is dialled."""
+        for pool in self.world.pools:
+            pool.idle.clear()
         for asked in self.world.of(RACER)[:1]:
             asked.wire.taken = False
             asked.wire.leave(reset=False)
@@ -175,7 +177,7 @@ def _check_aborts(run: Race) -> None:
     others = {asked.id for asked in world.of(BYSTANDER)} if run.drained else set()
     assert set(told) <= set(own) | others, (told, own)
     assert all(own[id].worker is worker for worker, id in world.aborts if id in own)
-    if any(call.result() for call in run.calls):
+    if any(result.worker is not None for call in run.calls for result in call.result()):
         assert all(told[id] for id in own), "an abort call was confirmed, and its worker is not told"
     assert sum(told[id] for id in own) <= 1 + len(run.calls)
     received = [asked for asked in world.of(RACER) if asked.wire.taken]
