@@ -10,7 +10,7 @@ import asyncio
 import json
 import selectors
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cache
 from itertools import combinations
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ from uvicorn.server import ServerState
 
 from gateway import app as composition
 from gateway import catalog
-from gateway.errors import ConnectFailed
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
@@ -39,19 +38,29 @@ PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
 _ACCEPTED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 #: Longer than any timer of the product that a race can start, in seconds.
 AGES = 60.0
+_NEVER_STALE = 1e18
 #: TCP's word for a connection that was reset (TCP_CLOSE), and for one that is up.
 _RESET, _UP = 7, 1
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still until nothing is left to do; then the next timer is due."""
+    """An event loop whose time stands still until nothing is left to do; then the next timer is due.
+
+    Its connections are made by ``dial``, which is given what makes the protocol and the port.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.dial: Callable[[Callable[[], Any], int], Awaitable[Any]]
         super().__init__(_Instant(self))
 
     def time(self) -> float:
         return self.now
+
+    async def create_connection(  # type: ignore[override]
+        self, factory: Any, host: Any = None, port: Any = None, **more: Any
+    ) -> Any:
+        return await self.dial(factory, port)
 
 
 class _Instant(selectors.SelectSelector):
@@ -149,35 +158,6 @@ class Wire:
             self.close()
 
 
-class ScriptedPool:
-    """The pool of one worker. A dial waits for ``World.dial`` while the world holds dials."""
-
-    def __init__(self, world: World, worker: Worker) -> None:
-        self._world = world
-        self._worker = worker
-        self.idle: list[Connection] = []
-        self.returned: list[Connection] = []
-
-    def take(self) -> Connection | None:
-        return self.idle.pop() if self.idle else None
-
-    async def connect(self) -> Connection:
-        await self._world.dialled()
-        return self.fresh()
-
-    def fresh(self) -> Connection:
-        connection = Connection(bytearray(32 * 1024))
-        Wire(connection, lambda wire, data: self._world.asked(self._worker, wire, data))
-        return connection
-
-    def give_back(self, connection: Connection) -> None:
-        if connection.recycle():
-            self.returned.append(connection)
-
-    def close(self) -> None:
-        pass
-
-
 class Asked:
     """A generate request at a worker, and what is left of the reply to it."""
 
@@ -211,16 +191,21 @@ class World:
         self.aborts: list[tuple[Worker, str]] = []
         self.holds_dials = False
         self._dials: list[asyncio.Future[None]] = []
-        self._app = SimpleNamespace(pace=Pace(), direct_of=self._direct_of)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SteppedLoop)
+        loop.dial = self._connect
+        self.outbox = self.services.fleet.outbox
+        self._app = SimpleNamespace(pace=Pace(), direct_of=self._direct_of, outbox=self.outbox)
         self._handler = GenerateHandler(PATHS[kind], self.format, self.services)
         info = WorkerInfo(kind, self.format.capability, True, models=("model",))
-        self.pools: list[ScriptedPool] = []
-        for worker in self.services.fleet.workers:
+        for worker in self.workers:
             worker.infos = {kind: info}
             self.services.fleet.on(worker, WorkerEvent.SERVES)
-            pool = ScriptedPool(self, worker)
-            worker.pool = cast(Any, pool)
-            self.pools.append(pool)
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        found: Sequence[Worker] = self.services.fleet.workers
+        return found
 
     def _direct_of(self, path: bytes, method: bytes) -> Callable[[Any], None]:
         return self._handler.begin
@@ -236,11 +221,30 @@ class World:
         """The requests at workers whose prompt is ``number``."""
         return [asked for asked in self.requests if asked.prompt == [number]]
 
-    async def dialled(self) -> None:
+    def keep_connections(self) -> None:
+        """Each worker has a connection that was used before."""
+        for worker in self.workers:
+            connection = Connection(bytearray(32 * 1024), self.outbox)
+            self._wire(connection, worker.address.port)
+            connection.idle_since = _NEVER_STALE
+            worker.pool._idle.append(connection)
+
+    def drop_connections(self) -> None:
+        """No worker has one that is idle."""
+        for worker in self.workers:
+            worker.pool._idle.clear()
+
+    async def _connect(self, factory: Callable[[], Any], port: int) -> tuple[Wire, Any]:
         if self.holds_dials:
             future = asyncio.get_running_loop().create_future()
             self._dials.append(future)
             await future
+        protocol = factory()
+        return self._wire(protocol, port), protocol
+
+    def _wire(self, protocol: Any, port: int) -> Wire:
+        [worker] = [worker for worker in self.workers if worker.address.port == port]
+        return Wire(protocol, lambda wire, data: self.asked(worker, wire, data))
 
     def dial(self, *, fails: bool = False) -> None:
         """The oldest dial that waits comes to its end."""
@@ -248,7 +252,7 @@ class World:
         if self._dials:
             dial = self._dials.pop(0)
             if fails:
-                dial.set_exception(ConnectFailed("nobody listens"))
+                dial.set_exception(ConnectionRefusedError())
             else:
                 dial.set_result(None)
 
@@ -268,11 +272,14 @@ class World:
         self.aborts += [(worker, id) for id in _named(said)]
         asyncio.get_running_loop().call_soon(wire.feed, _ACCEPTED)
 
-    def counted(self, status: str = "") -> int:
-        """Requests that the metrics say have ended, with this status: success or error."""
+    def counted(self) -> dict[str, int]:
+        """Requests that the metrics say have ended, by their status: success, error."""
         text = self.services.metrics.render()[0].decode()
         lines = [line for line in text.splitlines() if line.startswith("dynamo_frontend_requests_total{")]
-        return sum(int(float(line.rpartition(" ")[2])) for line in lines if f'status="{status}' in line)
+        return {
+            status: sum(int(float(line.rpartition(" ")[2])) for line in lines if f'"{status}"' in line)
+            for status in ("success", "error")
+        }
 
 
 def interleavings(actors: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
@@ -289,11 +296,12 @@ def interleavings(actors: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
             yield tuple(next(mine) if place in places else next(theirs) for place in range(size))
 
 
-def pauses(events: int) -> Iterator[frozenset[int]]:
-    """After which events the gateway gets the time to do all it has to: each, none, any single one."""
+def pauses(events: int, *, single: bool) -> Iterator[frozenset[int]]:
+    """After which events the gateway gets the time to do all it has to: each, none, any ``single`` one."""
     yield frozenset(range(events))
     yield frozenset()
-    yield from (frozenset({place}) for place in range(events))
+    if single:
+        yield from (frozenset({place}) for place in range(events))
 
 
 async def settle() -> None:

@@ -14,9 +14,10 @@ from tests.chaos.run import choices
 from tests.chaos.run.records import HONEST, Asked, Books, Life, Outcome, Seen
 from tests.chaos.run.watch import total
 
-#: Within which a worker that runs has to see that its client left, in seconds. The promise is 0.25; the rest
-#: is this machine's noise.
-NOTICE = 2.5
+#: Within which a worker that runs has to see that its client left, in seconds. The promise is 0.25, and most
+#: see it within a few milliseconds (the table says how soon); a machine that is short of processors may keep
+#: all of them from running for seconds.
+NOTICE = 5.0
 #: A reply that a worker had finished for so long, in seconds, has to have arrived.
 DELIVERY = 2.0
 #: What a worker did so shortly before it was killed may have been lost with it.

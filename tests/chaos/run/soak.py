@@ -24,8 +24,9 @@ from tests.chaos.run.records import Books
 from tests.chaos.run.rig import Load, Rig
 
 STREAMS, TOKEN_DELAY = 1000, 0.5
-#: The first of the time, in which the streams begin, is not judged: this share of it, and so many seconds.
-WARM_UP, LONGEST_WARM_UP = 0.25, 60.0
+#: The first of the time, in which buffers and pools grow to their size, is not judged: this share of it, and
+#: at most so many seconds.
+WARM_UP, LONGEST_WARM_UP = 0.25, 150.0
 _LAG = "event_loop_delay_seconds"
 
 
@@ -88,7 +89,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     series, breaches = samples.series(_start(samples)), check(books)
     found = report.summary(seed, books, (), breaches)
-    found["series"] = {each.name: {"mean": each.mean, "growth": each.growth} for each in series}
+    found["series"] = {
+        each.name: {"mean": each.mean, "growth": each.growth, "samples": each.points} for each in series
+    }
     lines = [f"{each.name:<12}{each.said}" for each in series]
     print("\n".join(lines), report.text(found), sep="\n")
     if options.json is not None:
