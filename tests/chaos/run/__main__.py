@@ -21,7 +21,7 @@ from tests.chaos.run.rig import KINDS, Load, Rig
 
 CLIENTS, TOKEN_DELAY = 300, 0.03
 #: How the minute is spent, in seconds: the warm-up; what start, rests and the end take.
-WARM_UP, REST = 13.0, 23.0
+WARM_UP, REST = 20.0, 22.0
 
 
 def main(arguments: Sequence[str]) -> int:
