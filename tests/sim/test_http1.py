@@ -96,6 +96,7 @@ async def test_idle_connections_are_closed_when_told_to_and_others_go_on() -> No
         sim.close_idle()
         assert await idle.reader.read() == b""
         assert (await busy.answer()).status == 200
+        idle.leave()
         busy.leave()
 
 
