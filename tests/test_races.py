@@ -13,7 +13,8 @@ import pytest
 from gateway.formats.base import AbortTarget
 from gateway.tasks import Tasks
 from gateway.transport.http1 import Connection
-from tests.stepping import AGES, SteppedLoop, Wire, World, interleavings, pauses, settle
+from tests.stepped_world import World
+from tests.stepping import AGES, SteppedLoop, Wire, interleavings, pauses, settle
 
 KINDS = ("sglang", "vllm")
 #: The prompts of the exchange that is raced for, and of one beside it.

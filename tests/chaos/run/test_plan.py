@@ -6,8 +6,8 @@ from collections import Counter
 from itertools import islice
 
 from tests.chaos.run.choices import WEIGHTS, choices
-from tests.chaos.run.client import Expected, Wrong
 from tests.chaos.run.dialects import output_of, prompt_of
+from tests.chaos.run.expected import Expected, Wrong
 from tests.chaos.run.plan import FAULTS, plan
 from tests.chaos.run.worker import MOODS
 
