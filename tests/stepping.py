@@ -1,4 +1,4 @@
-"""Time and a network that do nothing by themselves: a test takes each step of them, in the order it chooses."""
+"""Time and a network that do nothing by themselves: a test takes each step, in the order it chooses."""
 
 from __future__ import annotations
 
