@@ -17,7 +17,7 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/control/test_workers.py tests/fleet tests/multi tests/performance/test_bounds.py \
   tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
   tests/telemetry/test_through_the_gateway.py tests/test_demo.py tests/test_fleet.py tests/test_ids.py \
-  tests/test_load.py tests/test_poison.py tests/test_server.py tests/test_workers_cli.py
+  tests/test_load.py tests/test_poison.py tests/test_server.py tests/test_sticky.py tests/test_workers_cli.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-system silence chaos soak check format bench test-engines compile test-compiled lock \

@@ -89,6 +89,8 @@ class Run(Drive):
     worker: Worker | None = None
     connection: Connection | None = None
     reader: Reader | None = None
+    #: What it has in common with requests that belong on the same worker.
+    key: str | None = None
     _sent = False
     _life: object = None
     #: Until when it may wait for a worker (monotonic); None: it did not have to.
@@ -141,7 +143,7 @@ class Run(Drive):
         exchange, capability, queue = self.exchange, running.format.capability, self._services.queue
         if queue.waiting and self._until is None and queue.has_line(capability, model):
             raise NoWorker("others wait for a worker; please try again")
-        worker = self._services.fleet.lease(capability, model, tried)
+        worker = self._services.fleet.lease(capability, model, tried, self.key)
         self.worker = worker
         self._life = worker.life
         info = worker.offers(capability)
@@ -166,17 +168,14 @@ class Run(Drive):
 
     def unlease(self, worker: Worker, error: GatewayError) -> object:
         """Let go of a worker that provably did not take the request, because of ``error``. Returns which life
-        of it was asked. Raises Aborted where abort calls named all of the request meanwhile."""
+        of it was asked."""
         self.exchange.on(Event.RETRY)
         self._sent = False
         self.worker = None
+        if self.running is not None:
+            self.running.worker = None
         self._services.fleet.release(worker)
         self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
-        running = self.running
-        if running is not None:
-            running.worker = None
-            if running.given_up:
-                raise Aborted("the request was aborted")
         return self._life
 
     def sending(self, running: Running, connection: Connection) -> None:
