@@ -19,7 +19,7 @@ from tests.chaos.run.watch import total
 #: all of them from running for seconds.
 NOTICE = 5.0
 #: A reply that a worker had finished for so long, in seconds, has to have arrived.
-DELIVERY = 2.0
+DELIVERY = 4.0
 #: What a worker did so shortly before it was killed may have been lost with it.
 LAST_WORDS = 0.5
 #: How much more memory the gateway may have after the run.

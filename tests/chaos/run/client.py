@@ -11,8 +11,9 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 
@@ -33,7 +34,9 @@ from tests.chaos.run.http import Broken, Head, Line, request
 from tests.chaos.run.records import Asked, Book, Outcome
 
 #: Seconds without a byte after which a client gives up on its worker, and goes.
-PATIENCE = 6.0
+PATIENCE, SECOND_LOOK = 6.0, 1.0
+
+T = TypeVar("T")
 
 
 class Left(Exception):
@@ -161,8 +164,7 @@ class Client:
             line.leave(reset=False)
 
     async def _read(self, choice: Choice, asked: Asked, line: Line, expected: Expected | None) -> None:
-        async with asyncio.timeout(PATIENCE):
-            head = await line.head()
+        head = await _awaited(line.head())
         asked.status = head.status
         if choice.what == chosen.LEAVE and choice.moment == chosen.AT_HEAD:
             raise Left("at the head")
@@ -229,13 +231,23 @@ def _json(body: bytes) -> object:
 async def _patiently(line: Line, head: Head) -> AsyncIterator[bytes]:
     """The pieces of a body. Raises TimeoutError where none comes for too long."""
     pieces = line.body(head)
-    while True:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                piece = await anext(pieces)
-        except StopAsyncIteration:
-            return
+    while (piece := await _awaited(anext(pieces, None))) is not None:
         yield piece
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    """What ``work`` ends in. Raises TimeoutError once it takes too long.
+
+    This process may itself have been kept from running: what has come meanwhile is looked at before.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        for patience in (PATIENCE, SECOND_LOOK):
+            if (await asyncio.wait([task], timeout=patience))[0]:
+                return task.result()
+    finally:
+        task.cancel()
+    raise TimeoutError
 
 
 async def crowd(seed: str, port: int, names: list[str], seconds: float, profile: Profile, book: Book) -> None:

@@ -26,7 +26,7 @@ from tests.chaos.run.rig import Load, Rig
 STREAMS, TOKEN_DELAY = 1000, 0.5
 #: The first of the time, in which buffers and pools grow to their size, is not judged: this share of it, and
 #: at most so many seconds.
-WARM_UP, LONGEST_WARM_UP = 0.25, 150.0
+WARM_UP, LONGEST_WARM_UP = 0.5, 150.0
 _LAG = "event_loop_delay_seconds"
 
 
