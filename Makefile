@@ -20,7 +20,8 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/test_load.py tests/test_poison.py tests/test_server.py tests/test_sticky.py tests/test_workers_cli.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-system silence check format bench test-engines compile test-compiled lock clean
+.PHONY: help install demo test test-system silence chaos soak check format bench test-engines compile test-compiled lock \
+  clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -61,6 +62,12 @@ format: $(STAMP) ## rewrite files to the house format
 
 bench: $(STAMP) ## what the gateway costs beside its peers, in a minute; ARGS="--full" for all there is to measure
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(STAMP) ## a minute of faults and bad clients, and whether all books agree; ARGS="--minutes N --seed S"
+	@$(BIN)/python -m tests.chaos.run $(ARGS)
+
+soak: $(STAMP) ## 1,000 streams for 10 minutes: memory, files and lag must stay flat; ARGS="--minutes N"
+	@$(BIN)/python -m tests.chaos.run.soak $(ARGS)
 
 test-engines: $(STAMP) ## the gateway in front of real SGLang and vLLM, on the CPU (first time: 7 GB)
 	@scripts/test-engines $(BIN)/python $(ARGS)

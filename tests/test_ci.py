@@ -62,6 +62,7 @@ def test_last_line_of_ci_is_that_of_the_last_tests(tree: Path) -> None:
         "make test",
         "make test-system",
         "make silence",
+        "make chaos",
         "make compile",
         "make test-compiled",
         "make test-engines",
