@@ -53,7 +53,7 @@ def _dialects() -> dict[str, Dialect]:
         "vllm_generate",
         b'{"model":"m","messages":[],"stream":%b}',
     )
-    relayed = [RelayedFormat(path, capability, passthrough=keep) for keep in (False, True)]
+    relayed = [RelayedFormat(path, capability, passthrough_engine_errors=keep) for keep in (False, True)]
     return {**found, "relayed": Dialect(relayed[0], body % b"true", body % b"false", relayed[1])}
 
 

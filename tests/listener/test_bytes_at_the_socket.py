@@ -24,7 +24,7 @@ GOOD = json.dumps({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}}).
 #: What a client is told; and nothing at all, where it is hung up on.
 ANSWERS = {None, 200, 400, 404, 405, 413, 431}
 #: Silence after which a connection is taken to be waiting for more, in seconds.
-QUIET = 0.5
+QUIET = 2.0
 _LINE = re.compile(rb"[!-9;-~]+: [^\r\n\0]*")
 _MARK = b"x-case: "
 _OUR_ID = re.compile(rb'"rid":"(?:[0-9a-f]{32}|job-1)",?')
