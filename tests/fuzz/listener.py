@@ -21,6 +21,7 @@ from gateway.errors import Cancelled, RequestTooLarge
 from gateway.listener.call import Call
 from gateway.listener.connection import Begin, ClientConnection
 from gateway.listener.pace import Pace
+from gateway.outbox import Outbox
 from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire
 
@@ -44,7 +45,7 @@ class _Application:
     """Reads each request to its end and says 200."""
 
     def __init__(self) -> None:
-        self.pace = Pace()
+        self.pace, self.outbox = Pace(), Outbox()
         self.requests: list[Request] = []
 
     def direct_of(self, path: bytes, method: bytes) -> Begin:
