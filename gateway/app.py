@@ -45,6 +45,7 @@ from gateway.listener.pace import Pace
 from gateway.multi.member import Member
 from gateway.multi.siblings import Siblings
 from gateway.poison import Shield
+from gateway.routing.homes import Homes
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
 from gateway.security.configured import Sources, guard_of, sources_of
@@ -304,6 +305,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         died=lambda life: shield.died(life, time.monotonic()),
         names=Names(),
         min_weight_version=settings.min_weight_version,
+        homes=Homes(settings.router_overload_factor),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
     access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)
@@ -319,7 +321,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         ),
         supervisor=None if siblings is None else siblings.supervisor,
     )
-    fleet.moved = metrics.moved
+    fleet.moved, fleet.placed = metrics.moved, metrics.placed
     queue = Queue(
         fleet,
         metrics,

@@ -91,6 +91,8 @@ class Run(Drive):
     worker: Worker | None = None
     connection: Connection | None = None
     reader: Reader | None = None
+    #: What it has in common with requests that belong on the same worker.
+    key: str | None = None
     _sent = False
     _life: object = None
     #: Until when it may wait for a worker (monotonic); None: it did not have to.
@@ -143,7 +145,7 @@ class Run(Drive):
         exchange, capability, queue = self.exchange, running.format.capability, self._services.queue
         if queue.waiting and self._until is None and queue.has_line(capability, model):
             raise NoWorker("others wait for a worker; please try again")
-        worker = self._services.fleet.lease(capability, model, tried)
+        worker = self._services.fleet.lease(capability, model, tried, self.key)
         self.worker = worker
         self._life = worker.life
         info = worker.offers(capability)

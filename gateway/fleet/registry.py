@@ -19,6 +19,7 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.outbox import Outbox
+from gateway.routing.homes import Homes, Placement
 from gateway.routing.policy import Policy
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
@@ -41,11 +42,13 @@ class Fleet:
         died: Callable[[object], None] = lambda life: None,
         names: Names | None = None,
         min_weight_version: str | None = None,
+        homes: Homes | None = None,
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
         self.outbox = Outbox()
         self._names = names or Names()
         self._policy = policy
+        self._homes = homes or Homes()
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._died = died
@@ -56,6 +59,8 @@ class Fleet:
         self._followers = Followers()
         #: Told each transition, from and to.
         self.moved: Callable[[WorkerState, WorkerState], None] = lambda before, after: None
+        #: Told of each lease for a key whether that was at its home.
+        self.placed: Callable[[Placement], None] = lambda placement: None
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
@@ -207,15 +212,26 @@ class Fleet:
                         found.setdefault(model, info)
         return found
 
-    def lease(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Worker:
-        """Pick a worker and hold it until ``release``.
+    def lease(
+        self,
+        capability: str,
+        model: str | None,
+        excluding: Collection[Worker] = (),
+        key: str | None = None,
+    ) -> Worker:
+        """Pick a worker and hold it until ``release``: by the policy, or the home of ``key``.
 
         Raises NoWorker, and as ``fit`` does.
         """
         fit = self.fit(capability, model, excluding)
         if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
-        worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
+        if key is not None:
+            members = self._roster(capability).members_of(model)
+            worker, placement = self._homes.place(key, fit, members)
+            self.placed(placement)
+        else:
+            worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
         worker.in_flight += 1
         return worker
 

@@ -407,3 +407,35 @@ class Stepwise(Protocol):
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Any]:
         """What ``parse`` does, with the same result or error, with a yield every few milliseconds."""
         ...
+
+
+class RelayedRequest(Protocol):
+    """A request of another inference route, as far as one must know it to stop it at its engine.
+
+    ``member`` is the member of its body where its id stands, None: in none; the header ``X-Request-Id`` has
+    it always. ``single``: it is one prompt and asks for one reply.
+    """
+
+    @property
+    def headers(self) -> Headers: ...
+
+    @property
+    def member(self) -> str | None: ...
+
+    @property
+    def single(self) -> bool: ...
+
+
+@runtime_checkable
+class StopsRelayed(Protocol):
+    """What a format offers beside the rest of its contract if its engines can be told to stop a request of
+    another inference route."""
+
+    @property
+    def capability(self) -> str: ...
+
+    def abort_relayed(
+        self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
+    ) -> Sequence[UpstreamRequest]:
+        """As ``abort``, for the route at ``path``."""
+        ...

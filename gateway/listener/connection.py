@@ -337,7 +337,10 @@ class ClientConnection(asyncio.Protocol):
         self._serving = call
         if not call.target.startswith(b"/"):
             call.target = _origin_form(call.target)
-        path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
+        path = call.target
+        if b"?" in path:
+            path = path.partition(b"?")[0]
+            call.query = call.target.removeprefix(path)
         begin = self._direct_of(path, call.method)
         if begin is not None:
             return self._app.pace.start(begin, call)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.base import Ids
-from gateway.formats.vllm.ids import IdMapper, client_id, engine_id, fits_header
+from gateway.formats.vllm.ids import IdMapper, client_ids, engine_id, engine_ids_at, fits_header
 from tests.formats.support import PRIVATE
 from tests.formats.vllm.support import fuzzed, pieces
 
@@ -19,8 +19,22 @@ ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 def test_engine_id_and_client_id_are_opposites() -> None:
     """The prefix is put on and taken off once."""
     assert engine_id("a") == "generate-tokens-a"
-    assert client_id("generate-tokens-a") == client_id("a") == "a"
-    assert client_id("generate-tokens-generate-tokens-a") == "generate-tokens-a"
+    assert client_ids("generate-tokens-a") == client_ids("a") == ("a",)
+    assert client_ids("generate-tokens-generate-tokens-a") == ("generate-tokens-a",)
+
+
+@pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0"])
+def test_spelling_of_other_routes_is_taken_off_as_well(id: str) -> None:
+    """A client may have called its request just that, so the name itself is meant, too."""
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        (spelled,) = engine_ids_at(path, [id])
+        assert client_ids(spelled) == (spelled, id)
+    assert engine_ids_at("/v1/embeddings", [id]) == []
+
+
+@pytest.mark.parametrize("name", ["cmpl-0", "cmpl-a", "cmpl", "0", ""])
+def test_name_that_is_no_spelling_of_the_engine_means_itself(name: str) -> None:
+    assert client_ids(name) == (name,)
 
 
 @pytest.mark.parametrize("blanks", ["", " ", "\n\t "])
