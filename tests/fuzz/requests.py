@@ -36,10 +36,20 @@ def read(format: AnyFormat, pieces: Sequence[bytes]) -> Asked:
     at_once = _asked(format, body)
     if isinstance(format, Stepwise):
         in_steps = _asked_in_steps(format, body)
+        if in_steps.refusal is not None and not _is_text(body):
+            return at_once  # which leaves a name that is no text, and that nobody looks for, to the worker
         assert (in_steps.refusal is None) == (at_once.refusal is None), (in_steps, at_once)
         assert in_steps.ids == at_once.ids, "read at once and in steps"
         assert in_steps.bodies == at_once.bodies, "sent on after it was read at once and in steps"
     return at_once
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _asked(format: AnyFormat, body: bytes) -> Asked:

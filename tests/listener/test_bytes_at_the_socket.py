@@ -85,7 +85,7 @@ class Tap:
         found: dict[str, list[bytes]] = defaultdict(list)
         for sent in self.sent:
             for target, case, body in _requests(bytes(sent)):
-                if target == b"/generate" and case:
+                if target.partition(b"?")[0] == b"/generate" and case:
                     found[case].append(_OUR_ID.sub(b"", body))
         return found
 
