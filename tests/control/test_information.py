@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gateway.calls import INFORMATION_PATHS
 from gateway.control.information import merged
 from gateway.fleet.worker import Address, Worker, WorkerState
-from gateway.sim import Drop, Reply
+from gateway.sim import Drop, Reply, SimServer
 from tests.control.test_fanout import GENERATE, called, fleet
 from tests.support import until
 
@@ -59,9 +61,16 @@ async def test_silent_worker_is_a_502() -> None:
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 
 
+def tell_versions(sims: Sequence[SimServer]) -> None:
+    """As SGLang servers did it before the version that is simulated; it is asked for by nobody else."""
+    for sim in sims:
+        sim.behave(Reply(body=b'{"weight_version":"default"}'), path="/get_weight_version", times=4)
+
+
 async def test_paused_worker_answers_where_no_other_can() -> None:
     """Trainers ask for the weight version while all are paused."""
     async with fleet("sglang", "sglang") as of:
+        tell_versions(of.sims)
         await of.post("/pause_generation", json={})
         assert (await of.gateway.client.get("/get_weight_version")).status_code == 200
         await of.post(f"/continue_generation?worker={of.worker(1).id}", json={})
@@ -72,6 +81,7 @@ async def test_paused_worker_answers_where_no_other_can() -> None:
 
 async def test_named_worker_is_the_one_that_is_asked() -> None:
     async with fleet("sglang", "sglang") as of:
+        tell_versions(of.sims)
         # Both are asked for their load by probes as well, so only the other call can be counted.
         for path, counted in (("/get_weight_version", True), ("/v1/loads", False)):
             before = [len(called(sim, path)) for sim in of.sims]
