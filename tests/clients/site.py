@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -37,7 +37,8 @@ def gateway_process(log: Path, *flags: str) -> Iterator[str]:
     """``tito-gateway serve`` without workers; its base URL, once it is alive."""
     port = free_port()
     command = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
-    environment = {**os.environ, **_PROXIES}  # noqa: TID251 - a child needs the parent's
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
+    environment = {**own, **_PROXIES}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
         try:
             _await_life(process, f"http://127.0.0.1:{port}", log)
@@ -59,6 +60,13 @@ def _await_life(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     raise AssertionError(f"no life within {PATIENCE} s: {log.read_text()}")
 
 
+class Engine(Protocol):
+    """A real one or a simulated one, at its base URL."""
+
+    @property
+    def url(self) -> str: ...
+
+
 class Site:
     """The gateway at ``url`` as its operator has it; ``client`` is the operator's."""
 
@@ -71,20 +79,20 @@ class Site:
         listed = (await self.client.get("/workers")).raise_for_status().json()
         return {entry["url"]: entry for entry in listed["workers"]}
 
-    async def ready(self, *sims: SimServer) -> None:
-        """Return once each of ``sims`` is a worker that gets requests."""
+    async def ready(self, *engines: Engine) -> None:
+        """Return once each of ``engines`` is a worker that gets requests."""
 
         async def check() -> bool:
             workers = await self.workers()
-            return all(workers.get(sim.url, {}).get("state") == "ready" for sim in sims)
+            return all(workers.get(engine.url, {}).get("state") == "ready" for engine in engines)
 
         await eventually(check)
 
-    async def serve(self, *sims: SimServer) -> None:
-        """Register ``sims`` and wait until they are ready: what is done where no framework registers."""
-        for sim in sims:
-            (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()
-        await self.ready(*sims)
+    async def serve(self, *engines: Engine) -> None:
+        """Register ``engines`` and wait until they are ready: what is done where no framework registers."""
+        for engine in engines:
+            (await self.client.post("/workers", json={"url": engine.url})).raise_for_status()
+        await self.ready(*engines)
 
     async def clear(self) -> None:
         """Take all workers away, and see them gone."""
