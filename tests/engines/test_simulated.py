@@ -100,7 +100,7 @@ SGLANG = [
 ABORTS = "/inference/v1/abort_requests"
 VLLM = [
     *get("/health", "/ping", "/load", "/load?include_inflight=true", "/kv_event_sources", "/v1/models"),
-    *get("/nowhere", "/skyrl/v1/generate", "/pause", ABORTS, "/get_world_size", "/weight_info"),
+    *get("/nowhere", "/skyrl/v1/generate", "/pause", ABORTS, "/get_world_size"),
     *post("/ping"),
     *get("/server_info", "/server_info?config_format=json", "/server_info?config_format=other"),
     *post(ABORTS, '{"request_ids": ["x"]}', '{"request_ids": []}', '{"request_ids": "x"}'),
