@@ -118,9 +118,19 @@ async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
 
 
 async def test_load_that_nobody_tells_is_a_502() -> None:
-    async with fleet("sglang") as of:
-        reply = await of.gateway.client.get("/get_load")  # gone from today's engines
+    async with fleet("sglang", "sglang") as of:
+        of.sims[0].behave(Reply(status=500), path="/get_load")
+        reply = await of.gateway.client.get("/get_load")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
+
+
+async def test_load_that_all_refuse_to_tell_is_their_refusal() -> None:
+    """A call that is wrong, or of another version of the engine."""
+    async with fleet("sglang", "sglang") as of:
+        wrong = await of.gateway.client.get("/v1/loads?dp_rank=x")
+        assert (wrong.status_code, "dp_rank" in wrong.json()["message"]) == (400, True)
+        gone = await of.gateway.client.get("/get_load")  # from today's engines
+        assert (gone.status_code, gone.json()) == (404, {"detail": "Not Found"})
 
 
 def test_merged_documents_keep_the_shape_of_each() -> None:
