@@ -63,7 +63,7 @@ ROOMS: Mapping[str, str] = {
     "routing": "errors formats.base",
     "transport": "drive errors formats.base sockets",
     "fleet": "drive errors formats routing stores tasks transport upstream",
-    "security": "downstream errors formats.base settings",
+    "security": "downstream errors formats.base formats.failures settings",
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
@@ -87,7 +87,7 @@ ROOMS: Mapping[str, str] = {
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
-    "testing": "app catalog errors fleet.worker formats inflight server settings",
+    "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
     "cli": "app build catalog check demo formats options server settings sim workers_cli",
@@ -107,7 +107,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
     "pydantic": ("gateway.formats", "gateway.control", "gateway.settings"),
-    "pydantic_settings": ("gateway.settings",),
+    "pydantic_settings": ("gateway.settings.fields",),
     "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control.events",),
     "starlette": ("gateway.app", "gateway.control"),
@@ -119,15 +119,18 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 FORMAT_HELPERS = frozenset(
     {
         "base",
+        "failures",
         "headers",
         "json_splice",
         "json_steps",
         "json_windows",
         "opaque",
+        "options",
         "paths",
         "registry",
         "routing_data",
         "sse",
+        "swap",
     }
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
@@ -148,23 +151,29 @@ class Allowance:
 
 ALLOWANCES = (
     Allowance(
-        "gateway.settings",
+        "gateway.settings.paths",
         r"DYN_\w*(?:SGLANG|VLLM)_\w+",
         "variables that users of Dynamo have set already are taken under their names there",
     ),
     Allowance("gateway.variables", r"DYN_\(SGLANG_\w+\|VLLM_\w+", "others of them are passed over"),
     Allowance(
-        "gateway.settings",
-        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint"
-        r"|sglang_stream_mode|What SGLang's stream events hold",
+        "gateway.settings.paths",
+        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
         "the fields of those variables, and their help",
+    ),
+    Allowance(
+        "gateway.settings.requests",
+        r"(?:DYN_SGLANG_STREAM_MODE|sglang_stream_mode)|What SGLang's stream events hold",
+        "an option of one format, and its help",
     ),
     Allowance(
         "gateway.app",
         r"(?:sglang|vllm)_path=settings\.(?:sglang|vllm)_generate_path",
         "those fields, handed to the catalog",
     ),
-    Allowance("gateway.settings", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"),
+    Allowance(
+        "gateway.settings.requests", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"
+    ),
 )
 
 

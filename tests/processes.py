@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
+ROOT = Path(__file__).parents[1]
 #: Room for a machine that is busy with other tests.
 PATIENCE = 50
 
@@ -36,6 +42,26 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@asynccontextmanager
+async def spawned(
+    *arguments: str, variables: Mapping[str, str] = MappingProxyType({}), output: int = PIPE
+) -> AsyncIterator[Process]:
+    """The same for an event loop: ``python -m``, with ``variables`` in its environment."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *arguments),
+        env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
+        stdout=output,
+        stderr=output,
+        cwd=ROOT,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
 
 
 def line_with(stream: IO[str] | None, text: str) -> str:

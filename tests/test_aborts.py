@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gateway.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running, WorkerResult
+from gateway.fleet.address import Address
 from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, Ids, UpstreamRequest
 from gateway.inflight import InFlight
 from gateway.routing.policy import LeastInFlight

@@ -44,9 +44,14 @@ def test_every_setting_has_its_row_with_flag_variable_default_and_meaning(name: 
     assert row in CONFIGURATION.splitlines()
 
 
-def test_configuration_page_has_no_setting_that_does_not_exist() -> None:
+def test_configuration_page_has_the_settings_in_order_and_no_others() -> None:
     documented = re.findall(r"^\| `(--[a-z-]+)` \|", CONFIGURATION, re.MULTILINE)
-    assert sorted(documented) == sorted(flag_of(name) for name in Settings.model_fields)
+    assert documented == [flag_of(name) for name in Settings.model_fields]
+
+
+def test_configuration_page_has_a_part_for_each_section_by_its_name() -> None:
+    titles = re.findall(r"\n## ([^\n]+)\n\n\| flag \|", CONFIGURATION)
+    assert [f"{title}." for title in titles] == [base.__doc__ for base in reversed(Settings.__bases__)]
 
 
 @pytest.mark.parametrize("code", KINDS)

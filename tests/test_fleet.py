@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from tests.support import Rig, generates, rig, until
 

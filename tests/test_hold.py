@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from tests.processes import free_port
 from tests.support import RawClient, Rig, eventually, generates, rig, until

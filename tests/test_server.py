@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ import pytest
 from gateway.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.processes import free_port
+from tests.processes import free_port, spawned
 from tests.support import RawClient, arrived, eventually, generates, sse
 from tests.test_handler_bytes import KINDS, body_of
 
@@ -41,28 +39,20 @@ async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
     """``tito-gateway serve`` in front of ``workers``, ready."""
     port = free_port()
     flags = [flag for worker in workers for flag in ("--worker", worker)]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags,
-        env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    gateway = Served(process, port, "https" if "DYN_SSL_CERTFILE" in variables else "http")
+    command = ("gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags)
+    async with spawned(*command, variables=variables) as process:
+        gateway = Served(process, port, "https" if "DYN_SSL_CERTFILE" in variables else "http")
 
-    async def ready() -> bool:
-        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-            try:
-                return (await client.get(gateway.url + "/ready")).status_code == 200
-            except httpx.TransportError:
-                assert process.returncode is None, (await process.communicate())[1].decode()
-                return False
+        async def ready() -> bool:
+            async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+                try:
+                    return (await client.get(gateway.url + "/ready")).status_code == 200
+                except httpx.TransportError:
+                    assert process.returncode is None, (await process.communicate())[1].decode()
+                    return False
 
-    try:
         await eventually(ready, 60)
         yield gateway
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,11 +153,8 @@ async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, err = await process.communicate()
+        async with spawned("gateway", "serve", "--host", "127.0.0.1", "--port", str(port)) as process:
+            _, err = await process.communicate()
     assert process.returncode == 1
     assert len(err.decode().strip().splitlines()) == 1
     assert str(port).encode() in err and b"Traceback" not in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httptools
 import pytest
 
-from gateway.fleet.worker import Address
+from gateway.fleet.address import Address
 from gateway.formats.base import UpstreamRequest
 from gateway.upstream import head_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from gateway.sim import SimConfig, SimServer
 from gateway.stores.base import Reset
 from gateway.stores.memory import MemoryStore
 from gateway.workers_cli import HEADINGS, KEY_VARIABLE, _keeping
-from tests.processes import free_port
+from tests.processes import free_port, spawned
 from tests.support import Rig, rig, until
 
 
@@ -108,17 +107,15 @@ async def test_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) ->
 async def test_watch_goes_on_until_interrupted() -> None:
     """One line of JSON each time; an interrupt is no failure."""
     async with gateway() as (rigged, sim):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway", "workers", "list", "--json", "--watch", "--url", rigged.url),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        assert json.loads(await process.stdout.readline())["total"] == 0
-        await command("add", sim.url, "--url", rigged.url)
-        while not json.loads(await process.stdout.readline())["total"]:
-            pass
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
+        asked = ("workers", "list", "--json", "--watch", "--url", rigged.url)
+        async with spawned("gateway", *asked) as process:
+            assert process.stdout is not None
+            assert json.loads(await process.stdout.readline())["total"] == 0
+            await command("add", sim.url, "--url", rigged.url)
+            while not json.loads(await process.stdout.readline())["total"]:
+                pass
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
 
 
 async def test_kept_worker_is_there_while_its_keeper_runs() -> None:
@@ -142,11 +139,8 @@ async def test_kept_worker_serves_through_a_gateway_that_shares_the_store(
             fleet = rigged.app.fleet
             monkeypatch.setenv("DYN_DISCOVERY_BACKEND", "file")
             monkeypatch.setenv("DYN_DISCOVERY_FILE", path)
-            keeper = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gateway", "workers", "add", sim.url, "--keep"),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            await until(lambda: any(worker.state == "ready" for worker in fleet.workers), 30)
-            keeper.send_signal(signal.SIGTERM)
-            assert await keeper.wait() == 0
+            async with spawned("gateway", "workers", "add", sim.url, "--keep") as keeper:
+                await until(lambda: any(worker.state == "ready" for worker in fleet.workers), 30)
+                keeper.send_signal(signal.SIGTERM)
+                assert await keeper.wait() == 0
             await until(lambda: fleet.workers == ())

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from gateway.control.bodies import body_within
 from gateway.control.views import AbortResult, AbortView
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.formats.base import AnyFormat, ErrorReply, Headers
@@ -87,12 +88,10 @@ class _Abort:
 
 
 async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_LIMIT:
-            raise RequestTooLarge(f"the body of an abort call is over the limit of {BODY_LIMIT} bytes")
-    return bytes(body)
+    body = await body_within(request, BODY_LIMIT)
+    if body is None:
+        raise RequestTooLarge(f"the body of an abort call is over the limit of {BODY_LIMIT} bytes")
+    return body
 
 
 def _rendered(error: ErrorReply, extra: Headers) -> Response:

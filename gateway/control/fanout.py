@@ -24,10 +24,11 @@ from pydantic import BaseModel
 from gateway.calls import CONTROL_CALLS, ControlCall
 from gateway.control.parts import lacking, returned
 from gateway.control.replies import as_it_is
-from gateway.control.targets import Skipped, body_of, named, nobody, read, targets_of
+from gateway.control.targets import Skipped, named, nobody, read, targets_of
 from gateway.control.views import Views
-from gateway.control.workers_calls import BadCall, Refused
-from gateway.fleet.call import Answer, Call, NotAnswered, ask
+from gateway.control.workers_calls import BadCall, Refused, body_of
+from gateway.fleet.answers import Answer
+from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from gateway.control.replies import as_it_is, get
 from gateway.control.targets import named, nobody, read, targets_of
 from gateway.control.views import FleetView, RegistrarView
 from gateway.control.workers_calls import BadCall, Refused
-from gateway.fleet.call import Answer, Call, NotAnswered, ask
+from gateway.fleet.answers import Answer
+from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 

@@ -103,13 +103,3 @@ def nobody(targets: Targets) -> BadCall:
     reasons = "; ".join(f"{one.worker.url}: {one.reason}" for one in targets.skipped[:8])
     detail = f" ({reasons})" if reasons else ""
     return BadCall(503, "no_worker", f"no worker can be asked at the moment{detail}", {"retry-after": "1"})
-
-
-async def body_of(request: Request, limit: int) -> bytes:
-    """The body, ``limit`` bytes at most. Raises BadCall."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise BadCall(413, "body_too_large", f"the body is over the limit of {limit} bytes")
-    return bytes(body)

@@ -17,6 +17,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from gateway.control.bodies import body_within
 from gateway.fleet.record import WorkerRecord
 
 #: Largest body of a call, in bytes; a record is at most a third of it.
@@ -64,7 +65,7 @@ async def members_of(request: Request) -> dict[str, Any]:
 
     Raises BadCall.
     """
-    members = _object(await _body(request)) | _query(request)
+    members = _object(await body_of(request, BODY_LIMIT)) | _query(request)
     for alias, name in _ALIASES.items():
         if alias in members:
             members.setdefault(name, members.pop(alias))
@@ -117,10 +118,9 @@ def _object(body: bytes) -> dict[str, Any]:
     return found
 
 
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_LIMIT:
-            raise BadCall(413, "body_too_large", f"the body is over the limit of {BODY_LIMIT} bytes")
-    return bytes(body)
+async def body_of(request: Request, limit: int) -> bytes:
+    """The body, ``limit`` bytes at most. Raises BadCall."""
+    body = await body_within(request, limit)
+    if body is None:
+        raise BadCall(413, "body_too_large", f"the body is over the limit of {limit} bytes")
+    return body

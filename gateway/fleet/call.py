@@ -1,24 +1,18 @@
 """One control call to one worker, and its whole answer.
 
-Owns: sending a client's bytes on a connection of their own, within limits of time and size. Must never enter:
-a dialect, which workers are called, what an answer means for a worker.
-
-The connection is the data plane's kind, as a general client would spell queries and headers in its own way.
-It is a new one each time: a control call must not be said twice because a kept one had grown stale.
+Owns: what of a client's call goes to the worker, and why there is no answer. Must never enter: a dialect,
+which workers are called, what an answer means for a worker.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
-from gateway.drive import apart
 from gateway.errors import GatewayError
+from gateway.fleet.answers import Answer, answer_of
 from gateway.fleet.worker import Worker
-from gateway.formats.base import Headers, ReplyHead, UpstreamRequest
+from gateway.formats.base import Headers, UpstreamRequest
 from gateway.formats.headers import to_worker
-from gateway.transport.http1 import Connection
-from gateway.upstream import head_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +26,6 @@ class Call:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A worker's whole reply."""
-
-    head: ReplyHead
-    body: bytes
-
-    @property
-    def accepted(self) -> bool:
-        return 200 <= self.head.status < 300
-
-
 class NotAnswered(Exception):
     """There is no whole answer; the text, for a client, says why. The worker may have had the call."""
 
@@ -51,33 +33,16 @@ class NotAnswered(Exception):
 async def ask(worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer:
     """Have ``worker`` answer ``call`` within ``seconds`` (None: whenever it does) and ``limit`` bytes.
 
-    No proxy from the environment is used and no redirect followed. Raises NotAnswered.
+    Raises NotAnswered.
     """
+    headers = to_worker(call.headers, worker.authorization)
+    request = UpstreamRequest(call.method, worker.address.prefix + call.target, headers, call.body)
     try:
-        async with asyncio.timeout(seconds):
-            connection = await apart(worker.pool.connect(), Connection.close)
-            try:
-                return await _answer(connection, worker, call, limit)
-            finally:
-                connection.close()
+        return await answer_of(worker, request, seconds=seconds, limit=limit)
     except GatewayError as error:
         raise NotAnswered(_why(error)) from error
     except TimeoutError as error:
         raise NotAnswered(f"no answer within {seconds:g} s") from error
-
-
-async def _answer(connection: Connection, worker: Worker, call: Call, limit: int) -> Answer:
-    headers = to_worker(call.headers, worker.authorization)
-    target = worker.address.prefix + call.target
-    request = UpstreamRequest(call.method, target, headers, call.body)
-    connection.send(head_of(request, worker.address), call.body)
-    head = await connection.head()
-    body = bytearray()
-    while part := await connection.read():
-        body += part
-        if len(body) > limit:
-            raise NotAnswered(f"its answer is over the limit of {limit} bytes")
-    return Answer(head, bytes(body))
 
 
 def _why(error: GatewayError) -> str:

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 
 #: Changes that may wait for one follower. All workers of a large fleet may change at once.
 BACKLOG = 1024

@@ -1,10 +1,7 @@
 """Asking a worker what it is and how it is.
 
-Owns: one question and its answer over HTTP, within limits of time and size. Must never enter: a dialect
-(formats say what to ask and read the answers), what an answer means for a worker, requests of clients.
-
-The connection is the data plane's own kind: a fleet of 512 workers is asked some 200 questions a second, and
-a general client takes 1 ms for each. It is a new one each time, as that is the question's first half.
+Owns: what becomes of one question, and of all that the formats have. Must never enter: a dialect (formats say
+what to ask and read the answers), what an answer means for a worker.
 """
 
 from __future__ import annotations
@@ -14,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, UpstreamMalformed
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.answers import answer_of
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, UpstreamRequest, WorkerInfo
-from gateway.transport.http1 import Connection
 from gateway.transport.tls_faults import tls_fault
-from gateway.upstream import head_of
 
 #: A question that takes longer has failed, in seconds, however much of its answer came.
 PROBE_TIMEOUT = 5.0
@@ -39,15 +36,11 @@ async def ask(
 ) -> ProbeReply | None:
     """One question; None when there was no whole answer within ``patience`` seconds.
 
-    No proxy from the environment is used and no redirect followed. Raises Unreachable and NotAsked.
+    Raises Unreachable and NotAsked.
     """
     try:
-        async with asyncio.timeout(patience):
-            connection = await worker.pool.connect()
-            try:
-                return await _answer(connection, worker, question)
-            finally:
-                connection.close()
+        answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
+        return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:
         raise NotAsked(error.message) from error
     except ConnectFailed as error:
@@ -62,22 +55,14 @@ async def ask(
         return None
 
 
-async def _answer(connection: Connection, worker: Worker, question: ProbeRequest) -> ProbeReply | None:
+def _request(worker: Worker, question: ProbeRequest) -> UpstreamRequest:
     headers = [(b"connection", b"close"), (b"accept-encoding", b"identity")]
     if worker.authorization is not None:
         headers.append((b"authorization", worker.authorization))
     if question.body is not None:
         headers.append((b"content-type", b"application/json"))
     target = worker.address.prefix + question.target.encode()
-    request = UpstreamRequest(question.method.encode(), target, headers, question.body or b"")
-    connection.send(head_of(request, worker.address), request.body)
-    head = await connection.head()
-    body = bytearray()
-    while part := await connection.read():
-        body += part
-        if len(body) > ANSWER_LIMIT:
-            return None
-    return ProbeReply(head.status, bytes(body))
+    return UpstreamRequest(question.method.encode(), target, headers, question.body or b"")
 
 
 def _broken_off(worker: Worker, error: UpstreamIncomplete) -> str | None:

@@ -26,7 +26,7 @@ class UrlNotAllowed(Exception):
 class Registrar:
     """``allowed`` limits what may be registered; () allows any URL.
 
-    All but ``find`` and ``all`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
+    All but ``find`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
     """
 
     def __init__(self, store: Store, members: Members, fleet: Fleet, allowed: Sequence[UrlPattern]) -> None:

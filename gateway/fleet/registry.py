@@ -94,13 +94,6 @@ class Fleet:
         if not worker.in_flight:
             self._leave(worker)
 
-    def remove(self, url: str) -> bool:
-        """Drain the member with this URL; False if there is none."""
-        worker = self._workers.get(url)
-        if worker is not None:
-            self.drain(worker)
-        return worker is not None
-
     def close(self) -> None:
         """Close all idle connections."""
         for worker in self._workers.values():
@@ -214,10 +207,9 @@ class Fleet:
     def lease(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Worker:
         """Pick a worker and hold it until ``release``.
 
-        Raises NoWorker, UnknownModel (the fleet serves several models, but not this one) and InvalidRequest
-        (it serves several and none was named).
+        Raises NoWorker, and as ``fit`` does.
         """
-        fit = candidates(self._roster(capability).of_model(model), excluding)
+        fit = self.fit(capability, model, excluding)
         if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
         worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
@@ -225,7 +217,11 @@ class Fleet:
         return worker
 
     def fit(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Sequence[Worker]:
-        """The workers that one would be picked of now. Raises UnknownModel and InvalidRequest."""
+        """The workers that one would be picked of now.
+
+        Raises UnknownModel (the fleet serves several models, but not this one) and InvalidRequest (it serves
+        several and none was named).
+        """
         return candidates(self._roster(capability).of_model(model), excluding)
 
     def release(self, worker: Worker) -> None:

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
-from gateway.fleet.address import Address, BadWorkerUrl
+from gateway.fleet.address import Address
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
 from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
 from gateway.transport.pool import Pool
-
-__all__ = ["Address", "BadWorkerUrl", "View", "Worker", "WorkerState"]
 
 _NEVER = float("-inf")
 

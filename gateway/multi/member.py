@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from gateway.aborts import Aborter
 from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.lifecycle import Lifecycle
 from gateway.multi.siblings import Siblings

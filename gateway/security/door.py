@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from gateway.downstream import Receive, Scope, Send
 from gateway.errors import GatewayError, Unauthorized
 from gateway.formats.base import ErrorReply, Headers
+from gateway.formats.failures import error_reply
 from gateway.security.guard import Guard, Realm, challenge
 
 log = logging.getLogger(__name__)
@@ -96,9 +97,7 @@ class Door:
 def _render(error: GatewayError) -> ErrorReply:
     """As the workers API tells of errors, and most routes behind the door."""
     told = {"message": error.message, "type": "Unauthorized", "code": error.code}
-    return ErrorReply(
-        error.status, [(b"content-type", b"application/json")], json.dumps({"error": told}).encode()
-    )
+    return error_reply(error, json.dumps({"error": told}).encode())
 
 
 async def _tell(render: Render, error: GatewayError, send: Send) -> None:

@@ -14,21 +14,21 @@ class Status:
     """A store begins out of touch. ``name`` is how log lines call it."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self.healthy = False
         self.reason = "not reached yet"
 
     def __repr__(self) -> str:
-        return f"<Status of {self._name}: {self.reason or 'healthy'}>"
+        return f"<Status of {self.name}: {self.reason or 'healthy'}>"
 
     def up(self) -> None:
         """It is in touch."""
         if not self.healthy:
-            log.info("%s is in touch", self._name)
+            log.info("%s is in touch", self.name)
         self.healthy, self.reason = True, ""
 
     def down(self, reason: str) -> None:
         """It is not, because of ``reason``, which a person may read and which holds no secret."""
         if self.healthy or reason != self.reason:
-            log.warning("%s is out of touch, the fleet stays as it is known: %s", self._name, reason)
+            log.warning("%s is out of touch, the fleet stays as it is known: %s", self.name, reason)
         self.healthy, self.reason = False, reason

@@ -17,7 +17,8 @@ import httpx
 import uvicorn
 
 from gateway.app import Gateway, create_app
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.server import listen, server_config
 from gateway.settings import Settings
 

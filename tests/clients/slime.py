@@ -65,7 +65,27 @@ def sample_of(reply: Any, *, partial: bool = False) -> Sample:
     )
 
 
-class Slime(Stubborn):
+class Registering(Stubborn):
+    """Tells the router of its engines, as slime and its sibling do."""
+
+    async def register(self, url: str, **more: Any) -> None:
+        body = {"url": url, "worker_type": "regular", **more}
+        (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
+
+    async def _listed(self) -> list[dict[str, Any]]:
+        response = (await self.http.get(f"{self.base}/workers")).raise_for_status()
+        listed: list[dict[str, Any]] = response.json()["workers"]
+        return listed
+
+    async def workers(self) -> list[str]:
+        return [worker["url"] for worker in await self._listed()]
+
+    async def leave(self, url: str) -> None:
+        (id,) = [worker["id"] for worker in await self._listed() if worker["url"] == url]
+        (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
+
+
+class Slime(Registering):
     """``policy`` is its own word for how the router is to choose; one of them sends a key per sample."""
 
     def __init__(
@@ -73,25 +93,6 @@ class Slime(Stubborn):
     ) -> None:
         super().__init__(router, httpx_client(CONCURRENCY * engines), pause)
         self.keyed = policy == "consistent_hashing"
-
-    # The fleet.
-
-    async def register(self, url: str, *, prefill_port: int | None = None) -> None:
-        body: dict[str, Any] = {"url": url, "worker_type": "regular" if prefill_port is None else "prefill"}
-        if prefill_port is not None:
-            body["bootstrap_port"] = prefill_port
-        (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
-
-    async def workers(self) -> list[str]:
-        response = (await self.http.get(f"{self.base}/workers")).raise_for_status()
-        return [worker["url"] for worker in response.json()["workers"]]
-
-    async def leave(self, url: str) -> None:
-        listed = (await self.http.get(f"{self.base}/workers")).raise_for_status().json()["workers"]
-        (id,) = [worker["id"] for worker in listed if worker["url"] == url]
-        (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
-
-    # Rollouts.
 
     def _headers(self) -> dict[str, str]:
         return {ROUTING_KEY: str(uuid.uuid4())} if self.keyed else {}

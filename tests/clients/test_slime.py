@@ -182,7 +182,7 @@ async def test_teacher_scores_what_is_there(site: Site) -> None:
 async def test_prefill_worker_is_kept_with_its_port(site: Site) -> None:
     """Registered as such, it is listed and gets no request alone."""
     async with Slime(site.url) as slime, engines("sglang", 2) as (prefill, regular):
-        await slime.register(prefill.url, prefill_port=8998)
+        await slime.register(prefill.url, worker_type="prefill", bootstrap_port=8998)
         await slime.register(regular.url)
         await site.ready(regular)
         entry = (await site.workers())[prefill.url]

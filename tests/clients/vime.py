@@ -11,32 +11,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tests.clients.libraries import Stubborn, httpx_client, polled
-from tests.clients.slime import CONCURRENCY, Sample
+from tests.clients.libraries import httpx_client, polled
+from tests.clients.slime import CONCURRENCY, Registering, Sample
 
 SESSION = "x-session-id"
 GENERATE, RENDER = "/inference/v1/generate", "/v1/chat/completions/render"
 
 
-class Vime(Stubborn):
+class Vime(Registering):
     """``keyed``: its router's policy is the one that wants a session per sample."""
 
     def __init__(self, router: str, engines: int = 1, *, keyed: bool = True, pause: float = 1.0) -> None:
         super().__init__(router, httpx_client(CONCURRENCY * engines), pause)
         self.keyed = keyed
-
-    async def register(self, url: str) -> None:
-        body = {"url": url, "worker_type": "regular"}
-        (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
-
-    async def workers(self) -> list[str]:
-        response = (await self.http.get(f"{self.base}/workers")).raise_for_status()
-        return [worker["url"] for worker in response.json()["workers"]]
-
-    async def leave(self, url: str) -> None:
-        listed = (await self.http.get(f"{self.base}/workers")).raise_for_status().json()["workers"]
-        (id,) = [worker["id"] for worker in listed if worker["url"] == url]
-        (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
 
     async def generate(self, ids: Sequence[int], tokens: int) -> Sample:
         headers = self._session()

@@ -14,9 +14,11 @@ from gateway.catalog import Endpoint
 from gateway.control.app import control_app
 from gateway.control.views import Views
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.fleet.address import Address
 from gateway.fleet.changes import Changes, Followers
 from gateway.fleet.record import WorkerRecord
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
 from gateway.settings import Settings
 

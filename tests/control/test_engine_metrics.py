@@ -7,7 +7,7 @@ import asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.control import engine_metrics
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.sim import Reply, Silence, SimConfig
 from tests.control.test_fanout import called, fleet
 from tests.support import until

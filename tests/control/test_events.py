@@ -15,9 +15,10 @@ import pytest
 from sse_starlette.sse import AppStatus
 
 from gateway.control import events
+from gateway.fleet.address import Address
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import WorkerEvent
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import WorkerEvent, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.sim import SimConfig, SimServer
 from tests.control.support import World, client
 from tests.support import RawClient, Rig, rig, until
@@ -117,7 +118,7 @@ async def test_each_change_is_told_in_order_with_the_state_of_its_moment() -> No
             fleet.on(a, WorkerEvent.DIE, "gone")
             fleet.on(a, WorkerEvent.SERVES)
             join(fleet, "b", WorkerState.JOINING)
-            fleet.remove(a.url)
+            fleet.drain(a)
             event, entry = await watcher.event()
             assert (event, entry["state"]) == ("state", "dead")
             assert (entry["reason"], entry["is_healthy"]) == ("gone", False)
@@ -178,13 +179,13 @@ async def test_follower_that_falls_behind_is_told_so_and_all_anew(monkeypatch: p
             for _ in range(2):
                 fleet.on(a, WorkerEvent.DIE)
                 fleet.on(a, WorkerEvent.SERVES)
-            fleet.remove(a.url)
-            join(fleet, "b")
+            fleet.drain(a)
+            b = join(fleet, "b")
             join(fleet, "c", WorkerState.DEAD)
             assert await watcher.event() == ("lost", {"workers": 2})
             assert await watcher.brief() == ("state", "http://b:1", "ready")
             assert await watcher.brief() == ("state", "http://c:1", "dead")
-            fleet.remove("http://b:1")
+            fleet.drain(b)
             assert await watcher.brief() == ("state", "http://b:1", "draining")
             assert await watcher.brief() == ("left", "http://b:1", "gone")
 

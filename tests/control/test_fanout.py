@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from gateway.calls import CONTROL_CALLS
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.sim import Drop, Reply, Silence, SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
 from tests.support import Rig, eventually, rig, until

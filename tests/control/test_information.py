@@ -8,7 +8,9 @@ import pytest
 
 from gateway.calls import INFORMATION_PATHS
 from gateway.control.information import merged
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.address import Address
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.sim import Drop, Reply, SimServer
 from tests.control.test_fanout import GENERATE, called, fleet
 from tests.support import until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from tests.control.support import World, client
 
 

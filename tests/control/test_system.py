@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.build import COMPILED, VERSION
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from tests.control.support import Others, World, client, endpoint
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.control.workers_rows import WorkerList
 from gateway.fleet.record import WorkerRecord
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from gateway.stores.base import Change, ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from gateway.control.workers_rows import WorkerEntry, WorkerList, entry, listing
+from gateway.fleet.address import Address
 from gateway.fleet.record import WorkerRecord
-from gateway.fleet.states import Hold
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import Hold, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo, WorkerLoad
 
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.address import Address
+from gateway.fleet.worker import Worker
 from gateway.formats.base import ProbeReply, ProbeRequest, Vital, WorkerInfo, WorkerLoad, vital_of
 from gateway.transport.pool import Pool
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from gateway.fleet import health as module
+from gateway.fleet.address import Address
 from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import Hold, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.routing.policy import LeastInFlight
 from tests.fleet.engine import EchoFormat, Engine, engine
 from tests.processes import free_port

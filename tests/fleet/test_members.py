@@ -9,8 +9,8 @@ from gateway.fleet.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent
-from gateway.fleet.worker import Worker, WorkerState
+from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 

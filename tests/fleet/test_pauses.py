@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+from gateway.fleet.address import Address
 from gateway.fleet.pauses import Pauses
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.routing.policy import LeastInFlight
 
 

@@ -13,9 +13,10 @@ import pytest
 import trustme
 
 from gateway.fleet import probe as module
+from gateway.fleet.address import Address
 from gateway.fleet.probe import Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.worker import Worker
 from gateway.formats.base import ProbeReply, ProbeRequest
 from gateway.routing.policy import LeastInFlight
 from gateway.transport.names import Names

@@ -12,10 +12,11 @@ import pytest
 
 from gateway.errors import Draining, NoWorker, UnknownModel
 from gateway.fleet import queue as queues
+from gateway.fleet.address import Address
 from gateway.fleet.queue import Queue
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from tests.support import until

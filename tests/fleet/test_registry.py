@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, NoWorker, UnknownModel
+from gateway.fleet.address import Address
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import USABLE, Hold, WorkerEvent
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import USABLE, Hold, WorkerEvent, WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.transport.http1 import Connection
@@ -88,14 +89,13 @@ def test_state_counts_from_the_next_request_on(caplog: pytest.LogCaptureFixture)
 
 
 def test_members_come_and_go() -> None:
-    """Joining and leaving take effect at once; an unknown URL is ignored."""
+    """Joining and leaving take effect at once."""
     a, b = member("a"), member("b")
     fleet = fleet_of(a)
     assert list(fleet.usable(CAPABILITY)) == [a]
     fleet.add(b)
     assert list(fleet.usable(CAPABILITY)) == [a, b]
-    fleet.remove(a.url)
-    fleet.remove("http://nobody")
+    fleet.drain(a)
     assert list(fleet.usable(CAPABILITY)) == [b]
 
 
@@ -158,7 +158,7 @@ def test_lease_outlives_its_worker() -> None:
     a = member("a")
     fleet = fleet_of(a)
     fleet.lease(CAPABILITY, None)
-    fleet.remove(a.url)
+    fleet.drain(a)
     fleet.release(a)
     assert a.in_flight == 0
 
@@ -259,7 +259,7 @@ async def test_leaving_closes_the_pool() -> None:
     """The connections of a worker that leaves, or of a fleet that closes, are closed with it."""
     a, b = member("a"), member("b")
     fleet = fleet_of(a, b)
-    fleet.remove(a.url)
+    fleet.drain(a)
     fleet.close()
     await asyncio.sleep(0)
     assert returned().recycle()
@@ -303,7 +303,7 @@ def test_follower_is_told_of_joins_leaves_and_transitions() -> None:
         fleet.add(b)
         fleet.on(b, WorkerEvent.SERVES)
         fleet.on(b, WorkerEvent.DIE, "gone")
-        fleet.remove(a.url)
+        fleet.drain(a)
         assert followed(changes) == [
             ("joined", "b", "joining"),
             ("state", "b", "ready"),
@@ -326,12 +326,11 @@ def test_replaced_member_leaves_before_the_new_one_joins() -> None:
 
 
 def test_follower_is_not_told_what_is_no_change() -> None:
-    """The same state again, and the removal of nobody."""
+    """The same state again."""
     a = member("a")
     fleet = fleet_of(a)
     with fleet.follow() as changes:
         fleet.on(a, WorkerEvent.SERVES)
-        fleet.remove("http://nobody")
         assert followed(changes) == []
 
 
@@ -343,7 +342,7 @@ def test_worker_that_left_is_spoken_of_no_more(replaced: bool) -> None:
     if replaced:
         fleet.add(member("a"))
     else:
-        fleet.remove(a.url)
+        fleet.drain(a)
     with fleet.follow() as changes:
         fleet.on(a, WorkerEvent.DIE, "refused a connection")
         assert followed(changes) == []

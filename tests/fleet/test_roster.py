@@ -6,9 +6,11 @@ import time
 
 import pytest
 
+from gateway.fleet.address import Address
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.roster import candidates, roster_of
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 
 

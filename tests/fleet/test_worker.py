@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet.worker import Address, BadWorkerUrl, Worker, WorkerState
+from gateway.fleet.address import Address, BadWorkerUrl
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 
 

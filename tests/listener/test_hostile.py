@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.worker import WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.listener.connection import ClientConnection
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.transport.http1 import Connection

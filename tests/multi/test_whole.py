@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from gateway.aborts import Aborter, WorkerResult
-from gateway.fleet.worker import Address, Worker
+from gateway.fleet.address import Address
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat
 from gateway.multi import siblings as channel
 from gateway.multi.frames import Frame, Frames, Verb

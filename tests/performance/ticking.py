@@ -15,10 +15,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gateway import app, cli
-from tests.processes import free_port
+from tests.processes import free_port, spawned
 from tests.support import eventually
 
-_ROOT = Path(__file__).parents[2]
 _EVERY = 0.001
 
 
@@ -68,23 +67,14 @@ async def ticking(folder: Path, *arguments: str) -> AsyncIterator[Ticking]:
     """``tito-gateway serve`` with ``arguments``, listening."""
     port, file = free_port(), folder / "longest"
     command = ("tests.performance.ticking", str(file), "serve", "--host", "127.0.0.1", "--port", str(port))
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *command, *arguments, stdout=pipe, stderr=pipe, cwd=_ROOT
-    )
-    gateway = Ticking(process, port, file)
+    async with spawned(*command, *arguments) as process:
 
-    async def up() -> bool:
-        assert process.returncode is None, (await process.communicate())[1].decode()
-        return file.exists()
+        async def up() -> bool:
+            assert process.returncode is None, (await process.communicate())[1].decode()
+            return file.exists()
 
-    try:
         await eventually(up, 30)
-        yield gateway
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+        yield Ticking(process, port, file)
 
 
 def main() -> None:

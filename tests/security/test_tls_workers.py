@@ -22,6 +22,12 @@ def _file(authority: Authority) -> str:
     return str(authority.file)
 
 
+def _shown(authority: Authority, issuer: Authority) -> dict[str, str]:
+    """Settings that trust ``authority``, and show workers a certificate from ``issuer``."""
+    certificate, key = issuer.files("gateway.test", stem="gateway")
+    return {"worker_ca_file": _file(authority), "worker_client_cert": certificate, "worker_client_key": key}
+
+
 def _reason(gateway: Rig) -> str:
     [worker] = gateway.app.fleet.workers
     return worker.reason
@@ -84,15 +90,9 @@ async def test_client_that_leaves_frees_a_worker_behind_tls(authority: Authority
 
 
 async def test_certificate_is_shown_to_a_worker_that_asks_for_one(authority: Authority) -> None:
-    certificate, key = authority.files("gateway.test", stem="gateway")
-    files = {
-        "worker_ca_file": str(authority.file),
-        "worker_client_cert": certificate,
-        "worker_client_key": key,
-    }
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
-        rig(sim.url, **files) as gateway,
+        rig(sim.url, **_shown(authority, authority)) as gateway,
     ):
         assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
 
@@ -158,15 +158,9 @@ async def test_new_client_certificate_is_shown_without_a_restart(
 ) -> None:
     """What the worker refused becomes usable once the files are right."""
     monkeypatch.setattr(stamps, "INTERVAL", 0.02)
-    certificate, key = Authority(tmp_path, "stranger").files("gateway.test", stem="gateway")
-    files = {
-        "worker_ca_file": str(authority.file),
-        "worker_client_cert": certificate,
-        "worker_client_key": key,
-    }
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
-        rig(**files) as gateway,
+        rig(**_shown(authority, Authority(tmp_path, "stranger"))) as gateway,
     ):
         await gateway.client.post("/workers", json={"url": sim.url})
         await until(lambda: "client certificate" in _reason(gateway))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.sim import SimConfig, SimServer
-from tests.processes import free_port
+from tests.processes import free_port, spawned
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
 from tests.support import eventually
@@ -60,13 +59,10 @@ async def gateways(count: int, variables: Mapping[str, str]) -> AsyncIterator[li
         found = []
         for _ in range(count):
             port = str(free_port())
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", port,
-                env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
-                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
-            stack.push_async_callback(process.wait)
-            stack.callback(process.kill)
+            command = ("gateway", "serve", "--host", "127.0.0.1", "--port", port)
+            await stack.enter_async_context(
+                spawned(*command, variables=variables, output=asyncio.subprocess.DEVNULL)
+            )
             found.append(Gateway(f"http://127.0.0.1:{port}", client))
         for gateway in found:
             await eventually(gateway.answers, 60)

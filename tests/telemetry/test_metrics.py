@@ -22,7 +22,9 @@ from gateway.errors import (
     UpstreamIncomplete,
 )
 from gateway.exchange import Event
-from gateway.fleet.worker import Address, Worker, WorkerState
+from gateway.fleet.address import Address
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending, WorkerInfo
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.families import REASONS

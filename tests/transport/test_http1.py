@@ -437,30 +437,24 @@ async def test_early_end(listener: Listener, phase: str, how: str, reused: bool)
     assert not connection.recycle()
 
 
-async def test_reset_right_after_the_request_was_read(listener: Listener) -> None:
-    """A reset hides the acknowledgement of a request that was read, so it proves nothing."""
+async def fails_as_received(connection: Connection) -> None:
+    """There is no answer, and nothing proves that the request was not read."""
+    with pytest.raises(UpstreamIncomplete) as caught:
+        await connection.head()
+    assert not isinstance(caught.value, NotReceived)
+
+
+@pytest.mark.parametrize("how", ["reset", "close"])
+async def test_end_right_after_the_request_was_read(listener: Listener, how: str) -> None:
+    """A reset hides the acknowledgement of a request that was read, and a close comes after it: neither
+    proves that it was refused."""
     for _ in range(20):
         connection, peer = await listener.pair()
         await served(connection, peer, times=3)
         connection.send(REQUEST, BODY)
         assert peer.sock.recv(1000) == REQUEST + BODY
-        peer.reset()
-        with pytest.raises(UpstreamIncomplete) as caught:
-            await connection.head()
-        assert not isinstance(caught.value, NotReceived)
-
-
-async def test_close_right_after_the_request_was_read(listener: Listener) -> None:
-    """Nor was a request refused that was read just before the connection was closed."""
-    for _ in range(20):
-        connection, peer = await listener.pair()
-        await served(connection, peer, times=3)
-        connection.send(REQUEST, BODY)
-        assert peer.sock.recv(1000) == REQUEST + BODY
-        peer.close()
-        with pytest.raises(UpstreamIncomplete) as caught:
-            await connection.head()
-        assert not isinstance(caught.value, NotReceived)
+        getattr(peer, how)()
+        await fails_as_received(connection)
 
 
 @pytest.mark.parametrize("size", [2, 70_000, 5_000_000])
@@ -485,9 +479,7 @@ async def test_peer_that_closed_only_its_own_side(
     await served(connection, peer)
     peer.finish()
     connection.send(REQUEST, BODY)
-    with pytest.raises(UpstreamIncomplete) as caught:
-        await connection.head()
-    assert not isinstance(caught.value, NotReceived)
+    await fails_as_received(connection)
     assert await peer.request() == REQUEST + BODY
     await peer.left()
 
@@ -500,25 +492,14 @@ async def test_request_read_then_closed_then_reset(listener: Listener) -> None:
     assert peer.sock.recv(1000) == REQUEST + BODY
     peer.finish()
     peer.reset()
-    with pytest.raises(UpstreamIncomplete) as caught:
-        await connection.head()
-    assert not isinstance(caught.value, NotReceived)
+    await fails_as_received(connection)
 
 
-async def test_peer_that_closed_and_was_noticed(listener: Listener) -> None:
+@pytest.mark.parametrize("times", [0, 1], ids=["as-soon-as-it-had-accepted", "after-a-request"])
+async def test_peer_that_closed_and_was_noticed(listener: Listener, times: int) -> None:
     """On a connection known to be closed nothing is sent, and the failure says so instead of hanging."""
     connection, peer = await listener.pair()
-    await served(connection, peer)
-    peer.close()
-    await until(lambda: not connection.usable)
-    connection.send(REQUEST, BODY)
-    with pytest.raises(NotReceived):
-        await connection.head()
-
-
-async def test_fresh_connection_closed_before_the_request(listener: Listener) -> None:
-    """The same for a peer that hung up as soon as it had accepted."""
-    connection, peer = await listener.pair()
+    await served(connection, peer, times=times)
     peer.close()
     await until(lambda: not connection.usable)
     connection.send(REQUEST, BODY)
@@ -533,9 +514,7 @@ async def test_half_answered_on_a_stale_connection(listener: Listener) -> None:
     connection.send(REQUEST, BODY)
     deliver(connection, b"HTTP/1.1 2")
     peer.close()
-    with pytest.raises(UpstreamIncomplete) as caught:
-        await connection.head()
-    assert not isinstance(caught.value, NotReceived)
+    await fails_as_received(connection)
 
 
 async def test_reply_before_the_request_was_written(listener: Listener) -> None:

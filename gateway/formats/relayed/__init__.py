@@ -33,13 +33,13 @@ from gateway.formats.base import (
     WorkerView,
     vital_of,
 )
+from gateway.formats.options import Kind, flag, read
 from gateway.formats.relayed import errors, reader, schema, upstream
 from gateway.formats.relayed.request import Request, parse, project
 
 NAME = "relayed"
-PASSTHROUGH = "passthrough_engine_errors"
 
-_FLAGS = {"true": True, "false": False}
+_OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag}
 _HEALTH = ProbeRequest("GET", "/health")
 
 
@@ -47,12 +47,12 @@ _HEALTH = ProbeRequest("GET", "/health")
 class RelayedFormat:
     """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
 
-    ``passthrough``: an engine's words about its own failures keep the paths of its files.
+    ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
     """
 
     path: str
     capability: str
-    passthrough: bool = False
+    passthrough_engine_errors: bool = False
 
     name: ClassVar[str] = NAME
     probes: ClassVar[Sequence[ProbeRequest]] = (_HEALTH,)
@@ -73,22 +73,15 @@ class RelayedFormat:
         return ()
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader.reader(ids, head, passthrough=self.passthrough)
+        return reader.reader(ids, head, passthrough=self.passthrough_engine_errors)
 
     def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         """The same: what is not understood cannot be folded."""
-        return reader.reader(ids, head, passthrough=self.passthrough)
+        return reader.reader(ids, head, passthrough=self.passthrough_engine_errors)
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
         """``passthrough_engine_errors``: ``true`` or ``false``."""
-        made = self
-        for name, value in options.items():
-            if name != PASSTHROUGH:
-                raise ValueError(f"{name}: this format has no such setting")
-            if value not in _FLAGS:
-                raise ValueError(f"{name}: must be true or false, not {value!r}")
-            made = replace(made, passthrough=_FLAGS[value])
-        return made
+        return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)

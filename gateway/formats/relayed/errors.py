@@ -7,36 +7,26 @@ from __future__ import annotations
 
 import json
 
-from gateway.errors import GatewayError, InvalidRequest, UnknownModel
+from gateway.errors import GatewayError
 from gateway.formats.base import ErrorReply
-
-DONE = b"data: [DONE]\n\n"
+from gateway.formats.failures import error_event, error_reply, param_of
 
 
 def render(error: GatewayError) -> ErrorReply:
     """The error reply."""
-    headers = [(b"content-type", b"application/json")]
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after))
-    return ErrorReply(error.status, headers, _document(error))
+    return error_reply(error, _document(error))
 
 
 def in_band(error: GatewayError) -> bytes:
     """The error event and the end of a stream."""
-    return b"data: %b\n\n%b" % (_document(error), DONE)
+    return error_event(_document(error))
 
 
 def _document(error: GatewayError) -> bytes:
     envelope = {
         "message": error.message,
         "type": "invalid_request_error" if error.status < 500 else "server_error",
-        "param": _param(error),
+        "param": param_of(error),
         "code": error.status,
     }
     return json.dumps({"error": envelope}, separators=(",", ":")).encode()
-
-
-def _param(error: GatewayError) -> str | None:
-    if isinstance(error, InvalidRequest):
-        return error.param
-    return "model" if isinstance(error, UnknownModel) else None

@@ -16,6 +16,7 @@ from gateway.formats.paths import cut_paths
 from gateway.formats.relayed.errors import in_band
 from gateway.formats.relayed.facts import Notes, told
 from gateway.formats.sse import EventScanner, payload
+from gateway.formats.swap import Swap
 
 _EVENTS = b"text/event-stream"
 _JSON = b"application/json"
@@ -28,9 +29,9 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool) -> Reader:
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
-        return StreamReader(IdMapper(ids), passthrough=passthrough)
+        return StreamReader(_swap_for(ids), passthrough=passthrough)
     if good and kind == _JSON:
-        return WholeReader(IdMapper(ids))
+        return WholeReader(_swap_for(ids))
     return OpaqueReader(
         head.status,
         streaming=head.status < 300 and kind not in _WHOLE,
@@ -38,66 +39,39 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool) -> Reader:
     )
 
 
-class IdMapper:
-    """Puts the public id where the engine wrote the dispatch id, if they differ. That one is random then, so
-    no text can hold it by chance."""
-
-    __slots__ = ("_dispatch", "_public", "_tail")
-
-    def __init__(self, ids: Ids) -> None:
-        self._dispatch = ids.dispatch[0].encode() if ids.private else b""
-        self._public = json.dumps(ids.public[0])[1:-1].encode()
-        self._tail = b""
-
-    def whole(self, data: bytes) -> bytes:
-        """Map ``data``, which cuts no id in two."""
-        return data.replace(self._dispatch, self._public) if self._dispatch else data
-
-    def piece(self, data: bytes) -> bytes:
-        """Map the next piece of a body that is cut anywhere; the end is held back until ``rest``."""
-        if not self._dispatch:
-            return data
-        mapped = self.whole(self._tail + data)
-        cut = max(0, len(mapped) - len(self._dispatch) + 1)
-        self._tail = mapped[cut:]
-        return mapped[:cut]
-
-    def rest(self) -> bytes:
-        """What ``piece`` still holds."""
-        tail, self._tail = self._tail, b""
-        return tail
-
-    @property
-    def idle(self) -> bool:
-        return not self._dispatch
+def _swap_for(ids: Ids) -> Swap | None:
+    if not ids.private:
+        return None
+    # Without the quotes: an engine puts a prefix of its own before the id.
+    return Swap({ids.dispatch[0].encode(): json.dumps(ids.public[0])[1:-1].encode()})
 
 
 class WholeReader:
     """One JSON document, passed on whatever it is."""
 
-    __slots__ = ("_held", "_mapper", "_notes", "facts", "identity")
+    __slots__ = ("_held", "_notes", "_swap", "facts", "identity")
 
     streaming = False
 
-    def __init__(self, mapper: IdMapper) -> None:
+    def __init__(self, swap: Swap | None) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
-        self.identity = mapper.idle
+        self.identity = swap is None
         self._held = Held()
-        self._mapper = mapper
+        self._swap = swap
 
     def feed(self, data: bytes) -> bytes:
         data = self._held.feed(data)
-        return self._mapper.piece(data) if data else data
+        return data if self._swap is None else self._swap.piece(data)
 
     def finish(self) -> bytes:
         if self._held.over:
-            out = self._mapper.rest()
+            out = b"" if self._swap is None else self._swap.rest()
         else:
             out = self._held.take()
             if (reply := told(out)) is not None:
                 self._notes.note_whole(reply)
-            out = self._mapper.whole(out)
+            out = out if self._swap is None else self._swap.whole(out)
         self.facts.ending = self._notes.ending
         return out
 
@@ -112,15 +86,15 @@ class StreamReader:
     end as it likes, but for one without an event. The closing ``[DONE]`` is held until ``finish``.
     """
 
-    __slots__ = ("_closing", "_ended", "_mapper", "_notes", "_passthrough", "_scanner", "_seen", "facts")
+    __slots__ = ("_closing", "_ended", "_notes", "_passthrough", "_scanner", "_seen", "_swap", "facts")
 
     streaming = True
     identity = False
 
-    def __init__(self, mapper: IdMapper, *, passthrough: bool) -> None:
+    def __init__(self, swap: Swap | None, *, passthrough: bool) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
-        self._mapper = mapper
+        self._swap = swap
         self._passthrough = passthrough
         self._scanner = EventScanner()
         self._closing = b""
@@ -137,7 +111,8 @@ class StreamReader:
                 self.facts.terminal = True
                 break
             good.append(event if found is None else self._take(event, found))
-        return self._mapper.whole(b"".join(good))
+        given = b"".join(good)
+        return given if self._swap is None else self._swap.whole(given)
 
     def finish(self) -> bytes:
         facts, rest = self.facts, b"" if self._closing else self._scanner.pending

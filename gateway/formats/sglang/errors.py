@@ -13,16 +13,12 @@ import msgspec
 
 from gateway.errors import GatewayError
 from gateway.formats.base import ErrorReply
-
-DONE = b"data: [DONE]\n\n"
+from gateway.formats.failures import error_event, error_reply
 
 
 def render(error: GatewayError) -> ErrorReply:
     """``{"error": {"message": ...}}``, as the engine answers a request it cannot serve."""
-    headers = [(b"content-type", b"application/json")]
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after))
-    return ErrorReply(error.status, headers, _compact({"error": {"message": error.message}}))
+    return error_reply(error, _compact({"error": {"message": error.message}}))
 
 
 def in_band(error: GatewayError) -> bytes:
@@ -33,7 +29,7 @@ def in_band(error: GatewayError) -> bytes:
         "code": error.status,
         "retryable": error.retry_after is not None,
     }
-    return b"data: %b\n\n%b" % (_compact({"error": detail}), DONE)
+    return error_event(_compact({"error": detail}))
 
 
 def without_stream(event: bytes, status: int) -> bytes:

@@ -17,9 +17,9 @@ from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.sample import Sample, index_of
 from gateway.formats.sglang.shape import Shape
 from gateway.formats.sglang.stream_mode import Mode
-from gateway.formats.sglang.swap import Swap
 from gateway.formats.sglang.tally import Tally
 from gateway.formats.sse import EventScanner
+from gateway.formats.swap import Swap
 
 
 class JoinReader:

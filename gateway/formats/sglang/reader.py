@@ -1,7 +1,7 @@
 """Which reader a reply needs, and the relay reader for streams.
 
 Owns: passing events on as they come, knowing whether the engine said it was finished. Must never
-enter: what a document means (tally.py), what is changed in an event (rewrite.py, convert.py, swap.py).
+enter: what a document means (tally.py), what is changed in an event (rewrite.py, convert.py, ids.py).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from gateway.formats.sglang.convert import Converter, converter
 from gateway.formats.sglang.document import ABSENT
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import in_band
+from gateway.formats.sglang.ids import swap_for
 from gateway.formats.sglang.join import JoinReader
 from gateway.formats.sglang.options import Options
 from gateway.formats.sglang.projection import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
-from gateway.formats.sglang.swap import Swap, swap_for
 from gateway.formats.sglang.tally import Tally, document_of
 from gateway.formats.sglang.whole import UnaryReader
 from gateway.formats.sse import Event, EventScanner
+from gateway.formats.swap import Swap
 
 _UNREADABLE = "The worker answered with something other than a stream of events."
 

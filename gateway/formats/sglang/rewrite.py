@@ -1,6 +1,6 @@
 """File paths in the words of a failure, which are cut out whatever kind of reply it is.
 
-Owns: where those words stand. Must never enter: the id (swap.py), the stream mode (convert.py).
+Owns: where those words stand. Must never enter: the id (ids.py), the stream mode (convert.py).
 """
 
 from __future__ import annotations

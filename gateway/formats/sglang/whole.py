@@ -12,8 +12,8 @@ from gateway.formats.base import ReplyFacts
 from gateway.formats.opaque import Held
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.scan import Scan
-from gateway.formats.sglang.swap import Swap
 from gateway.formats.sglang.tally import Tally
+from gateway.formats.swap import Swap
 
 
 class UnaryReader:

@@ -6,7 +6,6 @@ parts themselves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -30,26 +29,23 @@ from gateway.formats.base import (
     WorkerView,
     vital_of,
 )
+from gateway.formats.options import Kind, count, flag, read
 from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.projection import Request
 
-PASSTHROUGH = "passthrough_engine_errors"
-VOCABULARY = "vocab_size"
-
-_FLAGS = {"true": True, "false": False}
-_COUNT = re.compile(r"[1-9][0-9]{0,17}")
+_OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag, "vocab_size": count}
 
 
 @dataclass(frozen=True)
 class VllmFormat:
     """Stateless; see the parts for what each call promises.
 
-    ``passthrough``: an engine's words about its own failures keep the paths of its files. ``vocab_size``:
-    number of tokens of the model, None: not known, and ids are not held against it.
+    ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
+    ``vocab_size``: number of tokens of the model, None: not known, and ids are not held against it.
     """
 
-    passthrough: bool = False
+    passthrough_engine_errors: bool = False
     vocab_size: int | None = None
 
     name: ClassVar[str] = "vllm"
@@ -77,22 +73,14 @@ class VllmFormat:
         return upstream.abort(worker, request, ids)
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return reader.reader(request, ids, head, passthrough=self.passthrough)
+        return reader.reader(request, ids, head, passthrough=self.passthrough_engine_errors)
 
     def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return join.join(request, worker, ids, head, passthrough=self.passthrough)
+        return join.join(request, worker, ids, head, passthrough=self.passthrough_engine_errors)
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
         """``passthrough_engine_errors``: ``true`` or ``false``; ``vocab_size``: a whole number above 0."""
-        made = self
-        for name, value in options.items():
-            if name == PASSTHROUGH:
-                made = replace(made, passthrough=_flag(name, value))
-            elif name == VOCABULARY:
-                made = replace(made, vocab_size=_count(name, value))
-            else:
-                raise ValueError(f"{name}: this format has no such setting")
-        return made
+        return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:
         return errors.render(error)
@@ -111,18 +99,6 @@ class VllmFormat:
 
     def openapi(self) -> Mapping[str, Any]:
         return schema.openapi()
-
-
-def _flag(name: str, value: str) -> bool:
-    if value not in _FLAGS:
-        raise ValueError(f"{name}: must be true or false, not {value!r}")
-    return _FLAGS[value]
-
-
-def _count(name: str, value: str) -> int:
-    if _COUNT.fullmatch(value) is None:
-        raise ValueError(f"{name}: must be a whole number above 0, not {value!r}")
-    return int(value)
 
 
 FORMAT: Format[Request] = VllmFormat()

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 
-from gateway.errors import GatewayError, InvalidRequest, UnknownModel
+from gateway.errors import GatewayError
 from gateway.formats.base import ErrorReply
+from gateway.formats.failures import error_event, error_reply, param_of
 
 _TYPES = {
     400: "BadRequestError",
@@ -18,28 +19,23 @@ _TYPES = {
     422: "UnprocessableEntityError",
     503: "ServiceUnavailableError",
 }
-_DONE = b"data: [DONE]\n\n"
 
 
 def render(error: GatewayError) -> ErrorReply:
     """The error reply, spelled compactly as the engine does."""
-    headers = [(b"content-type", b"application/json")]
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after))
-    body = json.dumps({"error": _envelope(error)}, separators=(",", ":"))
-    return ErrorReply(error.status, headers, body.encode())
+    return error_reply(error, json.dumps({"error": _envelope(error)}, separators=(",", ":")).encode())
 
 
 def in_band(error: GatewayError) -> bytes:
     """The error event and the end of a stream, spelled with blanks as the engine does."""
-    return b"data: %b\n\n%b" % (json.dumps({"error": _envelope(error)}).encode(), _DONE)
+    return error_event(json.dumps({"error": _envelope(error)}).encode())
 
 
 def _envelope(error: GatewayError) -> dict[str, str | int | None]:
     return {
         "message": error.message,
         "type": _type(error),
-        "param": _param(error),
+        "param": param_of(error),
         "code": error.status,
     }
 
@@ -47,9 +43,3 @@ def _envelope(error: GatewayError) -> dict[str, str | int | None]:
 def _type(error: GatewayError) -> str:
     fallback = _TYPES[400] if error.status < 500 else "InternalServerError"
     return _TYPES.get(error.status, fallback)
-
-
-def _param(error: GatewayError) -> str | None:
-    if isinstance(error, InvalidRequest):
-        return error.param
-    return "model" if isinstance(error, UnknownModel) else None

@@ -14,25 +14,26 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, StoreUnavailable
+from gateway.stores.backoff import Backoff, Pauses
+from gateway.stores.base import StoreUnavailable
 from gateway.stores.etcd.client import Access, EtcdClient, EtcdError, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.watch import PlaceLost, Reader
-from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.feeds import Tell
 from gateway.stores.renewals import Renewals
-from gateway.stores.status import Status
+from gateway.stores.watched import WatchedStore
 
 log = logging.getLogger(__name__)
 
 #: Seconds for a write, however many calls and endpoints it takes: whoever waits for it may wait for one.
 PATIENCE = 0.9
-#: Pauses between two tries to watch, in seconds: each twice the one before, between these.
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+#: Between two tries to watch.
+PAUSES = Pauses(first=0.05, longest=2.0)
 
 _Reply = TypeVar("_Reply")
 
@@ -49,33 +50,18 @@ class _Kept:
     id: str = ""
 
 
-class EtcdStore:
+class EtcdStore(WatchedStore):
     """See Store. ``prefix`` is of all keys of this deployment; ``patience`` in seconds, for one write."""
 
     writable = True
 
     def __init__(self, access: Access, prefix: str, *, patience: float = PATIENCE) -> None:
+        super().__init__(f"etcd at {', '.join(access.endpoints)}")
         self._client = EtcdClient(access)
         self._keys = Keys(prefix)
         self._patience = patience
-        self._status = Status(f"etcd at {', '.join(access.endpoints)}")
-        self._feeds = Feeds()
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
-
-    @property
-    def healthy(self) -> bool:
-        """See Store."""
-        return self._status.healthy
-
-    @property
-    def reason(self) -> str:
-        """See Store."""
-        return self._status.reason
-
-    def watch(self) -> AsyncIterator[Change]:
-        """See Store."""
-        return self._feeds.watch(self._feed, "watch of etcd")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store. A lease is of whole seconds, rounded up; etcd makes very short ones longer."""
@@ -103,22 +89,26 @@ class EtcdStore:
 
     async def close(self) -> None:
         """See Store."""
-        await self._feeds.close()
+        await super().close()
         await self._renewals.close()
 
     async def _feed(self, tell: Tell) -> None:
-        reader = Reader(self._client, self._keys, self._status.up)
-        pause = FIRST_PAUSE
+        backoff = Backoff(PAUSES, random.Random())
+
+        def in_touch() -> None:
+            self._status.up()
+            backoff.reset()
+
+        reader = Reader(self._client, self._keys, in_touch)
         while True:
             try:
                 await reader.read(tell)
             except PlaceLost as lost:
                 log.info("all records are read from etcd again: %s", lost)
-                pause = FIRST_PAUSE
+                backoff.reset()
             except EtcdError as error:
-                pause = FIRST_PAUSE if self._status.healthy else min(2 * pause, LONGEST_PAUSE)
                 self._status.down(str(error))
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            await asyncio.sleep(backoff.failed())
 
     async def _replace(self, record: WorkerRecord) -> dict[str, Any]:
         """Write ``record``, under the lease that the one before has, if any."""

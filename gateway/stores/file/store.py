@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, StoreUnavailable
-from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.feeds import Tell
 from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Document, Unreadable
 from gateway.stores.file.look import Look, read
 from gateway.stores.renewals import Renewals
-from gateway.stores.status import Status
+from gateway.stores.watched import WatchedStore
 
 #: Seconds between two looks at the file.
 LOOK_EVERY = 0.2
@@ -40,17 +40,16 @@ PRUNE_AFTER = timedelta(seconds=60)
 _Result = TypeVar("_Result")
 
 
-class FileStore:
+class FileStore(WatchedStore):
     """See Store. ``patience`` is in seconds, for one write."""
 
     writable = True
 
     def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
+        super().__init__(f"the file of workers {path}")
         self._path = path
         self._disk = Disk(path)
         self._patience = patience
-        self._status = Status(f"the file of workers {path}")
-        self._feeds = Feeds()
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
         self._known = False
@@ -58,20 +57,6 @@ class FileStore:
         # writes, so that no write overtakes another of this process.
         self._readers = ThreadPoolExecutor(1, "file-reader")
         self._writers = ThreadPoolExecutor(1, "file-writer")
-
-    @property
-    def healthy(self) -> bool:
-        """See Store."""
-        return self._status.healthy
-
-    @property
-    def reason(self) -> str:
-        """See Store."""
-        return self._status.reason
-
-    def watch(self) -> AsyncIterator[Change]:
-        """See Store."""
-        return self._feeds.watch(self._feed, f"watch of {self._path}")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store."""
@@ -93,7 +78,7 @@ class FileStore:
 
     async def close(self) -> None:
         """See Store."""
-        await self._feeds.close()
+        await super().close()
         await self._renewals.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False, cancel_futures=True)

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from gateway.stores.backoff import Backoff, Pauses
 from gateway.stores.base import Reset
 from gateway.stores.feeds import Tell
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.api import Api, Query, Stream, connected
-from gateway.stores.kubernetes.backoff import Backoff, Pauses
 from gateway.stores.kubernetes.failures import Expired, Failure, Unreachable
 from gateway.stores.kubernetes.members import Name
 from gateway.stores.kubernetes.mirror import Mirror

@@ -6,17 +6,16 @@ Owns: what a store promises, for workers that others keep. Must never enter: how
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, ReadOnlyStore
-from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.base import ReadOnlyStore
+from gateway.stores.feeds import Tell
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.follower import Follower, Selection, Timing
-from gateway.stores.status import Status
+from gateway.stores.watched import WatchedStore
 
 
-class KubernetesStore:
+class KubernetesStore(WatchedStore):
     """See Store for what each member promises."""
 
     writable = False
@@ -24,26 +23,11 @@ class KubernetesStore:
     def __init__(
         self, access: Access, selection: Selection, chance: random.Random, timing: Timing | None = None
     ) -> None:
+        super().__init__("kubernetes")
         self._access = access
         self._selection = selection
         self._chance = chance
         self._timing = timing or Timing()
-        self._status = Status("kubernetes")
-        self._feeds = Feeds()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether a watch stands."""
-        return self._status.healthy
-
-    @property
-    def reason(self) -> str:
-        """See Store."""
-        return self._status.reason
-
-    def watch(self) -> AsyncIterator[Change]:
-        """See Store."""
-        return self._feeds.watch(self._follow, "kubernetes watch")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """Raises ReadOnlyStore."""
@@ -53,11 +37,7 @@ class KubernetesStore:
         """Raises ReadOnlyStore."""
         raise _read_only()
 
-    async def close(self) -> None:
-        """See Store."""
-        await self._feeds.close()
-
-    async def _follow(self, tell: Tell) -> None:
+    async def _feed(self, tell: Tell) -> None:
         follower = Follower(self._access, self._selection, self._timing, self._status, self._chance)
         await follower.run(tell)
 

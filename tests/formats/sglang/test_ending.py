@@ -9,7 +9,8 @@ import pytest
 from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, ReplyHead
 from gateway.formats.opaque import OpaqueReader
-from tests.formats.sglang.outcomes import OUTCOMES, rows
+from tests.formats.outcomes import rows
+from tests.formats.sglang.outcomes import OUTCOMES
 from tests.formats.sglang.support import FORMAT, document, event, parsed, recorded, run, same
 from tests.formats.support import DONE, EVENTS, HEX, JSON, View, compact, lines, recorded_ending
 
@@ -172,7 +173,7 @@ def test_exchange_recorded_on_another_route_has_the_ending_of_a_reply_unread(nam
 def test_table_of_outcomes_has_each_exchange_once_with_its_path_and_status() -> None:
     """All that were recorded, and no other."""
     exchanges = [record for kind in KINDS for record in recorded(kind).values()]
-    assert sorted((row.name, row.path, row.status) for row in rows()) == sorted(
+    assert sorted((row.name, row.path, row.status) for row in rows("sglang")) == sorted(
         (record["name"], record["path"], str(record.get("status", "-"))) for record in exchanges
     )
     assert len(exchanges) == len(OUTCOMES) == 253

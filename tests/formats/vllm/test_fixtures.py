@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,40 +10,13 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Ending, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
-from tests.formats.support import FIXTURES, View, lines
+from tests.formats.outcomes import rows
+from tests.formats.support import View, lines
 from tests.formats.vllm.support import ids_of, pieces, recorded, request
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """A line of fixtures/vllm/outcomes.tsv: what becomes of a recorded exchange behind the gateway.
-
-    ``outcome`` is an Ending, or ``refused`` (the gateway answers itself), ``no reply`` (nothing ever came),
-    ``control`` (a route that the gateway calls, not one that it relays), ``elsewhere`` (another API).
-    """
-
-    name: str
-    status: str
-    outcome: str
-    tokens: str
-    finish_reasons: str
-    prompt_tokens: str
-    error_status: str
-
-    @property
-    def facts(self) -> tuple[int, list[str], int | None, int | None]:
-        prompt, error = (
-            None if text == "-" else int(text) for text in (self.prompt_tokens, self.error_status)
-        )
-        return int(self.tokens), self.finish_reasons.replace("-", "").split(), prompt, error
-
-
-def outcomes() -> dict[str, Outcome]:
-    with (FIXTURES / "vllm" / "outcomes.tsv").open(encoding="utf-8", newline="") as file:
-        return {row["name"]: Outcome(**row) for row in csv.DictReader(file, delimiter="\t")}
-
-
-OUTCOMES = outcomes()
+#: There is no Ending where the gateway answers itself (``refused``), nothing ever came (``no reply``), or
+#: where it is of a route that the gateway calls (``control``) or of another API (``elsewhere``).
+OUTCOMES = {row.name: row for row in rows("vllm")}
 #: Recorded bodies that are no JSON object: the gateway answers these itself.
 NOT_JSON = {name for name, found in OUTCOMES.items() if found.outcome == "refused"}
 

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from pathlib import Path
 
 from gateway.fleet.record import WorkerRecord
+from gateway.stores.backoff import Pauses
 from gateway.stores.base import Reset
 from gateway.stores.kubernetes.access import Access
-from gateway.stores.kubernetes.backoff import Pauses
 from gateway.stores.kubernetes.follower import Selection, Timing
 from gateway.stores.kubernetes.pods import PODS
 from gateway.stores.kubernetes.reading import Defaults, Kind

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trustme
 
+from gateway.stores.backoff import Pauses
 from gateway.stores.base import Gone, Put, Reset
 from gateway.stores.kubernetes import follower
 from gateway.stores.kubernetes.access import Access
-from gateway.stores.kubernetes.backoff import Pauses
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
 from tests.stores.kubernetes.cluster import Status
 from tests.stores.kubernetes.following import QUICK, Site, stays

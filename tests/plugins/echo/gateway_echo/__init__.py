@@ -32,6 +32,7 @@ from gateway.formats.base import (
     header,
     vital_of,
 )
+from gateway.formats.failures import error_reply
 from gateway.formats.headers import media_type, to_worker
 from gateway.formats.opaque import OpaqueReader
 
@@ -103,10 +104,7 @@ class EchoFormat:
         return self
 
     def render(self, error: GatewayError) -> ErrorReply:
-        headers = [(b"content-type", b"application/json")]
-        if error.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % error.retry_after))
-        return ErrorReply(error.status, headers, json.dumps({"problem": error.message}).encode())
+        return error_reply(error, json.dumps({"problem": error.message}).encode())
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         reply = replies.get(ABOUT.target)

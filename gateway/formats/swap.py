@@ -1,9 +1,9 @@
 """Giving the client its own ids back: private ids in a reply's bytes become the public ones.
 
 Owns: the search and the replacement, in whole documents and across the pieces of a long one. Must never
-enter: JSON beyond the spelling of a string, knowledge of where ids stand.
+enter: JSON, knowledge of where ids stand.
 
-A private id is random, so wherever its quoted spelling stands, it is the id.
+A private id is random, so wherever its spelling stands, it is the id.
 """
 
 from __future__ import annotations
@@ -11,11 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
-
-import msgspec
-
-from gateway.formats.base import Ids
-from gateway.formats.sglang.projection import SglangRequest
 
 
 class Swap:
@@ -57,18 +52,3 @@ class Swap:
 
     def _public(self, match: re.Match[bytes]) -> bytes:
         return self._spellings[match.group()]
-
-
-def swap_for(request: SglangRequest, ids: Ids) -> Swap | None:
-    """None where the reply holds no private id, so that its bytes need no look."""
-    if not ids.private or request.fan > 1:
-        return None
-    if request.batch is None or isinstance(request.rid, list):
-        pairs = zip(ids.dispatch, ids.public, strict=True)
-        return Swap({_quoted(private): _quoted(public) for private, public in pairs})
-    # The engine numbers the items of a batch: "<id>_0", "<id>_1" ...
-    return Swap({_quoted(ids.dispatch[0])[:-1] + b"_": _quoted(ids.public[0])[:-1] + b"_"})
-
-
-def _quoted(name: str) -> bytes:
-    return msgspec.json.encode(name)

@@ -7,14 +7,13 @@ import pytest
 from scripts.engine_fields import differences, package_of
 from scripts.engines import install
 
-ENGINE = "vllm"
 
-
-def test_installed_engine_has_no_unclassified_field() -> None:
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_installed_engine_has_no_unclassified_field(engine: str) -> None:
     """An upgrade is a list to read: what is new fails, what is gone is told."""
-    if not install.installed(ENGINE) and (reason := install.why_not(ENGINE)) is not None:
-        pytest.skip(f"NOT TESTED, {ENGINE.upper()} CANNOT BE INSTALLED ON THIS MACHINE: {reason}")
-    found = differences(ENGINE, package_of(ENGINE))
+    if not install.installed(engine) and (reason := install.why_not(engine)) is not None:
+        pytest.skip(f"NOT TESTED, {engine.upper()} CANNOT BE INSTALLED ON THIS MACHINE: {reason}")
+    found = differences(engine, package_of(engine))
     gone = [str(one) for one in found if one.change == "gone"]
     print("\n".join(gone) or "nothing is gone")
     assert [str(one) for one in found if one.change == "new"] == []

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.stores.kubernetes.backoff import Backoff, Pauses
+from gateway.stores.backoff import Backoff, Pauses
 
 PAUSES = Pauses(first=1, longest=8, slow=100, most=1000)
 

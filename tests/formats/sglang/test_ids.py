@@ -1,36 +1,11 @@
-"""Private ids become public ones, in whole documents and across pieces."""
+"""Which ids of a reply are swapped."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from gateway.formats.base import Ids
-from gateway.formats.sglang.swap import Swap, swap_for
-from tests.formats.sglang.support import cuts, parsed, same
+from gateway.formats.sglang.ids import swap_for
+from tests.formats.sglang.support import parsed, same
 from tests.formats.support import HEX, PRIVATE
-
-SPELLINGS = {b'"aab"': b'"one"', b'"aac"': b'""', b'"b_': b'"a much longer one_'}
-TEXTS = st.lists(st.sampled_from([b'"', b"a", b"b", b"c", b"_", b'"aab"', b'"b_', b"\n"])).map(b"".join)
-
-
-@given(TEXTS, st.integers(0, 10**6))
-def test_pieces_are_swapped_like_the_whole(text: bytes, seed: int) -> None:
-    swap = Swap(SPELLINGS)
-    given_out = b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest()
-    assert given_out == Swap(SPELLINGS).whole(text)
-
-
-@given(TEXTS, st.integers(0, 10**6))
-def test_pieces_are_swapped_like_the_whole_where_there_is_one_id(text: bytes, seed: int) -> None:
-    swap = Swap({b'"aab"': b'"one"'})
-    assert b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest() == swap.whole(text)
-
-
-@given(TEXTS)
-def test_nothing_but_an_id_is_swapped(text: bytes) -> None:
-    if not any(spelling in text for spelling in SPELLINGS):
-        assert Swap(SPELLINGS).whole(text) == text
 
 
 def test_id_inside_another_word_is_none() -> None:

@@ -1,0 +1,27 @@
+"""The ids of a reply.
+
+Owns: which of them are private, and how an engine spells them. Must never enter: how they are replaced.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.formats.base import Ids
+from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.swap import Swap
+
+
+def swap_for(request: SglangRequest, ids: Ids) -> Swap | None:
+    """None where the reply holds no private id, so that its bytes need no look."""
+    if not ids.private or request.fan > 1:
+        return None
+    if request.batch is None or isinstance(request.rid, list):
+        pairs = zip(ids.dispatch, ids.public, strict=True)
+        return Swap({_quoted(private): _quoted(public) for private, public in pairs})
+    # The engine numbers the items of a batch: "<id>_0", "<id>_1" ...
+    return Swap({_quoted(ids.dispatch[0])[:-1] + b"_": _quoted(ids.public[0])[:-1] + b"_"})
+
+
+def _quoted(name: str) -> bytes:
+    return msgspec.json.encode(name)

@@ -1,0 +1,122 @@
+"""What a setting is made of: its variable, its flag, its help, and the kinds of values there are.
+
+Owns: how a field is declared and where its value is looked up. Must never enter: a single setting.
+
+A field's metadata is the whole truth about it: flags, help and docs are made from ``Settings.model_fields``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gateway import variables
+from gateway.fleet.address import Address, BadWorkerUrl
+
+_PATH = re.compile(r"(/[^\s:*?#/][^\s?#/]*)+")
+
+T = TypeVar("T")
+
+
+class SettingsError(Exception):
+    """Some value is bad; the message is one line and names the variable or flag it came from."""
+
+
+def setting(variable: str, default: Any, text: str, **limits: Any) -> Any:
+    """A field of a section, read from ``variable``; ``text`` is its help, ``limits`` are pydantic's."""
+    return Field(default, description=text, json_schema_extra={"variable": variable}, **limits)
+
+
+def variable_of(field: FieldInfo) -> str:
+    """Name of the environment variable of one of ``Settings.model_fields``."""
+    extra = field.json_schema_extra
+    assert isinstance(extra, dict), "every field is made by setting()"
+    return str(extra["variable"])
+
+
+def flag_of(name: str) -> str:
+    """Command-line flag of the field ``name``."""
+    return f"--{name.replace('_', '-')}"
+
+
+class _Variables(PydanticBaseSettingsSource):
+    """The environment, each field under its own variable; an empty variable counts as unset."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return variables.environment().get(variable_of(field)) or None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        fields = self.settings_cls.model_fields.items()
+        values = {name: self.get_field_value(field, name)[0] for name, field in fields}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class Section(BaseSettings):
+    """Some of the settings, checked and frozen. Arguments win over the environment."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, _Variables(settings_cls)
+
+
+def _split(value: object) -> object:
+    entries = (value,) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
+        return value
+    return tuple(part.strip() for entry in entries for part in entry.split(",") if part.strip())
+
+
+def _spelling(value: object) -> object:
+    return value.strip().lower().replace("-", "_") if isinstance(value, str) else value
+
+
+def _fits_a_header(key: SecretStr | None) -> SecretStr | None:
+    if key is not None and re.fullmatch(r"[!-~]+", key.get_secret_value()) is None:
+        raise ValueError("must be printable ASCII without spaces")
+    return key
+
+
+def is_path(text: str) -> bool:
+    """Whether ``text`` is a plain path of one segment or more."""
+    return _PATH.fullmatch(text) is not None
+
+
+def _is_route(path: str) -> str:
+    if not is_path(path):
+        raise ValueError(
+            f"{path!r} must start with '/' and be a plain path: no empty segment, query or space, "
+            "and no segment that starts with ':' or '*'"
+        )
+    return path
+
+
+def server_url(url: str) -> str:
+    """``url``, if a server can be called there; else ValueError."""
+    try:
+        Address.parse(url)
+    except BadWorkerUrl as error:
+        raise ValueError(str(error).replace("a worker's URL", "it").split(";")[0]) from error
+    return url
+
+
+#: Repeated flags, or one value with commas.
+Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
+#: One of some words, in any case and with ``-`` for ``_``.
+Choice = Annotated[T, BeforeValidator(_spelling)]
+Key = Annotated[SecretStr | None, AfterValidator(_fits_a_header)]
+Route = Annotated[str, AfterValidator(_is_route)]

@@ -1,0 +1,91 @@
+"""Settings: workers from Kubernetes.
+
+Owns: which objects of which cluster are workers. Must never enter: what an object says of itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import field_validator
+
+from gateway import variables
+from gateway.settings.fields import Choice, Section, server_url, setting
+
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+
+
+class Kubernetes(Section):
+    """Workers from Kubernetes."""
+
+    kubernetes_resource: Choice[Literal["pods", "endpointslices"]] = setting(
+        "DYN_KUBERNETES_RESOURCE",
+        "pods",
+        "Which of Kubernetes' objects are the workers: pods, endpointslices",
+    )
+    kubernetes_selector: str | None = setting(
+        "DYN_KUBERNETES_SELECTOR",
+        None,
+        "Labels by which those objects are chosen, as kubectl takes them; for a Service's slices: "
+        "kubernetes.io/service-name=NAME",
+        min_length=1,
+    )
+    kubernetes_namespace: str | None = setting(
+        "DYN_KUBERNETES_NAMESPACE", None, "Their namespace, or * for all; unset: the gateway's own"
+    )
+    kubernetes_port: str | None = setting(
+        "DYN_KUBERNETES_PORT",
+        None,
+        "Number or name of their port; unset: the only one there is, or of several the one named http",
+    )
+    kubernetes_scheme: Choice[Literal["http", "https"]] = setting(
+        "DYN_KUBERNETES_SCHEME", "http", "How they are spoken to where they do not say it: http, https"
+    )
+    kubernetes_api_url: str | None = setting(
+        "DYN_KUBERNETES_API_URL", None, "URL of the API server; unset: of the cluster the gateway runs in"
+    )
+    kubernetes_token_file: str | None = setting(
+        "DYN_KUBERNETES_TOKEN_FILE",
+        None,
+        "File with the token for the API server, read again and again; unset: that of the gateway's pod, and "
+        "none with an API URL",
+        min_length=1,
+    )
+    kubernetes_ca_file: str | None = setting(
+        "DYN_KUBERNETES_CA_FILE",
+        None,
+        "File with the certificates that the API server is trusted by; unset: that of the gateway's pod, and "
+        "the system's with an API URL",
+        min_length=1,
+    )
+
+    @field_validator("kubernetes_namespace")
+    @classmethod
+    def _is_namespace(cls, name: str | None) -> str | None:
+        if name not in (None, "*") and re.fullmatch(_DNS_LABEL, name) is None:
+            raise ValueError(f"{name!r} is no name of a namespace, nor *")
+        return name
+
+    @field_validator("kubernetes_port")
+    @classmethod
+    def _is_port(cls, port: str | None) -> str | None:
+        if port is not None:
+            number = int(port) if re.fullmatch("[0-9]{1,5}", port) else None
+            if not (0 < number < 65536 if number is not None else re.fullmatch(_DNS_LABEL, port)):
+                raise ValueError(f"{port!r} is neither a port's number nor its name")
+        return port
+
+    @field_validator("kubernetes_api_url")
+    @classmethod
+    def _is_server(cls, url: str | None) -> str | None:
+        return None if url is None else server_url(url)
+
+    @property
+    def kubernetes_server(self) -> str | None:
+        """URL of the API server: the one given, or that of the cluster the process runs in, if any."""
+        host = variables.environment().get("KUBERNETES_SERVICE_HOST")
+        if self.kubernetes_api_url is not None or not host:
+            return self.kubernetes_api_url
+        port = variables.environment().get("KUBERNETES_SERVICE_PORT") or "443"
+        return f"https://{f'[{host}]' if ':' in host else host}:{port}"

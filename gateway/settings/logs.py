@@ -1,0 +1,24 @@
+"""Settings: logs.
+
+Owns: which lines are written, and in which shape. Must never enter: what stands in a line.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gateway.settings.fields import Choice, Section, setting
+
+
+class Logs(Section):
+    """Logs."""
+
+    log_level: Choice[Literal["critical", "error", "warning", "info", "debug"]] = setting(
+        "DYN_LOG_LEVEL", "info", "Least severe log lines to write: critical, error, warning, info, debug"
+    )
+    access_log: bool = setting(
+        "DYN_ACCESS_LOG", True, "Write one line to standard output for each request of a generate endpoint"
+    )
+    access_log_format: Choice[Literal["json", "text"]] = setting(
+        "DYN_ACCESS_LOG_FORMAT", "json", "Shape of an access log line: json, text"
+    )

@@ -1,0 +1,26 @@
+"""Settings: paths.
+
+Owns: where the routes are that a user may move. Must never enter: whether two of them collide, which the
+catalog says.
+"""
+
+from __future__ import annotations
+
+from gateway.settings.fields import Route, Section, setting
+
+
+class Paths(Section):
+    """Paths."""
+
+    sglang_generate_path: Route = setting(
+        "DYN_HTTP_SVC_SGLANG_GENERATE_PATH",
+        "/generate",
+        "Path of the endpoint whose format DYN_GENERATE_FORMAT names",
+    )
+    vllm_generate_path: Route = setting(
+        "DYN_HTTP_SVC_VLLM_GENERATE_PATH", "/inference/v1/generate", "Path of the vLLM generate endpoint"
+    )
+    metrics_path: Route = setting("DYN_HTTP_SVC_METRICS_PATH", "/metrics", "Path of the Prometheus metrics")
+    health_path: Route = setting("DYN_HTTP_SVC_HEALTH_PATH", "/health", "Path of the health report")
+    live_path: Route = setting("DYN_HTTP_SVC_LIVE_PATH", "/live", "Path of the liveness answer")
+    models_path: Route = setting("DYN_HTTP_SVC_MODELS_PATH", "/v1/models", "Path of the list of models")

@@ -1,0 +1,68 @@
+"""Settings: workers in a file or in etcd.
+
+Owns: where the file is, and how etcd is reached. Must never enter: which of the stores is used.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import SecretStr, field_validator, model_validator
+
+from gateway.settings.fields import Listed, Section, is_path, server_url, setting
+
+
+class Stores(Section):
+    """Workers in a file or in etcd."""
+
+    discovery_file: str | None = setting(
+        "DYN_DISCOVERY_FILE", None, "The file of workers, with --discovery-backend file", min_length=1
+    )
+    etcd_endpoints: Listed = setting(
+        "DYN_ETCD_ENDPOINTS",
+        (),
+        "URLs of the members of the etcd cluster; repeat the flag or separate by commas; unset: "
+        "http://127.0.0.1:2379",
+    )
+    etcd_prefix: str = setting(
+        "DYN_ETCD_PREFIX",
+        "/tito-gateway",
+        "Under which keys of etcd the workers are; gateways of one fleet have the same, others another one",
+    )
+    etcd_user: str | None = setting("DYN_ETCD_USER", None, "User to log in to etcd as", min_length=1)
+    etcd_password: SecretStr | None = setting("DYN_ETCD_PASSWORD", None, "Password of that user")
+    etcd_ca_file: str | None = setting(
+        "DYN_ETCD_CA_FILE",
+        None,
+        "File with the certificates that etcd is trusted by; unset: those of the system",
+        min_length=1,
+    )
+    etcd_cert_file: str | None = setting(
+        "DYN_ETCD_CERT_FILE", None, "File with the certificate that is shown to etcd", min_length=1
+    )
+    etcd_key_file: str | None = setting(
+        "DYN_ETCD_KEY_FILE",
+        None,
+        "File with the key of that certificate; unset: it is in the file of the certificate",
+        min_length=1,
+    )
+
+    @field_validator("etcd_endpoints")
+    @classmethod
+    def _are_servers(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(server_url(url) for url in urls)
+
+    @field_validator("etcd_prefix")
+    @classmethod
+    def _is_prefix(cls, prefix: str) -> str:
+        if not is_path(prefix.rstrip("/")):
+            raise ValueError(f"{prefix!r} must be a path such as /tito-gateway")
+        return prefix
+
+    @model_validator(mode="after")
+    def _login_is_whole(self) -> Self:
+        if (self.etcd_user is None) is not (self.etcd_password is None):
+            raise ValueError("DYN_ETCD_USER, DYN_ETCD_PASSWORD: one needs the other")
+        if self.etcd_key_file is not None and self.etcd_cert_file is None:
+            raise ValueError("DYN_ETCD_KEY_FILE: needs DYN_ETCD_CERT_FILE")
+        return self

@@ -1,0 +1,158 @@
+"""Settings: workers and routing.
+
+Owns: which workers there are at start and may be at all, how one is picked, probed, called and waited for.
+Must never enter: where the list of workers lives, beyond its name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from gateway.fleet.address import Address, BadWorkerUrl
+from gateway.fleet.allow import UrlPattern, permitted
+from gateway.settings.fields import Choice, Key, Listed, Section, is_path, setting
+
+_NAMED_WORKER = re.compile(r"(?P<format>[a-z][a-z0-9_-]*)=(?P<url>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEntry:
+    """A worker a user named: its URL and, if they said so, the format it speaks."""
+
+    url: str
+    format: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> WorkerEntry:
+        """Read ``URL`` or ``FORMAT=URL``. Raises BadWorkerUrl."""
+        match = _NAMED_WORKER.fullmatch(text)
+        entry = cls(match["url"], match["format"]) if match else cls(text)
+        Address.parse(entry.url)
+        return entry
+
+
+class Workers(Section):
+    """Workers and routing."""
+
+    worker: Listed = setting(
+        "DYN_WORKER",
+        (),
+        "A worker's URL, or FORMAT=URL to say which format it speaks (else it is probed); repeat the flag or "
+        "separate by commas",
+    )
+    worker_api_key: Key = setting(
+        "DYN_WORKER_API_KEY", None, "Key sent to every worker as a bearer token, in place of the client's own"
+    )
+    router_mode: Choice[Literal["least_in_flight", "least_loaded", "round_robin", "random"]] = setting(
+        "DYN_ROUTER_MODE",
+        "least_in_flight",
+        "How a worker is picked: least_in_flight, least_loaded, round_robin, random",
+    )
+    connect_timeout_secs: float = setting(
+        "DYN_CONNECT_TIMEOUT_SECS", 5.0, "How long connecting to a worker may take, in seconds", gt=0
+    )
+    probe_interval_secs: float = setting(
+        "DYN_PROBE_INTERVAL_SECS",
+        5.0,
+        "Time between two probes of a worker that serves, in seconds; 0: such a worker is not probed",
+        ge=0,
+    )
+    min_weight_version: str | None = setting(
+        "DYN_MIN_WEIGHT_VERSION",
+        None,
+        "A worker is held until its weight version is at least this (integers) or equal to it (any other)",
+        min_length=1,
+    )
+    hold_seconds: float = setting(
+        "DYN_HOLD_SECONDS",
+        0.0,
+        "How long a request may wait for a usable worker, in seconds; 0: it is refused at once",
+        ge=0,
+    )
+    hold_requests: int = setting(
+        "DYN_HOLD_REQUESTS", 10000, "How many requests may wait so at once; more are refused at once", ge=1
+    )
+    hold_bytes: int = setting(
+        "DYN_HOLD_BYTES", 1073741824, "How much memory their bodies may take together, in bytes", ge=1
+    )
+    control_timeout_secs: float = setting(
+        "DYN_CONTROL_TIMEOUT_SECS",
+        1800.0,
+        "How long a worker may take for a control call, such as one that loads weights, in seconds; 0: any "
+        "time",
+        ge=0,
+    )
+    relay_path: Listed = setting(
+        "DYN_RELAY_PATHS",
+        (),
+        "One more inference route to pass on to the workers as it is: PATH, or FORMAT=PATH for those of one "
+        "format; repeat the flag or separate by commas",
+    )
+    allow_worker_url: Listed = setting(
+        "DYN_ALLOW_WORKER_URL",
+        (),
+        "URLs that may be workers, whoever names them, as [SCHEME://]HOST[:PORT], HOST with * or a network "
+        "such as 10.0.0.0/8; repeat the flag or separate by commas; unset: any",
+    )
+    discovery_backend: Choice[Literal["memory", "file", "etcd", "kubernetes"]] = setting(
+        "DYN_DISCOVERY_BACKEND",
+        "memory",
+        "Where the list of workers lives: memory (this process), file, etcd, kubernetes",
+    )
+
+    @field_validator("worker")
+    @classmethod
+    def _usable_urls(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        seen: set[str] = set()
+        for entry in entries:
+            try:
+                url = WorkerEntry.parse(entry).url
+            except BadWorkerUrl as error:
+                raise ValueError(str(error)) from error
+            if url in seen:
+                raise ValueError(f"{url!r} is given twice; without FORMAT= every format is tried")
+            seen.add(url)
+        return entries
+
+    @field_validator("allow_worker_url")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            UrlPattern.parse(pattern)
+        return patterns
+
+    @field_validator("relay_path")
+    @classmethod
+    def _are_paths(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            path = entry.rpartition("=")[2]
+            if not is_path(path):
+                raise ValueError(f"{path!r} must start with '/' and be a plain path")
+        return entries
+
+    @model_validator(mode="after")
+    def _workers_are_allowed(self) -> Self:
+        for entry in self.workers:
+            if not permitted(entry.url, self.worker_patterns):
+                raise ValueError(f"DYN_WORKER: {entry.url!r} is none of the URLs of DYN_ALLOW_WORKER_URL")
+        return self
+
+    @property
+    def workers(self) -> tuple[WorkerEntry, ...]:
+        """``worker``, taken apart."""
+        return tuple(WorkerEntry.parse(entry) for entry in self.worker)
+
+    @property
+    def worker_patterns(self) -> tuple[UrlPattern, ...]:
+        """``allow_worker_url``, taken apart."""
+        return tuple(UrlPattern.parse(pattern) for pattern in self.allow_worker_url)
+
+    @property
+    def worker_authorization(self) -> bytes | None:
+        """Value of the ``Authorization`` header for every worker; None: the client's own is passed on."""
+        key = self.worker_api_key
+        return None if key is None else b"Bearer " + key.get_secret_value().encode()

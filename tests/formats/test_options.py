@@ -1,0 +1,32 @@
+"""Settings of formats: what their texts mean, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.formats.options import Kind, count, flag, one_of, read
+
+KINDS: dict[str, Kind] = {"quick": flag, "size": count, "way": one_of("up", "down")}
+
+
+def test_options_are_read_by_their_kinds() -> None:
+    given = {"way": "down", "size": "9", "quick": "false"}
+    assert read(given, KINDS) == {"way": "down", "size": 9, "quick": False}
+    assert read({}, KINDS) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("depth", "1", "depth: this format has no such setting"),
+        ("quick", "yes", "quick: must be true or false, not 'yes'"),
+        ("quick", "", "quick: must be true or false, not ''"),
+        ("size", "0", "size: must be a whole number above 0, not '0'"),
+        ("size", "1e3", "size: must be a whole number above 0, not '1e3'"),
+        ("size", "9" * 19, "size: must be a whole number above 0, not '9999999999999999999'"),
+        ("way", "Up", "way: 'Up' is none of up, down"),
+    ],
+)
+def test_bad_option_is_named_with_what_it_may_be(name: str, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        read({name: text}, KINDS)
