@@ -1,7 +1,6 @@
 """The simulated engines answer control calls as the real ones do: status, headers, and the shape of the body.
 
-Each call is sent to both, and leaves the real engine as it was. Where the two differ on purpose, it is told
-here.
+What has no call here differs on purpose, or is not to be had without a GPU: docs/simulated-engines.md.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ OWN_HEADERS = {"date", "server", "content-length", "connection", "keep-alive"}
 #: What a validator says is shown with the place in the engine's files, and with words about JSON of its own.
 FILE = re.compile(r'File "[^"]+", line \d+')
 NO_JSON = re.compile(r"'loc': \('body', \d+\)(.*?)'ctx': \{'error': [^}]+\}")
-
-
 #: Their bodies have more in a real engine: of what it was started with, or of another engine's kind.
 PARTLY = re.compile(r"/(get_)?(model|server)_info.*")
 

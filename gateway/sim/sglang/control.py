@@ -144,7 +144,7 @@ class Control:
 
     def flush_cache(self, call: Call) -> None:
         wait = _timeout(call)
-        if not self._scheduler.idle:
+        if self._busy:
             if wait <= 0:
                 raise Refusal(400, _NOT_FLUSHED, b"")
             until = self._engine.loop.time() + wait
@@ -153,12 +153,12 @@ class Control:
         self._flush(call)
 
     def _flush_later(self, call: Call, until: float) -> None:
-        if self._scheduler.idle:
+        if not self._busy:
             self._flush(call)
         elif self._engine.loop.time() < until:
             self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(call, until))
         else:
-            call.send(400, _NOT_FLUSHED, b"")
+            call.send(400, b"Timed out waiting for idle state.", b"")
 
     def _flush(self, call: Call) -> None:
         self._scheduler.cache.clear()
@@ -232,9 +232,8 @@ class Control:
 
     def release_memory(self, call: Call) -> None:
         tags = control_bodies.read(call, "ReleaseMemoryOccupationReqInput").get("tags") or _MEMORY
-        scheduler = self._scheduler
-        if scheduler.running or (scheduler.queued and not scheduler.paused):
-            # It insists on being idle, and ends where it is not; what waits while it is paused is no matter.
+        if self._busy:
+            # It insists on being idle, and ends where it is not.
             self._engine.on_exit(1)
             return
         self._released.update(tags)
@@ -247,6 +246,12 @@ class Control:
             return
         self._released.difference_update(tags)
         ok(call, None)
+
+    @property
+    def _busy(self) -> bool:
+        """Something runs, or waits to: what waits while it is paused holds nothing."""
+        scheduler = self._scheduler
+        return bool(scheduler.running) or (scheduler.queued > 0 and scheduler.paused is None)
 
     # Adapters.
 

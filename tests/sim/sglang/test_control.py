@@ -85,12 +85,14 @@ async def test_flush_cache_needs_an_idle_engine() -> None:
         client = await begin(sim, 20)
         await sim.until(lambda: sim.running == 1)
         busy = await control(sim, "/flush_cache")
+        late = await control(sim, "/flush_cache?timeout=0.01")
         waited = await control(sim, "/flush_cache?timeout=5")
         assert (await client.answer()).status == 200
         client.leave()
         cached = (await generate(sim, 1)).json["meta_info"]["cached_tokens"]
         bad = await control(sim, "/flush_cache?timeout=soon")
     assert (busy.status, waited.status, cached) == (400, 200, 0)
+    assert (late.status, late.body) == (400, b"Timed out waiting for idle state.")
     assert bad.status == 400
 
 
@@ -166,6 +168,7 @@ async def test_memory_of_a_busy_engine_cannot_be_released() -> None:
         running = await begin(sim, 3000)
         await sim.until(lambda: sim.running == 1)
         await control(sim, "/pause_generation", mode="retract")
+        assert (await control(sim, "/flush_cache")).status == 200
         assert (await control(sim, RELEASE)).status == 200
         assert (await control(sim, TAKE_BACK)).status == 200
         await control(sim, "/continue_generation")
