@@ -123,6 +123,7 @@ VLLM = [
     *get("/is_sleeping"),
     *post("/wake_up"),
     *get("/is_paused"),
+    *post("/resume"),
     *post("/sleep?level=x"),
     *post("/sleep?level=9"),
     *post("/sleep?level=-1"),
