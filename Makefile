@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+SECONDS ?= 130
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,14 +13,14 @@ STAMP := $(VENV)/.installed
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
-SYSTEM := tests/benchmarks tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
+SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
   tests/control/test_workers.py tests/fleet tests/multi tests/performance/test_bounds.py \
   tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
   tests/telemetry/test_through_the_gateway.py tests/test_demo.py tests/test_fleet.py tests/test_ids.py \
   tests/test_load.py tests/test_poison.py tests/test_server.py tests/test_workers_cli.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-system check format bench test-engines compile test-compiled lock clean
+.PHONY: help install demo test test-system silence check format bench test-engines compile test-compiled lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -44,6 +45,9 @@ test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k 
 
 test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, processes, clients, load, benchmarks
 	@$(BIN)/pytest $(SYSTEM) $(ARGS)
+
+silence: $(STAMP) ## an engine that says nothing for SECONDS (130) before it answers
+	@$(BIN)/pytest -n 4 --timeout 0 --silence $(SECONDS) tests/chaos/test_silence_is_no_end.py $(ARGS)
 
 check: $(STAMP) ## lint, formatting, types, import rules
 	$(BIN)/ruff check .

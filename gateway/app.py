@@ -128,7 +128,7 @@ class Background:
 
 class Gateway:
     """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests,
-    ``pace`` for our own listener."""
+    ``pace`` and ``outbox`` for our own listener."""
 
     def __init__(
         self,
@@ -146,6 +146,7 @@ class Gateway:
         self._control = control
         self._background = background
         self.pace = Pace()
+        self.outbox = services.fleet.outbox
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 

@@ -156,8 +156,17 @@ class GenerateHandler:
         headers = _reply_headers(head, running.ids)
         if reader.streaming:
             run.commit(head, headers)
-        await self._feed(run, reader, connection, head, headers)
-        out = reader.finish()
+        out = await self._feed(run, reader, connection, head, headers)
+        failure: GatewayError | None = None
+        try:
+            out += reader.finish()
+        except GatewayError as error:
+            failure = error
+        if failure is not None:
+            if out and exchange.committed:
+                exchange.reply_bytes += len(out)
+                await client.more(out)  # what was good of it
+            raise failure
         run.saw(reader.facts.tokens)
         exchange.reply_bytes += len(out)
         if exchange.committed:
@@ -165,10 +174,13 @@ class GenerateHandler:
         run.committed(head)
         await client.reply(head.status, headers, out)
 
-    async def _feed(
+    async def _feed(  # noqa: C901 - the loop that runs for every read; each call out of it would cost
         self, run: Run, reader: Reader, connection: Connection, head: ReplyHead, headers: HeaderLines
-    ) -> None:
-        """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream."""
+    ) -> bytes:
+        """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream.
+
+        What the last read of the reply gave is returned: it leaves with its end, as each write costs much.
+        """
         client, exchange = run.client, run.exchange
         facts, feed, streaming = reader.facts, reader.feed, reader.streaming
         # Not into bytes that nobody has looked at: they may be compressed.
@@ -184,11 +196,13 @@ class GenerateHandler:
                     await client.more(b":\n\n")
             data = connection.take()
             if not data:
-                return
+                return b""
             out = feed(data)
             if facts.tokens != exchange.tokens:
                 run.saw(facts.tokens)
             if out:
+                if connection.over:
+                    return out
                 if not exchange.committed:
                     run.commit(head, headers + _true_length(head, reader))
                 exchange.reply_bytes += len(out)

@@ -251,6 +251,8 @@ class Run(Drive):
     def _free(self, running: Running, error: GatewayError | None) -> None:
         in_flight = self._services.in_flight
         in_flight.leave(running.ids, running)
+        # Else the two hold each other, and the request's body, until the garbage collector comes by.
+        running.close = _nothing
         if self._sent and error is not None and self.worker is not None:
             self._services.aborter.left(running, self.worker)
         elif self._sent and self.exchange.stream and running.named:
@@ -277,6 +279,10 @@ class Run(Drive):
         if cuts is not None:
             return poison.digest(self._body, cuts)
         return poison.digest(self._body if member is None else remove_member(self._body, member))
+
+
+def _nothing() -> None:
+    """To end what has ended."""
 
 
 def _cause(error: GatewayError) -> str:

@@ -27,6 +27,7 @@ PURE = (
     "gateway.fleet.record",
     "gateway.fleet.states",
     "gateway.fleet.weights",
+    "gateway.formats.json_ids",
     "gateway.formats.json_splice",
     "gateway.formats.sse",
     "gateway.poison",
@@ -43,7 +44,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "tasks telemetry transport turns upstream"
+    "outbox tasks telemetry transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -56,13 +57,14 @@ ROOMS: Mapping[str, str] = {
     "tasks": "",
     "turns": "",
     "drive": "",
+    "outbox": "",
     "sockets": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
-    "transport": "drive errors formats.base sockets",
-    "fleet": "drive errors formats routing stores tasks transport upstream",
+    "transport": "drive errors formats.base outbox sockets",
+    "fleet": "drive errors formats outbox routing stores tasks transport upstream",
     "security": "downstream errors formats.base formats.failures settings",
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
@@ -79,7 +81,7 @@ ROOMS: Mapping[str, str] = {
     "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
-    "listener": "downstream drive errors formats.base sockets",
+    "listener": "downstream drive errors formats.base outbox sockets",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
     "server": "app lifecycle listener multi security settings telemetry",
     "options": "settings",
@@ -121,6 +123,7 @@ FORMAT_HELPERS = frozenset(
         "base",
         "failures",
         "headers",
+        "json_ids",
         "json_splice",
         "json_steps",
         "json_windows",

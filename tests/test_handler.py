@@ -13,7 +13,7 @@ from gateway.catalog import Endpoint
 from gateway.errors import GatewayError
 from gateway.formats.base import ErrorReply, Ids, UpstreamRequest, WorkerView
 from gateway.formats.sglang import SglangFormat
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings
 from gateway.sim import Drop, SimServer
 from tests.support import serving, until

@@ -17,7 +17,7 @@ from gateway.app import Gateway, create_app
 from gateway.catalog import Endpoint
 from gateway.formats.base import Ids, Projection, Reader, ReplyFacts, ReplyHead, UpstreamRequest, WorkerView
 from gateway.formats.sglang import SglangFormat
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings
 from gateway.sim import SimServer
 from tests.support import serving, until

@@ -18,6 +18,7 @@ from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerSta
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.outbox import Outbox
 from gateway.routing.policy import Policy
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
@@ -41,6 +42,8 @@ class Fleet:
         names: Names | None = None,
         min_weight_version: str | None = None,
     ) -> None:
+        #: What is written to workers; whoever answers requests writes to it, too.
+        self.outbox = Outbox()
         self._names = names or Names()
         self._policy = policy
         self._connect_timeout = connect_timeout
@@ -104,7 +107,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
-        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names)
+        worker.pool = Pool(address.host, address.port, tls, self._connect_timeout, self._names, self.outbox)
 
     def _leave(self, worker: Worker) -> None:
         if self._workers.get(worker.url) is worker:

@@ -29,6 +29,7 @@ from gateway.listener import wire
 from gateway.listener.asgi import AsgiCall, scope_of
 from gateway.listener.call import Call
 from gateway.listener.pace import Pace
+from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Application(Protocol):
     """What is served: ``direct_of`` gives, for some requests, a way around ASGI."""
 
     pace: Pace
+    outbox: Outbox
 
     def direct_of(self, path: bytes, method: bytes) -> Begin | None: ...
 
@@ -70,6 +72,7 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         self._app = cast(Application, config.app)
         self._direct_of = self._app.direct_of
+        self._outbox = self._app.outbox
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._idle_limit = config.timeout_keep_alive
@@ -208,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
     # -- what a call asks (gateway.listener.call.Wire)
 
     def write(self, data: bytes) -> None:
-        self._transport.write(data)
+        self._outbox.write(self._transport, data)
 
     async def drained(self) -> None:
         while self.full:
@@ -231,6 +234,7 @@ class ClientConnection(asyncio.Protocol):
 
     def cut(self, *, reset: bool) -> None:
         self._serving = None
+        self._outbox.flush()
         if reset:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -343,12 +347,13 @@ class ClientConnection(asyncio.Protocol):
         """The bytes are no request: say so if no reply is under way, and hang up."""
         if self._serving is None or not self._serving.started:
             headers, body = _failure(status, message)
-            self._transport.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
+            self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
         self._lose_calls()
 
     def _close(self) -> None:
         self._closing = True
+        self._outbox.flush()
         self._transport.close()
 
     def _look_if_idle(self) -> None:

@@ -15,6 +15,7 @@ import httptools
 from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
+from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
@@ -40,7 +41,8 @@ class Connection(asyncio.BufferedProtocol):
     the bytes are not HTTP/1.1; ``head`` raises NotReceived when the worker provably never had the request.
     """
 
-    def __init__(self, scratch: bytearray) -> None:
+    def __init__(self, scratch: bytearray, outbox: Outbox | None = None) -> None:
+        self._outbox = outbox or Outbox()
         self._scratch = memoryview(scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         #: Fired by whatever the connection learns.
@@ -80,6 +82,11 @@ class Connection(asyncio.BufferedProtocol):
         """False once it is known to be over, whoever ended it."""
         return not self.closed and not self._transport.is_closing()
 
+    @property
+    def over(self) -> bool:
+        """The reply is whole, and all of it was taken."""
+        return self._complete and not self._chunks
+
     # -- what the handler calls
 
     def send(self, head: bytes, body: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:
@@ -91,8 +98,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self.usable:
             self._fail(NotReceived("the worker closed the connection before anything was sent"))
         elif len(body) < 65536 and not rest:
-            self._transport.write(head + body)
+            self._outbox.write(self._transport, head + body)
         else:
+            self._outbox.flush()
             self._transport.writelines((head, body, *rest))
 
     async def silent(self, seconds: float) -> bool:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.errors import ConnectFailed, OutOfSockets
+from gateway.outbox import Outbox
 from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
 from gateway.transport.names import Names
@@ -23,17 +24,19 @@ MAX_IDLE_SECONDS = 3.5
 class Pool:
     """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
 
-    ``names`` are shared by all pools of a process.
+    ``names`` and ``outbox`` are shared by all pools of an event loop.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is its own, and what all share
         self,
         host: str,
         port: int,
         tls: ssl.SSLContext | None,
         connect_timeout: float,
         names: Names | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
+        self._outbox = outbox or Outbox()
         self._names = names or Names()
         self._host = host
         self._port = port
@@ -88,7 +91,7 @@ class Pool:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         _, connection = await loop.create_connection(
-            lambda: Connection(self._scratch),
+            lambda: Connection(self._scratch, self._outbox),
             address,
             self._port,
             ssl=self._tls,

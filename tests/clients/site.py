@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,10 +33,11 @@ _PROXIES = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
 
 
 @contextmanager
-def gateway_process(log: Path, *flags: str) -> Iterator[str]:
-    """``tito-gateway serve`` without workers; its base URL, once it is alive."""
+def gateway_process(log: Path, *flags: str, before: Sequence[str] = ()) -> Iterator[str]:
+    """``tito-gateway serve`` without workers; its base URL, once it is alive. ``before`` is what runs it."""
     port = free_port()
-    command = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
+    serve = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
+    command = [*before, *serve]
     own = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
     environment = {**own, **_PROXIES}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
@@ -60,8 +61,8 @@ def _await_life(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     raise AssertionError(f"no life within {PATIENCE} s: {log.read_text()}")
 
 
-class Engine(Protocol):
-    """A real one or a simulated one, at its base URL."""
+class Listed(Protocol):
+    """What an operator knows of a worker."""
 
     @property
     def url(self) -> str: ...
@@ -79,20 +80,20 @@ class Site:
         listed = (await self.client.get("/workers")).raise_for_status().json()
         return {entry["url"]: entry for entry in listed["workers"]}
 
-    async def ready(self, *engines: Engine) -> None:
-        """Return once each of ``engines`` is a worker that gets requests."""
+    async def ready(self, *sims: Listed) -> None:
+        """Return once each of ``sims`` is a worker that gets requests."""
 
         async def check() -> bool:
             workers = await self.workers()
-            return all(workers.get(engine.url, {}).get("state") == "ready" for engine in engines)
+            return all(workers.get(sim.url, {}).get("state") == "ready" for sim in sims)
 
         await eventually(check)
 
-    async def serve(self, *engines: Engine) -> None:
-        """Register ``engines`` and wait until they are ready: what is done where no framework registers."""
-        for engine in engines:
-            (await self.client.post("/workers", json={"url": engine.url})).raise_for_status()
-        await self.ready(*engines)
+    async def serve(self, *sims: Listed) -> None:
+        """Register ``sims`` and wait until they are ready: what is done where no framework registers."""
+        for sim in sims:
+            (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()
+        await self.ready(*sims)
 
     async def clear(self) -> None:
         """Take all workers away, and see them gone."""

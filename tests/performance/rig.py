@@ -64,7 +64,7 @@ class Rig:
             worker.infos = {format: info}
             self.app.fleet.on(worker, WorkerEvent.SERVES)
             for _ in range(kept):
-                connection, wire = Connection(bytearray(32 * 1024)), Wire()
+                connection, wire = Connection(bytearray(32 * 1024), self.app.outbox), Wire()
                 connection.connection_made(cast(Any, wire))
                 connection.idle_since = _NEVER_STALE
                 worker.pool._idle.append(connection)
@@ -76,7 +76,7 @@ class Rig:
         connection, wire = ClientConnection(config, ServerState(), {}), Wire()
         connection.connection_made(cast(Any, wire))
         self._clients.append(connection)
-        return Client(connection, wire, self._idle)
+        return Client(connection, wire, self._idle, self.app.outbox.flush)
 
     def close(self) -> None:
         """End what waits."""
@@ -87,8 +87,15 @@ class Rig:
 class Client:
     """A client's connection and what was written to it."""
 
-    def __init__(self, connection: ClientConnection, wire: Wire, workers: dict[Connection, Wire]) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        wire: Wire,
+        workers: dict[Connection, Wire],
+        flush: Callable[[], None],
+    ) -> None:
         self._connection = connection
+        self._flush = flush
         self._workers = workers
         self.wire = wire
 
@@ -98,6 +105,7 @@ class Client:
         Without ``keep`` the worker's connection stays busy with it for good.
         """
         self._connection.data_received(raw)
+        self._flush()
         [connection] = [connection for connection, wire in self._workers.items() if wire.written]
         self._workers[connection].written.clear()
         if not keep:
@@ -106,6 +114,7 @@ class Client:
         def reply(data: bytes) -> None:
             connection.get_buffer(-1)[: len(data)] = data
             connection.buffer_updated(len(data))
+            self._flush()
 
         return reply
 

@@ -29,7 +29,7 @@ from gateway.formats.base import (
 from gateway.formats.sglang import big, errors, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 
 
 class SglangFormat:

@@ -25,8 +25,9 @@ from gateway.formats.sglang.peek import (
     not_an_object,
     one_sampling,
 )
-from gateway.formats.sglang.projection import SglangRequest, read, unreadable
+from gateway.formats.sglang.projection import read, unreadable
 from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.sglang.vocabulary import check_in_steps
 
 _WANTED = frozenset(Peek.__struct_fields__) | {"token_ids_logprob"}
@@ -46,7 +47,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         spans = found.values
         peek = BigPeek(rid_spans=found.repeated, rid_cuts=found.cuts)
         raws = {name: raw(body, span) for name, span in spans.items()}
-        yield from _look(peek, body, spans)
+        ids = yield from _look(peek, body, spans)
         sampling = spans.get("sampling_params")
         if sampling is None or not _is_big(sampling):
             fill(peek, raws)
@@ -54,7 +55,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
             del raws["sampling_params"]
             fill(peek, raws)
             yield from _sampling(peek, body, sampling)
-        request = read(peek, body, headers)
+        request = read(peek, ids, body, headers)
         if vocab_size is not None:
             yield from check_in_steps(body, spans, vocab_size)
         return request
@@ -62,17 +63,20 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         raise unreadable(error) from error
 
 
-def _look(peek: BigPeek, body: bytes, spans: Mapping[str, Span]) -> Steps[None]:
+def _look(peek: BigPeek, body: bytes, spans: Mapping[str, Span]) -> Steps[PromptIds | None]:
+    """Look into long lists; what is known of ``input_ids``, if that is one."""
     for name in _LISTS:
         span = spans.get(name)
         if span is not None and _is_big(span) and body.startswith(b"[", span[0]):
             peek.marks[name] = yield from _marks(body, span, name)
-    ids = spans.get("input_ids")
-    if ids is not None and _is_big(ids):
-        peek.ids = PromptIds()
-        for piece in pieces(body, ids):
-            peek.ids.add(piece)
-            yield
+    span = spans.get("input_ids")
+    if span is None or not _is_big(span):
+        return None
+    ids = PromptIds()
+    for piece in pieces(body, span):
+        ids.add(piece)
+        yield
+    return ids
 
 
 def _marks(body: bytes, span: Span, name: str) -> Steps[Marks]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.formats.base import Ids
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.swap import Swap
 
 

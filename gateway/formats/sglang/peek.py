@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.formats.json_ids import STAND_IN, cut_ids
 from gateway.formats.json_windows import Span
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.prompt_ids import PromptIds
@@ -124,14 +125,12 @@ class Peek(msgspec.Struct):
 class BigPeek(Peek):
     """A peek at a body too big for one go, with what was found in its members on the way.
 
-    ``marks``: of those that are big lists. ``samplings``: of big parameters that are a list. ``ids``: about
-    ``input_ids``, None: not big.
-    ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the whole members.
+    ``marks``: of those that are big lists. ``samplings``: of big parameters that are a list. ``rid_spans``:
+    where in the body the values of all its rids stand, ``rid_cuts``: the whole members.
     """
 
     marks: dict[str, Marks] = {}
     samplings: Samplings | None = None
-    ids: PromptIds | None = None
     rid_spans: Sequence[Span] = ()
     rid_cuts: Sequence[Span] = ()
 
@@ -151,6 +150,8 @@ _MARKED: Mapping[str, Callable[[msgspec.Raw], bool]] = MappingProxyType(
     }
 )
 
+_STAND_IN = msgspec.Raw(STAND_IN)
+
 _decode = msgspec.json.Decoder(Peek).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -159,8 +160,26 @@ _bool = msgspec.json.Decoder(bool).decode
 _int = msgspec.json.Decoder(int).decode
 
 
-def peek_at(body: bytes) -> Peek:
-    """Look at ``body``. Raises InvalidRequest, msgspec.DecodeError or RecursionError."""
+def peek_at(body: bytes) -> tuple[Peek, PromptIds | None]:
+    """Look at ``body``; at ``input_ids`` as well where that is a long list.
+
+    Raises InvalidRequest, msgspec.DecodeError or RecursionError.
+    """
+    cut = cut_ids(body, b'"input_ids"')
+    if cut is not None:
+        try:
+            peek = _decode(cut.rest)
+        except (msgspec.DecodeError, RecursionError):
+            pass  # to be told of the whole body
+        else:
+            if peek.input_ids == _STAND_IN:
+                start, end = cut.span
+                peek.input_ids = msgspec.Raw(memoryview(body)[start:end])
+                return peek, PromptIds(cut.ids)
+    return _whole(body), None
+
+
+def _whole(body: bytes) -> Peek:
     try:
         return _decode(body)
     except msgspec.ValidationError:

@@ -12,7 +12,6 @@ answer 500.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 
@@ -20,7 +19,6 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
-from gateway.formats.json_windows import Span
 from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peek import (
@@ -36,6 +34,7 @@ from gateway.formats.sglang.peek import (
     peek_at,
 )
 from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.request import SglangRequest
 
 _RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
@@ -51,39 +50,11 @@ _NOTHING_RESERVED = (ABSENT,) * len(RESERVED)
 _NOTHING_PER_PROMPT = (ABSENT,) * len(PER_PROMPT)
 
 
-class SglangRequest(msgspec.Struct, frozen=True):
-    """One request, peeked at.
-
-    ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
-    samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
-    gave, in the body or else by header. ``in_session``: the engine continues a
-    session it keeps. ``peek`` is where the hints are still to be read. ``rid_spans``: where in a big body the
-    values of its rids stand, None: not looked for.
-    """
-
-    body: bytes
-    headers: Headers
-    stream: bool
-    rid: str | list[str] | None | msgspec.UnsetType
-    ids: tuple[str, ...]
-    batch: int | None
-    fan: int
-    prompt_tokens: int | None
-    max_tokens: int | None
-    in_session: bool
-    model: str | None
-    peek: Peek
-    rid_spans: Sequence[Span] | None = None
-
-    @property
-    def samples(self) -> int:
-        return self.fan if self.batch is None else self.batch * self.fan
-
-
 def parse(body: bytes, headers: Headers) -> SglangRequest:
     """Peek at ``body``. Raises InvalidRequest, and nothing else."""
     try:
-        return read(peek_at(body), body, headers)
+        peek, ids = peek_at(body)
+        return read(peek, ids, body, headers)
     except (msgspec.DecodeError, RecursionError) as error:
         raise unreadable(error) from error
 
@@ -110,11 +81,14 @@ def project(request: SglangRequest) -> Projection:
     )
 
 
-def read(peek: Peek, body: bytes, headers: Headers) -> SglangRequest:
-    """Judge what was peeked at. Raises InvalidRequest and msgspec.DecodeError."""
+def read(peek: Peek, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
+    """Judge what was peeked at; ``ids``: what is known of ``input_ids`` already.
+
+    Raises InvalidRequest and msgspec.DecodeError.
+    """
     if _reserved(peek) != _NOTHING_RESERVED:
         raise _reserved_key(peek)
-    batch, prompt_tokens = _prompts(peek)
+    batch, prompt_tokens = _prompts(peek, ids)
     fan, max_tokens = _sampling(peek, batch)
     if isinstance(peek.rid, list):
         _check_rids(peek.rid, batch, fan)
@@ -171,19 +145,18 @@ def _named(
 # The prompt: text decides how many there are, ids are what the model gets when both are given.
 
 
-def _prompts(peek: Peek) -> tuple[int | None, int | None]:
+def _prompts(peek: Peek, ids: PromptIds | None) -> tuple[int | None, int | None]:
     """(number of prompts or None for a single one, number of prompt ids or None where there are none)."""
     if peek.input_ids is ABSENT or peek.input_ids == NULL:
         return (_embeds(peek) if _missing(peek.text) else _texts(peek)), None
-    batch, tokens = _token_ids(peek)
+    batch, tokens = _token_ids(peek, ids)
     if not _missing(peek.text):
         batch = _both(peek, batch)
     return batch, tokens
 
 
-def _token_ids(peek: Peek) -> tuple[int | None, int]:
+def _token_ids(peek: Peek, found: PromptIds | None) -> tuple[int | None, int]:
     """Rows (None for one flat list) and ids of ``input_ids``."""
-    found = peek.ids if isinstance(peek, BigPeek) else None
     if found is None:
         found = PromptIds()
         found.add(bytes(peek.input_ids))

@@ -22,12 +22,14 @@ class PromptIds:
 
     __slots__ = ("_commas", "_lists", "_some", "empty", "negative", "nested")
 
-    def __init__(self) -> None:
+    def __init__(self, flat: int = 0) -> None:
+        """``flat``: the ids of a flat list that was counted already."""
         self.negative = False
         self.nested = False
         self.empty = 0
-        self._commas = self._lists = 0
-        self._some = False
+        self._commas = max(0, flat - 1)
+        self._lists = 1 if flat else 0
+        self._some = flat > 0
 
     def add(self, text: bytes) -> None:
         """The next piece."""

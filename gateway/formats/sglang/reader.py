@@ -18,7 +18,7 @@ from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.ids import swap_for
 from gateway.formats.sglang.join import JoinReader
 from gateway.formats.sglang.options import Options
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.tally import Tally, document_of

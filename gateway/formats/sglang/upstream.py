@@ -14,17 +14,12 @@ from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, 
 from gateway.formats.headers import to_worker
 from gateway.formats.json_splice import insert_member, replace_member
 from gateway.formats.json_steps import spliced
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import AbortCall, SglangRequest
 
 _encode = msgspec.json.encode
 
 
-class _Abort(msgspec.Struct):
-    rid: str | None = None
-    abort_all: bool = False
-
-
-_decode_abort = msgspec.json.Decoder(_Abort).decode
+_decode_abort = msgspec.json.Decoder(AbortCall).decode
 
 
 def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:

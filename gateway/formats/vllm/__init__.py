@@ -32,7 +32,7 @@ from gateway.formats.base import (
 from gateway.formats.options import Kind, count, flag, read
 from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
-from gateway.formats.vllm.projection import Request
+from gateway.formats.vllm.request import Request
 
 _OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag, "vocab_size": count}
 

@@ -17,9 +17,6 @@ from gateway.formats.json_steps import BIG, Members, Steps, members, members_of,
 from gateway.formats.json_windows import Span, pieces
 from gateway.formats.vllm.lenient import NOT_TEXT, REPAIR_LIMIT
 from gateway.formats.vllm.projection import (
-    AnyBody,
-    AnySampling,
-    Request,
     check_ids,
     ids_of,
     not_an_object,
@@ -29,6 +26,7 @@ from gateway.formats.vllm.projection import (
     request_of,
     too_deep,
 )
+from gateway.formats.vllm.request import AnyBody, AnySampling, Request
 
 _WANTED = frozenset(AnyBody.__struct_fields__)
 _SAMPLING = frozenset(AnySampling.__struct_fields__)

@@ -24,9 +24,9 @@ from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.joined import Joined
 from gateway.formats.vllm.lenient import check_utf8, count_items
 from gateway.formats.vllm.progress import Progress
-from gateway.formats.vllm.projection import Request
 from gateway.formats.vllm.reader import is_stream, reader
 from gateway.formats.vllm.reply import Usage
+from gateway.formats.vllm.request import Request
 from gateway.formats.vllm.sample import UsualEvent
 
 _CHOICES = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])

@@ -18,10 +18,12 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Hints, ImageSpan, Projection, header
+from gateway.formats.json_ids import STAND_IN, cut_ids
 from gateway.formats.json_windows import Span
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
 from gateway.formats.vllm.multimodal import image_spans
+from gateway.formats.vllm.request import AnyBody, AnySampling, Body, Request, Sampling
 
 T = TypeVar("T")
 
@@ -32,63 +34,7 @@ LEAST_URGENT = -(2**31)
 RANKS = 2**32
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
-    """A request as far as it was peeked at. ``name`` is the id its client gave, None if it gave none.
-
-    ``id_cuts``: where in a big body the id's member stands, None: not looked for.
-    """
-
-    body: bytes
-    headers: Headers
-    stream: bool
-    name: str | None
-    model: str | None
-    prompt_tokens: int | None
-    max_tokens: int | None
-    samples: int
-    token_ids: msgspec.Raw
-    priority: int
-    cache_salt: str | None
-    features: msgspec.Raw
-    id_cuts: Sequence[Span] | None = None
-
-
-_NULL = msgspec.Raw(b"null")
-
-
-class _Sampling(msgspec.Struct, frozen=True, gc=False):
-    n: int = 1
-    max_tokens: int | None = None
-
-
-class Body(msgspec.Struct, gc=False):
-    token_ids: msgspec.Raw = msgspec.Raw()
-    sampling_params: _Sampling = _Sampling()
-    request_id: str | None = None
-    model: str | None = None
-    stream: bool | None = False
-    priority: int = 0
-    cache_salt: str | None = None
-    features: msgspec.Raw = _NULL
-
-
-class AnySampling(msgspec.Struct, frozen=True, gc=False):
-    n: msgspec.Raw = msgspec.Raw(b"1")
-    max_tokens: msgspec.Raw = _NULL
-
-
-class AnyBody(msgspec.Struct, gc=False):
-    """The same fields with nothing said of their types."""
-
-    token_ids: msgspec.Raw = msgspec.Raw()
-    sampling_params: msgspec.Raw = msgspec.Raw(b"{}")
-    request_id: msgspec.Raw = _NULL
-    model: msgspec.Raw = _NULL
-    stream: msgspec.Raw = msgspec.Raw(b"false")
-    priority: msgspec.Raw = msgspec.Raw(b"0")
-    cache_salt: msgspec.Raw = _NULL
-    features: msgspec.Raw = _NULL
-
+_STAND_IN = msgspec.Raw(STAND_IN)
 
 _BODY = msgspec.json.Decoder(Body)
 _ANY_BODY = msgspec.json.Decoder(AnyBody)
@@ -101,6 +47,11 @@ _IDS = msgspec.json.Decoder(list[int])
 
 def parse_whole(body: bytes, headers: Headers) -> Request:
     """Peek at ``body``. Raises InvalidRequest when it is no JSON object."""
+    cut = cut_ids(body, b'"token_ids"')
+    if cut is not None and (peeked := _peek_at(cut.rest)) is not None and peeked.token_ids == _STAND_IN:
+        start, end = cut.span
+        peeked.token_ids = msgspec.Raw(memoryview(body)[start:end])
+        return request_of(peeked, body, headers, cut.ids)
     peeked = _peek(body)
     return request_of(peeked, body, headers, count_items(peeked.token_ids))
 
@@ -210,14 +161,18 @@ def _rank(value: bytes | None) -> int | None:
 
 
 def _peek(body: bytes) -> Body:
+    return _peek_at(body) or _peek_again(plain_json(body))
+
+
+def _peek_at(body: bytes) -> Body | None:
+    """The fields, if they are of their usual types and the body is plain JSON. Raises InvalidRequest."""
     try:
         check_utf8(body)
         return _BODY.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass
+        return None
     except RecursionError as error:
         raise too_deep(error) from error
-    return _peek_again(plain_json(body))
 
 
 def _peek_again(body: bytes) -> Body:
@@ -239,7 +194,7 @@ def read_loosely(loose: AnyBody) -> Body:
     samples = whole(_decoded(_SCALAR, sampling.n))
     return Body(
         token_ids=loose.token_ids,
-        sampling_params=_Sampling(
+        sampling_params=Sampling(
             n=1 if samples is None else samples,
             max_tokens=whole(_decoded(_SCALAR, sampling.max_tokens)),
         ),

@@ -20,8 +20,8 @@ from gateway.formats.vllm.errors import in_band
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8
 from gateway.formats.vllm.progress import Progress
-from gateway.formats.vllm.projection import Request
 from gateway.formats.vllm.reply import ABSENT, Chunk, any_object
+from gateway.formats.vllm.request import Request
 from gateway.formats.vllm.unary import UnaryReader
 
 _EVENTS = b"text/event-stream"

@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, header
 from gateway.formats.headers import to_worker
 from gateway.formats.vllm.ids import client_id, engine_id
-from gateway.formats.vllm.projection import Request
+from gateway.formats.vllm.request import Request
 
 GENERATE_PATH = "/inference/v1/generate"
 ABORT_PATH = "/inference/v1/abort_requests"

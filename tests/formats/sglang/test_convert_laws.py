@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.formats.base import Format
-from gateway.formats.sglang.projection import SglangRequest
+from gateway.formats.sglang.request import SglangRequest
 from gateway.testing.damage import cuts
 from gateway.testing.drive import Asked, document, drive
 from gateway.testing.model import ModelExchange

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from gateway.errors import GatewayError
 from gateway.formats.base import Headers, Ids, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
-from gateway.formats.vllm.projection import Request
+from gateway.formats.vllm.request import Request
 from tests.formats.support import EVENTS, JSON, View, compact, records
 
 #: For tests of properties: a busy machine is no failure.

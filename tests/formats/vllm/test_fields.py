@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gateway.formats.vllm.fields import FIELDS, Use
-from gateway.formats.vllm.projection import Request
+from gateway.formats.vllm.request import Request
 from gateway.formats.vllm.rules import CHOICE, REPLY, USAGE, Rule
 from tests.formats.support import FieldTable
 from tests.formats.vllm.support import recorded
