@@ -56,6 +56,8 @@ from gateway.turns import Turns
 log = logging.getLogger(__name__)
 
 _COUNT = (int, type(None))
+#: A count over this is nonsense: sums of such would not be exact, if they could be told at all.
+_MOST = 2**53
 
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
@@ -209,7 +211,8 @@ class Run(Drive):
     def saw(self, tokens: int) -> None:
         """``tokens`` are known to have been generated so far."""
         now = time.monotonic()
-        self.exchange.saw_tokens(tokens, now)
+        if tokens <= _MOST:
+            self.exchange.saw_tokens(tokens, now)
         if self.worker is not None:
             self.worker.last_reply_at = now
 
@@ -305,9 +308,10 @@ def _note(exchange: Exchange, facts: ReplyFacts) -> None:
     """What the reader made of the reply. Raises TypeError, and takes nothing, where a count is none."""
     if not (isinstance(facts.prompt_tokens, _COUNT) and isinstance(facts.cached_tokens, _COUNT)):
         raise TypeError("the token counts of a reply are not numbers")
-    if facts.prompt_tokens is not None:
+    if facts.prompt_tokens is not None and 0 <= facts.prompt_tokens <= _MOST:
         exchange.prompt_tokens = facts.prompt_tokens
-    exchange.cached_tokens = facts.cached_tokens
+    if facts.cached_tokens is not None and 0 <= facts.cached_tokens <= _MOST:
+        exchange.cached_tokens = facts.cached_tokens
     exchange.finish_reasons = tuple(facts.finish_reasons)
     exchange.ending = facts.ending
     exchange.routing_data = facts.routing_data

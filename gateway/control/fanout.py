@@ -115,19 +115,23 @@ def fanout_router(views: Views, limits: Limits) -> APIRouter:
                 fanout.handle,
                 methods=[method],
                 summary=f"Passed on to {whom}",
-                response_model=Summary,
+                response_model=Summary | Any,
                 responses=_RESPONSES,
                 openapi_extra=_BODY if method == "POST" else None,
             )
     return router
 
 
+#: A call that is for one worker is answered in that one's own words, whatever they are.
+_OWN: dict[str, Any] = {"*/*": {"schema": {}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    404: {"model": Refused, "description": "There is no such worker"},
-    409: {"model": Refused, "description": "The call is for one worker, and none is named"},
-    413: {"model": Refused, "description": "The body is too large"},
-    502: {"model": Summary, "description": "Some worker did not accept it"},
-    503: {"model": Refused, "description": "There is no worker to call"},
+    200: {"content": _OWN, "description": "All accepted it; the one that it is for in its own words"},
+    404: {"model": Refused | Any, "description": "There is no such worker", "content": _OWN},
+    409: {"model": Refused | Any, "description": "It is for one worker, and none is named", "content": _OWN},
+    413: {"model": Refused | Any, "description": "The body is too large", "content": _OWN},
+    502: {"model": Summary | Any, "description": "Some worker did not accept it", "content": _OWN},
+    503: {"model": Refused | Any, "description": "There is no worker to call", "content": _OWN},
+    "default": {"description": "What the one worker that it is for answered", "content": _OWN},
 }
 _BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
 
