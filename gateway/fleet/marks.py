@@ -53,6 +53,7 @@ class Marks:
         self._fleet = fleet
         self._stored: dict[str, Words] = {}
         self._said: dict[str, dict[str, bool]] = {}
+        self._edited: dict[str, int] = {}
         #: A store has told all that it has.
         self.told = asyncio.Event()
         #: Told the URL of a worker that is no member any more.
@@ -80,6 +81,7 @@ class Marks:
         """Somebody says so, to this process or to another one."""
         for url, words in edits.items():
             self._said.setdefault(url, {}).update(words)
+            self._edited[url] = self.edited(url) + 1
             if (worker := self._find(url)) is not None:
                 self._show(worker, words)
 
@@ -105,14 +107,19 @@ class Marks:
             self.tell(url, marks.get(url, NONE))
         self.told.set()
 
-    def settle(self, edits: Edits) -> None:
-        """A store has told all of these by now: from here on it knows better, but for what was said since."""
-        for url, words in edits.items():
-            before, said = self.of(url), self._said.get(url, {})
-            left = {word: there for word, there in said.items() if words.get(word) is not there}
-            self._said[url] = left
-            if not left:
-                del self._said[url]
+    def edited(self, url: str) -> int:
+        """How often something was said of it."""
+        return self._edited.get(url, 0)
+
+    def settle(self, edited: Mapping[str, int]) -> None:
+        """A store has told all that was said of these until they were ``edited`` so often: it knows better by
+        now, unless something was said since."""
+        for url, times in edited.items():
+            if times != self.edited(url):
+                continue
+            before, said = self.of(url), self._said.pop(url, {})
+            if REMOVED in said:
+                self._said[url] = {REMOVED: said[REMOVED]}
             self._changed(url, before)
 
     def enter(self, worker: Worker) -> None:

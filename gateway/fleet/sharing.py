@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from gateway.fleet.marks import Edits, Marks
 from gateway.stores.base import Store, StoreUnavailable
@@ -68,6 +68,7 @@ class Sharing:
             edits = {url: words for url in self._unwritten if (words := self.marks.said(url))}
             if not edits or (self._failing and not again):
                 return
+            edited = {url: self.marks.edited(url) for url in edits}
             try:
                 await self._store.mark(edits)
             except StoreUnavailable as error:
@@ -77,16 +78,16 @@ class Sharing:
                 self._tasks.spawn(self._write_later(), "writing marks again")
             else:
                 self._failing = False
-                self._unwritten -= {url for url, words in edits.items() if self.marks.said(url) == words}
-                self._tasks.spawn(self._settle(edits), "marks that the store has")
+                self._unwritten -= {url for url, times in edited.items() if self.marks.edited(url) == times}
+                self._tasks.spawn(self._settle(edited), "marks that the store has")
 
     async def _write_later(self) -> None:
         await asyncio.sleep(AGAIN)
         await self._write(again=True)
 
-    async def _settle(self, edits: Edits) -> None:
+    async def _settle(self, edited: Mapping[str, int]) -> None:
         await asyncio.sleep(LATE)
-        self.marks.settle(edits)
+        self.marks.settle(edited)
 
 
 async def _nobody(edits: Edits) -> None:

@@ -57,7 +57,7 @@ def test_what_was_said_here_counts_until_the_store_has_it() -> None:
     marks.tell(URL, frozenset({PAUSE}))
     assert worker.usable
     marks.tell(URL, frozenset())
-    marks.settle({URL: {PAUSE: False}})
+    marks.settle({URL: marks.edited(URL)})
     marks.tell(URL, frozenset({PAUSE}))
     assert worker.state is WorkerState.HELD
 
@@ -65,11 +65,13 @@ def test_what_was_said_here_counts_until_the_store_has_it() -> None:
 def test_what_was_said_since_a_write_outlives_it() -> None:
     marks, worker = made()
     marks.edit({URL: {PAUSE: True}})
-    written = {URL: marks.said(URL)}
+    marks.edit({URL: {PAUSE: False}})
+    written = {URL: marks.edited(URL)}
+    marks.edit({URL: {PAUSE: True}})
     marks.edit({URL: {PAUSE: False}})
     marks.tell(URL, frozenset({PAUSE}))
     marks.settle(written)
-    assert worker.usable
+    assert worker.usable, "though it says the same as what was written"
 
 
 def test_mark_that_goes_leaves_a_record_its_hold() -> None:
@@ -114,4 +116,5 @@ def test_removal_is_applied_and_no_matter_of_a_store() -> None:
     assert removed == [URL]
     assert marks.said(URL) == {HELD: True}
     marks.lift(URL, held=True)
+    marks.settle({URL: marks.edited(URL)})
     assert marks.of(URL) == {REMOVED}

@@ -79,7 +79,6 @@ def test_process_that_hangs_is_killed_and_replaced() -> None:
         assert f"process {victim} has said nothing for 0.6 s: killed" in log
         assert f"process {victim} ended by signal 9" in log
         process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
 
 
@@ -100,7 +99,6 @@ def test_supervisor_that_was_stopped_itself_blames_nobody() -> None:
         process.send_signal(signal.SIGTERM)
         log = "".join(lines_until(process, "draining"))
         assert "has said nothing" not in log
-        process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
 
 
