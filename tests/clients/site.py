@@ -38,7 +38,8 @@ def gateway_process(log: Path, *flags: str, before: Sequence[str] = ()) -> Itera
     port = free_port()
     serve = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
     command = [*before, *serve]
-    environment = {**os.environ, **_PROXIES}  # noqa: TID251 - a child needs the parent's
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
+    environment = {**own, **_PROXIES}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
         try:
             _await_life(process, f"http://127.0.0.1:{port}", log)

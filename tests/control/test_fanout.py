@@ -91,7 +91,8 @@ async def test_call_goes_to_every_worker_that_speaks_its_dialect() -> None:
         summary = reply.json()
         assert (summary["success"], summary["message"]) == (True, "accepted by 2 of 2 workers")
         assert [row["worker"] for row in summary["results"]] == [of.sims[0].url, of.sims[2].url]
-        assert all(row == {**row, "status": 200, "body": "Cache flushed.\n"} for row in summary["results"])
+        assert all(row == {**row, "status": 200} for row in summary["results"])
+        assert all(row["body"].startswith("Cache flushed.\n") for row in summary["results"])
         assert [len(called(sim, "/flush_cache")) for sim in of.sims] == [1, 0, 1]
 
 
@@ -214,7 +215,8 @@ async def test_named_worker_alone_is_called_and_its_reply_is_as_it_is(by: str) -
         query = {"query-id": {"worker": worker.id}, "query-url": {"worker": worker.url}, "header": {}}[by]
         headers = {"x-worker-id": worker.id} if by == "header" else {}
         reply = await of.post("/flush_cache", params={**query, "timeout": "1"}, headers=headers)
-        assert (reply.status_code, reply.text) == (200, "Cache flushed.\n")
+        assert reply.status_code == 200
+        assert reply.text.startswith("Cache flushed.\n")
         assert not called(of.sims[0], "/flush_cache")
         (arrival,) = called(of.sims[1], "/flush_cache")
         assert arrival.target == b"/flush_cache?timeout=1"
@@ -273,13 +275,13 @@ PAUSES = [
 async def test_paused_worker_gets_no_request_until_it_is_resumed(kind: str, pause: str, resume: str) -> None:
     """However many good probes come meanwhile."""
     async with fleet(kind, kind, probe_interval_secs=0.02) as of:
-        assert (await of.post(f"{pause}?worker={of.worker().id}")).status_code == 200
+        assert (await of.post(f"{pause}?worker={of.worker().id}", json={})).status_code == 200
         assert (of.worker().state, of.worker(1).state) == (WorkerState.HELD, WorkerState.READY)
         before = len(of.sims[0].all_requests)
         await until(lambda: len(of.sims[0].all_requests) >= before + 3)
         assert of.worker().state is WorkerState.HELD
         assert "paused" in of.worker().reason
-        assert (await of.post(f"{resume}?worker={of.worker().id}")).status_code == 200
+        assert (await of.post(f"{resume}?worker={of.worker().id}", json={})).status_code == 200
         await until(lambda: of.worker().usable)
 
 
