@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from gateway import app as composition
 from gateway import catalog
-from gateway.fleet.marks import Marks
+from gateway.fleet.address import Address
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
@@ -177,7 +177,8 @@ def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
         store=MemoryStore(), keys=sources_of(settings), tls=None, siblings=None, lock=None
     )
     services = composition._services(settings, list(formats.values()), outside)
-    composition._members(settings, services, Marks(services.fleet))
+    for entry in settings.workers:
+        services.fleet.add(Worker(Address.parse(entry.url)))
     return services, formats[kind]
 
 
