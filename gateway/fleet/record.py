@@ -59,7 +59,7 @@ class WorkerRecord:
 
         Raises ValueError, which names the member at fault.
         """
-        if "url" not in members:
+        if members.get("url") is None:
             raise ValueError("url is missing")
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in members.items() if name in known and value is not None})

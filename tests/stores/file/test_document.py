@@ -29,6 +29,7 @@ def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
         ('{"workers": {}}', 'a list of "workers"'),
         ('{"workers": [1]}', "worker 1 must be a JSON object or a URL"),
         ('{"workers": ["http://a:1", {}]}', "worker 2: url is missing"),
+        ('{"workers": [{"url": null}]}', "worker 1: url is missing"),
         ('{"workers": ["a"]}', "worker 1: 'a' is not"),
         ('{"workers": ["http://a:1", "http://a:1"]}', "http://a:1 is there twice"),
         ('{"workers": [{"url": "http://a:1", "priority": "high"}]}', "worker 1: priority must be"),
