@@ -91,10 +91,10 @@ class Document:
         """All records but those whose lease has run out, by URL."""
         return {url: entry.record for url, entry in self._entries.items() if not _over(entry, now)}
 
-    def put(self, record: WorkerRecord, expires: datetime | None) -> None:
-        """Set ``record``; None keeps the lease that the one before has, if any."""
+    def put(self, record: WorkerRecord, expires: datetime | None, now: datetime) -> None:
+        """Set ``record``; None keeps the lease that the one before has, if any and if it has not run out."""
         before = self._entries.get(record.url)
-        if expires is None and before is not None:
+        if expires is None and before is not None and not _over(before, now):
             expires = before.expires
         members = json.loads(record.to_json())
         if expires is not None:
