@@ -39,6 +39,11 @@ class Client(Protocol):
         """Whether there are so many connections that this one is for what needs no worker."""
         ...
 
+    @property
+    def query(self) -> bytes:
+        """What follows on the path in the request's target, question mark and all; b"" without it."""
+        ...
+
     async def body(self, limit: int) -> bytes:
         """The request body, ``limit`` bytes at most. Raises RequestTooLarge, BodyTimeout once it stopped
         coming, and Cancelled on leaving."""
@@ -82,6 +87,8 @@ class AsgiClient:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers: Headers = scope["headers"]
+        query: bytes = scope.get("query_string", b"")
+        self.query = b"?" + query if query else b""
         self._receive = receive
         self._send = send
         self._head: Message | None = None

@@ -11,10 +11,11 @@ import logging
 from functools import partial
 
 from gateway.aborts import Running
-from gateway.context import read_context
+from gateway.context import NO_CONTEXT, read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send
 from gateway.drive import apart
 from gateway.errors import (
+    Aborted,
     BodyTimeout,
     Cancelled,
     ConnectFailed,
@@ -109,7 +110,8 @@ class GenerateHandler:
         run.exchange.request_bytes = len(body)
         client.watch(run.left)
         context = read_context(client.headers)
-        run.exchange.session = context.session
+        if context is not NO_CONTEXT:
+            run.exchange.session, run.key = context.session, context.key
         if self._timeouts is not None or context.timeout is not None:
             run.limit(self._timeouts or NO_TIMEOUTS, context.timeout)
         # 2 parse
@@ -143,6 +145,8 @@ class GenerateHandler:
                 worker = run.lease(running, model, tried)
             # Made before there is a connection, which nobody would close if this failed.
             request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
+            if run.client.query:
+                request = request._replace(target=request.target + run.client.query)
             try:
                 connection = worker.pool.take()
                 if connection is None:
@@ -152,6 +156,8 @@ class GenerateHandler:
             except (ConnectFailed, NotReceived) as error:
                 failure = error
             tried[worker] = run.unlease(worker, failure)
+            if running.over:
+                raise Aborted("the request was aborted")
 
     def _send(
         self, run: Run, running: Running, worker: Worker, connection: Connection, request: UpstreamRequest

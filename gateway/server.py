@@ -46,6 +46,9 @@ STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long clients that were accepted a moment ago have to send a request, and be told to go elsewhere, where
 #: a close would look as if it had been lost, in seconds.
 LAST_WORDS = 0.1
+#: Open files without which it is not worth starting, and for each of several processes, its channel and its
+#: listening socket among them.
+LEAST_FILES, FILES_PER_PROCESS = 64, 4
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
 
@@ -56,6 +59,10 @@ class PortTaken(Exception):
 
 class ProcessesImpossible(Exception):
     """This system cannot have several processes serve one port; the message says what it lacks."""
+
+
+class TooFewFiles(Exception):
+    """This process may not open as many files as it needs; the message says how many that are."""
 
 
 class Server(uvicorn.Server):
@@ -162,17 +169,20 @@ class MemberServer(Server):
 
 
 def run(settings: Settings) -> int:
-    """Serve until told to stop; the process's exit code. Raises PortTaken and ProcessesImpossible."""
+    """Serve until told to stop; the process's exit code. Raises PortTaken, ProcessesImpossible and
+    TooFewFiles."""
+    check_file_limit(settings.processes)
     if settings.processes > 1:
         return run_several(settings)
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     with Logs(settings.log_level, most=settings.log_lines_per_minute) as logs:
-        raise_file_limit(settings)
+        raise_file_limit()
         with closing_on_error(listener):
             app = create_app(settings)
             logs.flood.held_back = partial(app.hit, "log_lines")
             config = server_config(app, settings)
         server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
+        _tell_room(settings)
         _tell_address(listener, settings)
         _spare_collector()
         server.run(sockets=[listener])
@@ -192,9 +202,10 @@ def run_several(settings: Settings) -> int:
         closing_on_error(listener),
         with_shared_store(settings) as settings,
     ):
-        raise_file_limit(settings)
+        raise_file_limit()
         # Only to find out, once and here, whether it can be made.
         server_config(create_app(settings), settings)
+        _tell_room(settings)
         _tell_address(listener, settings)
         supervisor = Supervisor(
             settings.processes,
@@ -223,7 +234,12 @@ def _serve(
     settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
 ) -> int:
     """What each of several processes does; its exit code."""
-    with Logs(settings.log_level, most=settings.log_lines_per_minute, lock=locks.of(STANDARD_ERROR)) as logs:
+    with Logs(
+        settings.log_level,
+        most=settings.log_lines_per_minute,
+        lock=locks.of(STANDARD_ERROR),
+        process=os.getpid(),
+    ) as logs:
         siblings = Siblings(channel, again=again)
         app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
         logs.flood.held_back = partial(app.hit, "log_lines")
@@ -272,12 +288,24 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
     return listener
 
 
-def raise_file_limit(settings: Settings) -> None:
-    """Allow as many open sockets as the system lets this process have, and say how far that goes."""
+def check_file_limit(processes: int) -> None:
+    """Raises TooFewFiles: with less, whatever fails first would say something else."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = LEAST_FILES + FILES_PER_PROCESS * processes
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise TooFewFiles(f"this process may have {hard} open files, and {least} are needed (ulimit -Hn)")
+
+
+def raise_file_limit() -> None:
+    """Allow as many open sockets as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         log.info("open files: limit raised from %d to %d", soft, hard)
+
+
+def _tell_room(settings: Settings) -> None:
+    """For how many clients there is room."""
     enough, wanted = most_connections(), settings.share(settings.max_connections)
     if enough is None:
         return

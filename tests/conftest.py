@@ -17,6 +17,7 @@ from gateway import build, handler
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--compiled", action="store_true", help="refuse to test anything but the compiled build")
+    parser.addoption("--silence", type=float, help="seconds that engines are silent in tests of silence")
 
 
 def pytest_configure(config: pytest.Config) -> None:

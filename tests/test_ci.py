@@ -39,7 +39,7 @@ def run(script: Path, *arguments: str) -> tuple[int, list[str]]:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tree with the scripts and stand-ins for all they call."""
-    for path in ("bin/make", "bin/etcd", ".venv/bin/python"):
+    for path in ("bin/make", "bin/curl", "bin/etcd", ".venv/bin/python"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(STAND_IN)
         (tmp_path / path).chmod(0o755)
@@ -58,9 +58,13 @@ def test_last_line_of_ci_is_that_of_the_last_tests(tree: Path) -> None:
     assert [line.partition(" s: ")[2] for line in lines if " s: " in line] == [
         "make install",
         "make check",
+        "make audit ARGS=--or-say-so",
         ".venv/bin/python -m scripts.prove_dockerfile",
         "make test",
+        "make fuzz",
         "make test-system",
+        "make silence",
+        "make chaos",
         "make compile",
         "make test-compiled",
         "make test-engines",

@@ -57,6 +57,8 @@ class Call:
     keep_alive = True
     crowded = False
     expects_continue = False
+    #: What follows on the path in its target, question mark and all.
+    query = b""
     #: The request's Content-Length, 0 without one.
     announced = 0
     complete = False

@@ -42,8 +42,8 @@ AHEAD_LIMIT = 64 * 1024
 #: Bytes of a reply that the client does not take before no more is written, over TLS.
 WRITE_LIMIT = 64 * 1024
 _EXCESSES = {
-    "lines": (431, "The head of the request has too many lines"),
-    "size": (431, "The head of the request is too large"),
+    "lines": "The head of the request has too many lines",
+    "size": "The head of the request is too large",
 }
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
@@ -56,6 +56,14 @@ class Leaving(Protocol):
     """Whether clients had better go elsewhere with their next request."""
 
     leaving: bool
+
+
+class _Refused(ValueError):
+    """A head that the parser takes, and that others may read in another way; the text says what is wrong."""
+
+
+class _Excess(ValueError):
+    """A head that has too much of something; the text is a key of _EXCESSES."""
 
 
 class Application(Protocol):
@@ -100,8 +108,6 @@ class ClientConnection(asyncio.Protocol):
         #: Bytes in a row that are no part of a body: a head, chunk extensions, trailers.
         self._barren = 0
         self._in_head = False
-        #: What a head has too much of.
-        self._excess = ""
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._reading: Call | None = None
@@ -142,11 +148,10 @@ class ClientConnection(asyncio.Protocol):
         self._barren += len(data)
         try:
             self._parse(data)
-        except httptools.HttpParserError:
-            return self._unreadable()
+        except httptools.HttpParserError as error:
+            return self._unreadable(error.__context__)
         if self._barren > self._limits.head_size:
-            self._app.hit("request_head_size")
-            return self._refuse(*_EXCESSES["size"])
+            return self._overdone("size")
         self._go_on()
 
     def eof_received(self) -> bool:
@@ -194,36 +199,37 @@ class ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._reading is None:  # trailers are nobody's headers
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
-        limits = self._limits
-        if len(self._headers) > limits.head_lines:
-            self._excess = "lines"
-        elif self._barren > limits.head_size and _size(self._target, self._headers) > limits.head_size:
-            self._excess = "size"
-        if self._excess:
-            raise ValueError(self._excess)  # stops the parser; the connection is closed
+        if len(self._headers) > self._limits.head_lines or self._barren > self._limits.head_size:
+            self._check_excess()
         parser = self._parser
-        http11 = parser.get_http_version() == "1.1"
+        version = parser.get_http_version()
+        http11 = version == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
         call.keep_alive = parser.should_keep_alive()
+        hosts = 0
         for name, value in self._headers:
-            if name == b"content-length":
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
                 call.announced = int(value)
             elif name == b"expect":
                 call.expects_continue = http11 and value.lower() == b"100-continue"
+            elif name == b"transfer-encoding":
+                _check_coding(value, http11)
+        if hosts != 1 or not http11:
+            _check_version(version, hosts)
         self._reading = call
         self._barren = 0
         if self._serving is None:
             self._serving = self._fresh = call
         else:
-            self._ahead.append(call)
-            if len(self._ahead) >= PIPELINE_LIMIT:
-                self._pause()
+            self._line_up(call)
 
     def on_body(self, body: bytes) -> None:
         self._barren = 0
@@ -297,15 +303,40 @@ class ClientConnection(asyncio.Protocol):
             if not data:
                 return
 
-    def _unreadable(self) -> None:
-        """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
-        if self._excess:
-            self._app.hit(f"request_head_{self._excess}")
-        if self._serving is None or self._reading is not None:
-            return self._refuse(*_EXCESSES.get(self._excess, (400, "Invalid HTTP request")))
+    def _check_excess(self) -> None:
+        """What came behind the head in the same read is no part of it. Raising stops the parser."""
+        if len(self._headers) > self._limits.head_lines:
+            raise _Excess("lines")
+        if _size(self._target, self._headers) > self._limits.head_size:
+            raise _Excess("size")
+
+    def _line_up(self, call: Call) -> None:
+        self._ahead.append(call)
+        if len(self._ahead) >= PIPELINE_LIMIT:
+            self._pause()
+
+    def _unreadable(self, why: BaseException | None) -> None:
+        if isinstance(why, _Excess):
+            return self._overdone(str(why))
+        reason = f": {why}" if isinstance(why, _Refused) else ""
+        self._stop(400, f"Invalid HTTP request{reason}")
+
+    def _overdone(self, excess: str) -> None:
+        self._app.hit(f"request_head_{excess}")
+        self._stop(431, _EXCESSES[excess])
+
+    def _stop(self, status: int, message: str) -> None:
+        """What comes now is no request. Those that were whole before are served, and then it is over."""
+        last = self._serving
+        if last is None or last is self._reading:
+            return self._refuse(status, message)
         self._deaf = True
-        self._ahead.clear()
-        self._serving.keep_alive = False
+        if self._ahead and self._ahead[-1] is self._reading:
+            self._ahead.pop()
+        self._reading = None
+        if self._ahead:
+            last = self._ahead[-1]
+        last.keep_alive = False
         self._go_on()
 
     def _lose_calls(self) -> None:
@@ -355,7 +386,10 @@ class ClientConnection(asyncio.Protocol):
         self._serving = call
         if not call.target.startswith(b"/"):
             call.target = _origin_form(call.target)
-        path = call.target.partition(b"?")[0] if b"?" in call.target else call.target
+        path = call.target
+        if b"?" in path:
+            path = path.partition(b"?")[0]
+            call.query = call.target.removeprefix(path)
         if self._crowded:
             call.crowded, call.keep_alive = True, False
         begin = self._direct_of(path, call.method)
@@ -387,9 +421,8 @@ class ClientConnection(asyncio.Protocol):
         call.cut()
 
     def _refuse(self, status: int, message: str) -> None:
-        """The bytes are no request: say so if no reply is under way, or was given already, and hang up."""
-        call = self._serving or self._reading
-        if call is None or not (call.started or call.replied):
+        """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
+        if self._reading is None or not self._reading.started:
             headers, body = _failure(status, message)
             self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
@@ -436,6 +469,20 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._app.hit("body_time")
             self._refuse(408, "The body of the request stopped coming")
+
+
+def _check_coding(value: bytes, http11: bool) -> None:
+    """The parser reads on behind a coding that it does not know; what is in front of us may read less."""
+    if not http11 or value.lower() != b"chunked":
+        raise _Refused("its Transfer-Encoding is not chunked alone, in HTTP/1.1")
+
+
+def _check_version(version: str, hosts: int) -> None:
+    """``hosts`` is how many lines say whom the request is for."""
+    if version not in ("1.0", "1.1"):
+        raise _Refused("its version is neither HTTP/1.0 nor HTTP/1.1")
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise _Refused("it has no Host, or more than one")
 
 
 def _failure(status: int, message: str) -> tuple[Headers, bytes]:

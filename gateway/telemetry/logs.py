@@ -33,10 +33,10 @@ class Writer(Protocol):
 
 
 class _LineHandler(logging.Handler):
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, process: int | None) -> None:
         super().__init__()
         self._writer = writer
-        self.setFormatter(_Formatter())
+        self.setFormatter(_Formatter(process))
 
     def emit(self, record: logging.LogRecord) -> None:
         # Formatted here and not in the thread: the arguments may change, or hold a request.
@@ -44,19 +44,24 @@ class _LineHandler(logging.Handler):
 
 
 class _Formatter(logging.Formatter):
-    """``<UTC time> LEVEL logger: message``; control characters escaped, but for a traceback's line ends."""
+    """``<UTC time> LEVEL logger: message``, with ``[process]`` after the level where it is one of several;
+    control characters escaped, but for a traceback's line ends."""
+
+    def __init__(self, process: int | None) -> None:
+        super().__init__()
+        self._process = "" if process is None else f" [{process}]"
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         message = _CONTROL.sub(lambda match: ascii(match.group())[1:-1], record.getMessage())
-        line = f"{time.replace('+00:00', 'Z')} {record.levelname} {record.name}: {message}"
+        line = f"{time.replace('+00:00', 'Z')} {record.levelname}{self._process} {record.name}: {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class Logs:
     """Sends all logging of the process to ``fd`` while it is open; closing puts things back as they were."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what log lines are, and where they go
         self,
         level: str,
         fd: int = _STANDARD_ERROR,
@@ -64,13 +69,14 @@ class Logs:
         most: int = 0,
         writer: Writer | None = None,
         lock: AbstractContextManager[object] | None = None,
+        process: int | None = None,
     ) -> None:
         """``level`` is the lower-case name of a level of ``logging``, ``most`` how many lines of one kind are
         written in a minute, 0: all. ``writer`` takes the place of the thread that writes to ``fd``; ``lock``
-        is as in LineWriter."""
+        is as in LineWriter. ``process`` is named in every line."""
         self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
         self.flood = Flood(most)
-        self._handler = _LineHandler(self._writer)
+        self._handler = _LineHandler(self._writer, process)
         self._handler.addFilter(self.flood)
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])

@@ -17,6 +17,7 @@ from gateway.errors import ProcessDied
 from gateway.exchange import State
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
+from gateway.routing.homes import Placement
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies
 
@@ -105,6 +106,7 @@ def take(
             numbers["load", url] = load
     for name, value in process.items():
         numbers["process", name] = value
+    numbers.update({("placed", placement): count for placement, count in tallies.placements.items()})
     numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
     numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
     numbers.update({("limits", limit): count for limit, count in tallies.limits.items()})
@@ -174,6 +176,8 @@ def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) 
             tallies.unauthorized[realm] = number
         case "limits", limit:
             tallies.limits[limit] = number
+        case "placed", placement:
+            tallies.placements[Placement(placement)] = number
         case "not_held", reason:
             tallies.not_held[reason] = number
         case "refused", name, rule:

@@ -11,11 +11,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -33,11 +33,13 @@ _PROXIES = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
 
 
 @contextmanager
-def gateway_process(log: Path, *flags: str) -> Iterator[str]:
-    """``tito-gateway serve`` without workers; its base URL, once it is alive."""
+def gateway_process(log: Path, *flags: str, before: Sequence[str] = ()) -> Iterator[str]:
+    """``tito-gateway serve`` without workers; its base URL, once it is alive. ``before`` is what runs it."""
     port = free_port()
-    command = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
-    environment = {**os.environ, **_PROXIES}  # noqa: TID251 - a child needs the parent's
+    serve = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
+    command = [*before, *serve]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
+    environment = {**own, **_PROXIES}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
         try:
             _await_life(process, f"http://127.0.0.1:{port}", log)
@@ -59,6 +61,13 @@ def _await_life(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     raise AssertionError(f"no life within {PATIENCE} s: {log.read_text()}")
 
 
+class Listed(Protocol):
+    """What an operator knows of a worker."""
+
+    @property
+    def url(self) -> str: ...
+
+
 class Site:
     """The gateway at ``url`` as its operator has it; ``client`` is the operator's."""
 
@@ -71,7 +80,7 @@ class Site:
         listed = (await self.client.get("/workers")).raise_for_status().json()
         return {entry["url"]: entry for entry in listed["workers"]}
 
-    async def ready(self, *sims: SimServer) -> None:
+    async def ready(self, *sims: Listed) -> None:
         """Return once each of ``sims`` is a worker that gets requests."""
 
         async def check() -> bool:
@@ -80,7 +89,7 @@ class Site:
 
         await eventually(check)
 
-    async def serve(self, *sims: SimServer) -> None:
+    async def serve(self, *sims: Listed) -> None:
         """Register ``sims`` and wait until they are ready: what is done where no framework registers."""
         for sim in sims:
             (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()

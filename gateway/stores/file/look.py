@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
 
@@ -29,7 +29,9 @@ class Look:
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
+        self._marks: Mapping[str, frozenset[str]] = {}
         self._lenient_until = 0.0
+        self._written: dict[str, WorkerRecord | None] = {}
         #: Looks in a row that failed.
         self.failures = 0
 
@@ -38,18 +40,37 @@ class Look:
         """Whether there were workers in the file when it was read last."""
         return bool(self._told)
 
+    def written(self, url: str, record: WorkerRecord | None) -> None:
+        """The reader knows by itself that ``record`` was written, or that ``url`` was deleted (None).
+
+        Should somebody undo that before the next look, the file is as it was told last, and the reader is
+        told all the same. May be called while a look goes on.
+        """
+        self._written[url] = record
+
     def changes(self) -> list[Change]:
         """What is new since the last time; a Reset the first time. Raises OSError and Unreadable."""
+        written = {url: self._written.pop(url) for url in list(self._written)}
         try:
             self._refresh()
         except (OSError, Unreadable):
             self.failures += 1
+            for url, record in written.items():
+                self._written.setdefault(url, record)
             raise
         if self.failures:
             self._lenient_until = time.monotonic() + LENIENCE
         self.failures = 0
         before, self._told = self._told, self._records()
-        return [Reset(dict(self._told))] if before is None else list(_between(before, self._told))
+        marked, self._marks = self._marks, self._document.marks
+        if before is None:
+            return [Reset(dict(self._told), self._marks)]
+        # Marks first: a worker that joins is held from its first moment.
+        return [
+            *_remarked(marked, self._marks),
+            *_between(before, self._told),
+            *_undone(written, before, self._told),
+        ]
 
     def _refresh(self) -> None:
         stamp = self._disk.stamp()
@@ -81,3 +102,21 @@ def read(disk: Disk, *, known: bool) -> Document:
 def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecord]) -> Iterator[Change]:
     yield from (Gone(url) for url in before if url not in after)
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
+
+
+def _remarked(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> Iterator[Marked]:
+    none = frozenset[str]()
+    for url in {**before, **after}:
+        if (marks := after.get(url, none)) != before.get(url, none):
+            yield Marked(url, marks)
+
+
+def _undone(
+    written: Mapping[str, WorkerRecord | None],
+    before: Mapping[str, WorkerRecord],
+    after: Mapping[str, WorkerRecord],
+) -> Iterator[Change]:
+    for url, record in written.items():
+        there = after.get(url)
+        if there != record and there == before.get(url):
+            yield Gone(url) if there is None else Put(there)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,6 +44,7 @@ class FileStore(WatchedStore):
     """See Store. ``patience`` is in seconds, for one write."""
 
     writable = True
+    keeps_marks = True
 
     def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
         super().__init__(f"the file of workers {path}")
@@ -52,6 +53,7 @@ class FileStore(WatchedStore):
         self._patience = patience
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
+        self._looks: set[Look] = set()
         self._known = False
         # Threads of its own, as a slow disk must not keep the loop's own from looking up host names. One
         # writes, so that no write overtakes another of this process.
@@ -61,12 +63,14 @@ class FileStore(WatchedStore):
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store."""
         if lease is None:
-            await self._write(lambda document: document.put(record, None))
+            await self._write(lambda document: document.put(record, None, _now()))
+            self._wrote(record.url, record)
             if kept := self._kept.get(record.url):
                 kept.record = record
             return
         kept = _Kept(record, timedelta(seconds=lease))
         await self._write(kept.register)
+        self._wrote(record.url, record)
         self._kept[record.url] = kept
         await self._renewals.start(record.url, lease, lambda: self._write(kept.renew))
 
@@ -74,7 +78,13 @@ class FileStore(WatchedStore):
         """See Store."""
         self._kept.pop(url, None)
         await self._renewals.stop(url)
-        return await self._write(lambda document: document.delete(url))
+        found = await self._write(lambda document: document.delete(url))
+        self._wrote(url, None)
+        return found
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """See Store."""
+        await self._write(lambda document: document.mark(edits))
 
     async def close(self) -> None:
         """See Store."""
@@ -84,7 +94,15 @@ class FileStore(WatchedStore):
         self._writers.shutdown(wait=False, cancel_futures=True)
 
     async def _feed(self, tell: Tell) -> None:
-        look, loop = Look(self._disk), asyncio.get_running_loop()
+        look = Look(self._disk)
+        self._looks.add(look)
+        try:
+            await self._follow(look, tell)
+        finally:
+            self._looks.discard(look)
+
+    async def _follow(self, look: Look, tell: Tell) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 changes = await loop.run_in_executor(self._readers, look.changes)
@@ -98,6 +116,10 @@ class FileStore(WatchedStore):
                 for change in changes:
                     await tell(change)
             await asyncio.sleep(LOOK_EVERY)
+
+    def _wrote(self, url: str, record: WorkerRecord | None) -> None:
+        for look in self._looks:
+            look.written(url, record)
 
     async def _write(self, edit: Callable[[Document], _Result]) -> _Result:
         loop, until = asyncio.get_running_loop(), time.monotonic() + self._patience
@@ -132,7 +154,7 @@ class _Kept:
 
     def register(self, document: Document) -> bool:
         self.expires = _now() + self.length
-        document.put(self.record, self.expires)
+        document.put(self.record, self.expires, _now())
         return True
 
     def renew(self, document: Document) -> bool:

@@ -29,6 +29,7 @@ def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
         ('{"workers": {}}', 'a list of "workers"'),
         ('{"workers": [1]}', "worker 1 must be a JSON object or a URL"),
         ('{"workers": ["http://a:1", {}]}', "worker 2: url is missing"),
+        ('{"workers": [{"url": null}]}', "worker 1: url is missing"),
         ('{"workers": ["a"]}', "worker 1: 'a' is not"),
         ('{"workers": ["http://a:1", "http://a:1"]}', "http://a:1 is there twice"),
         ('{"workers": [{"url": "http://a:1", "priority": "high"}]}', "worker 1: priority must be"),
@@ -49,8 +50,8 @@ def test_bytes_that_are_no_text_are_unreadable() -> None:
 
 def test_text_says_what_was_put() -> None:
     document = Document()
-    document.put(ONE, None)
-    document.put(TWO, LATER)
+    document.put(ONE, None, NOW)
+    document.put(TWO, LATER, NOW)
     again = Document(document.text)
     assert again.records(NOW) == {ONE.url: ONE, TWO.url: TWO}
     assert again.text == document.text
@@ -59,7 +60,7 @@ def test_text_says_what_was_put() -> None:
 
 def test_lease_ends_at_its_time() -> None:
     document = Document()
-    document.put(ONE, LATER)
+    document.put(ONE, LATER, NOW)
     assert document.records(LATER - timedelta(microseconds=1))
     assert not document.records(LATER)
     assert document.entry(ONE.url)
@@ -69,17 +70,25 @@ def test_lease_ends_at_its_time() -> None:
 
 def test_put_without_a_lease_keeps_the_one_there_is() -> None:
     document = Document()
-    document.put(ONE, NOW)
-    document.put(ONE, LATER)
-    document.put(ONE, None)
+    document.put(ONE, NOW, NOW)
+    document.put(ONE, LATER, NOW)
+    document.put(ONE, None, NOW)
     entry = Document(document.text).entry(ONE.url)
     assert entry is not None and entry.expires == LATER
 
 
+def test_put_without_a_lease_stays_where_the_one_before_ran_out() -> None:
+    """A dead keeper's lease must not take away what somebody else registers after it."""
+    document = Document()
+    document.put(ONE, NOW, NOW)
+    document.put(ONE, None, NOW)
+    assert document.records(LATER) == {ONE.url: ONE}
+
+
 def test_extend_gives_no_lease_to_what_stays() -> None:
     document = Document()
-    document.put(ONE, None)
-    document.put(TWO, NOW)
+    document.put(ONE, None, NOW)
+    document.put(TWO, NOW, NOW)
     for record in (ONE, TWO):
         document.extend(record.url, LATER)
     assert document.records(LATER) == {ONE.url: ONE}
@@ -88,6 +97,6 @@ def test_extend_gives_no_lease_to_what_stays() -> None:
 
 def test_delete_tells_whether_it_was_there() -> None:
     document = Document()
-    document.put(ONE, None)
+    document.put(ONE, None, NOW)
     assert document.delete(ONE.url)
     assert not document.delete(ONE.url)

@@ -1,0 +1,85 @@
+"""A client that asks for the same things at a steady pace and notes how long each answer took.
+
+Owns: a process of its own, so that what a test does meanwhile takes nothing from it: ``python -m
+tests.chaos.steady``. Must never enter: what is quick enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+
+import aiohttp
+
+from tests.processes import spawned
+
+
+@dataclass
+class Answers:
+    """``failures`` are statuses but 200, and errors; ``seconds`` how long answers took, the longest last."""
+
+    failures: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def p99(self) -> float:
+        """One in a hundred took longer."""
+        return self.seconds[int(len(self.seconds) * 0.99) - 1]
+
+
+@asynccontextmanager
+async def steadily(*urls: str, interval: float, body: object = None) -> AsyncIterator[Answers]:
+    """Ask each of ``urls`` all ``interval`` seconds, from the first answer to the end of the block.
+
+    What came of it is known after the block. With a ``body`` they are posted to.
+    """
+    asked = json.dumps({"urls": urls, "interval": interval, "body": body and json.dumps(body)})
+    answers = Answers()
+    async with spawned("tests.chaos.steady", asked) as process:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"begun\n"
+        yield answers
+        process.terminate()
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
+        vars(answers).update(json.loads(out))
+
+
+async def _ask(urls: Sequence[str], interval: float, body: str | None) -> Answers:
+    found, over = Answers(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    timeout = aiohttp.ClientTimeout(30)
+    async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as asking:
+        print("begun", flush=True)
+        while not over.is_set():
+            for url in urls:
+                asking.create_task(_once(session, url, body, found))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), interval)
+    found.seconds.sort()
+    return found
+
+
+async def _once(session: aiohttp.ClientSession, url: str, body: str | None, found: Answers) -> None:
+    began = time.monotonic()
+    headers = {"content-type": "application/json"}
+    try:
+        async with session.request(
+            "GET" if body is None else "POST", url, data=body, headers=headers
+        ) as reply:
+            await reply.read()
+            if reply.status != 200:
+                found.failures.append(str(reply.status))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        found.failures.append(repr(error))
+    found.seconds.append(time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(asyncio.run(_ask(**json.loads(sys.argv[1]))))))

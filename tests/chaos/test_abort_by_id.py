@@ -1,0 +1,150 @@
+"""An abort through the gateway reaches the worker that holds the request, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.chaos.dialects import ENGINES, GENERATE, SGLANG, Route, named
+from tests.chaos.gateways import Gateway
+from tests.chaos.worker import Call, Worker, wants_stream, workers
+from tests.support import until
+
+
+async def held(call: Call) -> None:
+    """Two tokens, then as long as it takes until somebody aborts it."""
+    if wants_stream(call):
+        call.stream()
+        call.event()
+    await call.aborted.wait()
+    if wants_stream(call):
+        return call.finish("abort")
+    call.abort_reply()
+
+
+class Asked:
+    """A request under an id, running."""
+
+    def __init__(self, gw: Gateway, route: Route, name: str, *, stream: bool = False) -> None:
+        question = route.question(stream=stream, **{route.member: name})
+        self.running = asyncio.ensure_future(gw.client.post(route.path, json=question))
+
+    async def ends_aborted(self) -> None:
+        """Within a second, in the engine's own words."""
+        reply = await asyncio.wait_for(self.running, 1)
+        assert reply.status_code == 200 and b'"abort"' in reply.content
+
+
+def abort_of(route: Route, name: str) -> dict[str, Any]:
+    return {"rid": name} if route is SGLANG else {"request_ids": [f"generate-tokens-{name}"]}
+
+
+async def abort(gw: Gateway, route: Route, body: object) -> httpx.Response:
+    return await gw.client.post(ENGINES[route.kind].abort_path, json=body)
+
+
+async def two_held(gw: Gateway, route: Route, fleet: list[Worker], *names: str) -> list[Asked]:
+    """Requests of ``names``, each at a worker of its own."""
+    await gw.serve(*fleet)
+    asked = []
+    for count, name in enumerate(names, 1):
+        asked.append(Asked(gw, route, name))
+        await until(lambda: sum(len(worker.calls) for worker in fleet) == count)  # noqa: B023 - awaited here
+    return asked
+
+
+def holder(fleet: list[Worker], name: str) -> Worker:
+    (found,) = [worker for worker in fleet for call in worker.calls if call.id == name]
+    return found
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_abort_of_an_id_ends_that_request_and_no_other(gw: Gateway, route: Route) -> None:
+    """Its client gets the engine's abort reply within a second; the body reaches its worker, and only it."""
+    async with workers(route.kind, 2, held) as fleet:
+        first, second = await two_held(gw, route, fleet, "A-one", "B-one")
+        assert (await abort(gw, route, abort_of(route, "A-one"))).status_code < 300
+        await first.ends_aborted()
+        assert not second.running.done()
+        had = {worker.url: [json.loads(said.body) for said in worker.aborts] for worker in fleet}
+        assert had == {
+            holder(fleet, "A-one").url: [abort_of(route, "A-one")],
+            holder(fleet, "B-one").url: [],
+        }
+        await abort(gw, route, abort_of(route, "B-one"))
+        await second.ends_aborted()
+
+
+async def test_abort_of_all_ends_all_that_runs(gw: Gateway) -> None:
+    async with workers("sglang", 2, held) as fleet:
+        asked = await two_held(gw, SGLANG, fleet, "A-all", "B-all", "C-all")
+        assert (await abort(gw, SGLANG, {"abort_all": True})).status_code < 300
+        for each in asked:
+            await each.ends_aborted()
+        await gw.idle()
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_abort_of_an_unknown_id_is_no_failure_and_ends_nothing(gw: Gateway, route: Route) -> None:
+    async with workers(route.kind, 2, held) as fleet:
+        known = f"known-1-{route.kind}"
+        (running,) = await two_held(gw, route, fleet, known)
+        for name in ("unknown", "known", f"{known}0", ""):
+            assert (await abort(gw, route, abort_of(route, name))).status_code < 300
+        assert not running.running.done()
+        assert [said.body for worker in fleet for said in worker.aborts] == []
+        await abort(gw, route, abort_of(route, known))
+        await running.ends_aborted()
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_abort_ends_every_request_of_an_id_that_is_used_twice(gw: Gateway, route: Route) -> None:
+    """Each has an id of its own at its engine; the client knows one."""
+    async with workers(route.kind, 2, held) as fleet:
+        await gw.serve(*fleet)
+        asked = [Asked(gw, route, "twice"), Asked(gw, route, "twice")]
+        await until(lambda: sum(len(worker.calls) for worker in fleet) == 2)
+        assert len({call.id for worker in fleet for call in worker.calls}) == 2
+        await abort(gw, route, abort_of(route, "twice"))
+        for each in asked:
+            await each.ends_aborted()
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_aborted_stream_ends_as_the_engine_ends_it(gw: Gateway, route: Route) -> None:
+    async with workers(route.kind, 1, held) as (worker,):
+        await gw.serve(worker)
+        asked = Asked(gw, route, f"streamed-{route.kind}", stream=True)
+        await until(lambda: len(worker.calls) == 1 and worker.calls[0].events == 1)
+        await abort(gw, route, abort_of(route, f"streamed-{route.kind}"))
+        await asked.ends_aborted()
+        assert (await asked.running).content.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_abort_at_a_worker_that_hangs_is_answered_in_bounded_time(gw: Gateway, route: Route) -> None:
+    """And says so; other aborts do not wait for it."""
+    async with workers(route.kind, 2, held) as fleet:
+        names = [f"stuck-{route.kind}", f"moves-{route.kind}"]
+        first, second = await two_held(gw, route, fleet, *names)
+        holder(fleet, names[0]).hang()
+        began = time.monotonic()
+        slow = asyncio.ensure_future(abort(gw, route, abort_of(route, names[0])))
+        await abort(gw, route, abort_of(route, names[1]))
+        await second.ends_aborted()
+        assert time.monotonic() - began < 1
+        assert (await slow).status_code in (200, 502, 504)
+        assert time.monotonic() - began < 7
+        first.running.cancel()
+        await asyncio.wait([first.running])
+
+
+async def test_abort_that_cannot_be_read_is_refused(gw: Gateway) -> None:
+    for body in (b"", b"{", b"[]", b'{"rid": 7}'):
+        reply = await gw.client.post("/abort_request", content=body)
+        assert reply.status_code == 400 and reply.json()["error"]

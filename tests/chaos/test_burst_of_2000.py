@@ -1,0 +1,62 @@
+"""A burst on a healthy fleet is served: nobody is refused, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.burst import OPEN_FILES, burst
+from tests.chaos.dialects import GENERATE, Route, named
+from tests.chaos.gateways import Gateway, gateway
+from tests.chaos.steady import steadily
+from tests.chaos.worker import Call, workers
+
+COUNT = 2000
+LIMITED = ("sh", "-c", f'ulimit -n {OPEN_FILES}; exec "$@"', "sh")
+GIBIBYTE = 1024**3
+
+
+async def in_two_to_four_seconds(call: Call) -> None:
+    await asyncio.sleep(random.uniform(2, 4))
+    call.reply()
+
+
+async def largest(gw: Gateway, over: asyncio.Event) -> float:
+    """The most memory it had until ``over``, in bytes."""
+    most = 0.0
+    while not over.is_set():
+        most = max(most, await gw.metric("process_resident_memory_bytes"))
+        await asyncio.wait([asyncio.ensure_future(over.wait())], timeout=0.5)
+    return most
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_two_thousand_requests_at_once_are_all_served_by_eight_workers(
+    tmp_path: Path, route: Route
+) -> None:
+    """2,000 times 200 within a minute; no share over twice the fair; /health within a second; below 1 GB."""
+    body = route.body(filler="x" * 20_000).decode()
+    async with gateway(tmp_path / "log", before=LIMITED) as gw, workers(route.kind, 8) as fleet:
+        await gw.serve(*fleet)
+        for worker in fleet:
+            worker.behave = in_two_to_four_seconds
+        over = asyncio.Event()
+        memory = asyncio.ensure_future(largest(gw, over))
+        began = time.monotonic()
+        async with steadily(gw.url + "/health", interval=0.2) as health:
+            met = await burst(gw.url + route.path, COUNT, body)
+        took = time.monotonic() - began
+        over.set()
+        assert met == {"200": COUNT}
+        assert sum(len(worker.calls) for worker in fleet) == COUNT
+        assert max(len(worker.calls) for worker in fleet) <= 2 * COUNT / len(fleet)
+        assert health.failures == [] and max(health.seconds) < 1
+        assert took < 60
+        assert await memory < GIBIBYTE
+        assert await gw.in_flight() == 0
+        assert await gw.states(*fleet) == ["ready"] * 8

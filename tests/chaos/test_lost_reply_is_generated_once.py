@@ -1,0 +1,146 @@
+"""A reply that is lost is not made again: what a worker may have begun is nobody else's to repeat."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.chaos.dialects import GENERATE, ROUTES, Route, named
+from tests.chaos.gateways import Gateway
+from tests.chaos.process import LONG
+from tests.chaos.worker import Behaviour, Call, Worker, workers
+
+OWN_500 = b'{"error": {"message": "CUDA error: an illegal memory access was encountered"}}'
+
+
+async def before_the_head(call: Call) -> None:
+    call.reset()
+
+
+async def in_a_body(call: Call) -> None:
+    call.half()
+    await asyncio.sleep(0.05)  # else the reset may overtake the bytes
+    call.reset()
+
+
+async def in_a_long_body(call: Call) -> None:
+    call.half(LONG)
+    await asyncio.sleep(0.3)
+    call.reset()
+
+
+async def with_a_500(call: Call) -> None:
+    call.reply(OWN_500, 500)
+
+
+async def after_the_head(call: Call) -> None:
+    call.stream()
+    await asyncio.sleep(0.05)
+    call.reset()
+
+
+async def after_an_event(call: Call) -> None:
+    call.stream()
+    call.event()
+    await asyncio.sleep(0.05)
+    call.reset()
+
+
+async def lost(gw: Gateway, route: Route, fleet: list[Worker], *, stream: bool = False) -> httpx.Response:
+    """The one reply to the one request that is sent; it was started once, and the fleet serves on."""
+    await gw.serve(*fleet)
+    try:
+        reply = await gw.client.post(route.path, json=route.question(stream=stream))
+    finally:
+        await gw.idle()
+        assert sum(len(worker.calls) for worker in fleet) == 1
+    return reply
+
+
+async def warm(gw: Gateway, route: Route, fleet: list[Worker]) -> None:
+    """A connection to each worker that carried a request and is kept."""
+    await gw.serve(*fleet)
+    while not all(worker.calls for worker in fleet):
+        await asyncio.gather(*(gw.client.post(route.path, json=route.question()) for _ in range(4)))
+    for worker in fleet:
+        worker.calls.clear()
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["fresh", "kept"])
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_connection_that_breaks_before_the_head_is_a_502_and_one_generation(
+    gw: Gateway, route: Route, kept: bool
+) -> None:
+    """Also on a connection that had carried other requests: that it broke proves nothing."""
+    async with workers(route.kind, 2) as fleet:
+        if kept:
+            await warm(gw, route, fleet)
+        for worker in fleet:
+            worker.behave = before_the_head
+        reply = await lost(gw, route, fleet)
+        assert reply.status_code == 502
+        assert reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_reply_that_breaks_in_its_body_is_a_502_and_one_generation(gw: Gateway, route: Route) -> None:
+    """It was held until it is whole, so the client need not see the broken half."""
+    async with workers(route.kind, 2, in_a_body) as fleet:
+        reply = await lost(gw, route, fleet)
+        assert reply.status_code == 502
+        assert reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_long_reply_that_breaks_in_its_body_is_visibly_cut_and_one_generation(
+    gw: Gateway, route: Route
+) -> None:
+    """Over a mebibyte it is on its way already."""
+    async with workers(route.kind, 2, in_a_long_body) as fleet:
+        with pytest.raises(httpx.TransportError):
+            await lost(gw, route, fleet)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_500_of_a_worker_is_the_clients_and_one_generation(gw: Gateway, route: Route) -> None:
+    async with workers(route.kind, 2, with_a_500) as fleet:
+        reply = await lost(gw, route, fleet)
+        assert (reply.status_code, reply.content) == (500, OWN_500)
+
+
+@pytest.mark.parametrize("behave", [after_the_head, after_an_event])
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_stream_that_breaks_ends_with_an_error_and_is_one_generation(
+    gw: Gateway, route: Route, behave: Behaviour
+) -> None:
+    async with workers(route.kind, 2, behave) as fleet:
+        reply = await lost(gw, route, fleet, stream=True)
+        assert reply.status_code == 200
+        *_, error, done, rest = reply.content.split(b"\n\n")
+        assert error.startswith(b'data: {"error"') and (done, rest) == (b"data: [DONE]", b"")
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_fifty_losses_at_once_are_fifty_generations(gw: Gateway, route: Route) -> None:
+    """However suspect the fleet has become meanwhile: none is sent twice, none is swallowed."""
+    async with workers(route.kind, 2, before_the_head) as fleet:
+        await gw.serve(*fleet)
+        sending = (gw.client.post(route.path, json=route.question()) for _ in range(50))
+        replies = await asyncio.gather(*sending)
+        statuses = [reply.status_code for reply in replies]
+        assert set(statuses) <= {502, 503}
+        assert sum(len(worker.calls) for worker in fleet) == statuses.count(502)
+
+
+async def test_control_call_that_is_lost_is_not_said_again(gw: Gateway) -> None:
+    """Loading weights twice is as wrong as generating twice; the summary says whose answer is missing."""
+    async with workers("sglang", 2) as fleet:
+        await gw.serve(*fleet)
+        fleet[0].breaks = "/update_weights_from_disk"
+        reply = await gw.client.post("/update_weights_from_disk", json={"model_path": "/m"})
+        assert reply.status_code >= 500
+        errors = {result["worker"]: result["error"] for result in reply.json()["results"]}
+        assert errors[fleet[0].url] and not errors[fleet[1].url]
+        assert [len(worker.heard("/update_weights_from_disk")) for worker in fleet] == [1, 1]

@@ -1,0 +1,322 @@
+"""A worker that does what its test says, and keeps a log: times, raw bytes, who left, what was aborted.
+
+Owns: its connections, HTTP/1.1 as far as the gateway speaks it to a worker, the log. Must never enter: what
+is right. A closed connection is noticed at once, and whatever was being done for it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.tasks import Tasks
+from tests.chaos.dialects import DONE, ENGINES, ROUTES, Route, sse
+
+JSON = (b"content-type", b"application/json")
+EVENTS = (b"content-type", b"text/event-stream")
+TOO_LARGE = b'{"error": {"message": "Request entity too large"}}'
+_SOUND = ("/ready", "/health")
+_RESET = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A request as it came. ``at`` is in monotonic seconds."""
+
+    at: float
+    method: bytes
+    target: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        return self.target.decode().partition("?")[0]
+
+    def header(self, name: str) -> str | None:
+        return next((value.decode() for key, value in self.headers if key == name.encode()), None)
+
+
+class Call:
+    """A client's request, and how it is answered.
+
+    ``gone`` is set, and ``gone_at`` known, once its connection was closed before the answer was whole;
+    ``aborted`` is set once an abort named it.
+    """
+
+    def __init__(self, wire: _Wire, said: Said, route: Route) -> None:
+        self.said = said
+        self.gone = asyncio.Event()
+        self.gone_at: float | None = None
+        self.aborted = asyncio.Event()
+        self.answered = False
+        self.events = 0
+        #: Pieces of the answer's body.
+        self.sent: list[bytes] = []
+        self._wire = wire
+        self._route = route
+        self.id = route.id_of(dict(said.headers), said.body)
+
+    @property
+    def body(self) -> bytes:
+        return self.said.body
+
+    def write(self, data: bytes) -> None:
+        """Raw bytes."""
+        self._wire.transport.write(data)
+
+    def reply(self, body: bytes | None = None, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
+        """A whole answer; by default the engine's own to such a request."""
+        body = self._route.reply(self.id, 3, "length") if body is None else body
+        self.sent.append(body)
+        self.write(head(status, JSON, *headers, length=len(body)) + body)
+        self.end()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the gateway has taken nothing of what was written for a while."""
+        size = self._wire.transport.get_write_buffer_size()
+        return bool(size > 1024 * 1024)
+
+    def half(self, tokens: int = 3) -> None:
+        """The head of a whole answer, and half of the body it announces."""
+        body = self._route.reply(self.id, tokens, "length")
+        self.write(head(200, JSON, length=len(body)) + body[: len(body) // 2])
+
+    def stream(self, *headers: tuple[bytes, bytes]) -> None:
+        """The head of a stream."""
+        self.write(head(200, EVENTS, *headers))
+
+    def event(self, reason: str | None = None) -> None:
+        """The next event, one more token in it."""
+        self.events += 1
+        self._piece(sse(self._route.event(self.id, self.events, reason)))
+
+    def finish(self, reason: str = "length") -> None:
+        """The last event of a stream and all that follows it."""
+        self.event(reason)
+        self._piece(DONE)
+        self.write(b"0\r\n\r\n")
+        self.end()
+
+    def abort_reply(self) -> None:
+        """What the engine answers to a request that was aborted after two tokens."""
+        self.reply(self._route.reply(self.id, 2, "abort"))
+
+    def end(self) -> None:
+        """The answer is whole."""
+        self.answered = True
+        self._wire.call = None
+
+    def _piece(self, data: bytes) -> None:
+        self.sent.append(data)
+        self.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def reset(self) -> None:
+        """Break the connection."""
+        self.answered = True
+        self._wire.reset()
+
+
+Behaviour = Callable[[Call], Coroutine[Any, Any, None]]
+
+
+def wants_stream(call: Call) -> bool:
+    return b'"stream":true' in call.body.replace(b" ", b"")
+
+
+async def good(call: Call) -> None:
+    """Answer at once, as was asked."""
+    if not wants_stream(call):
+        return call.reply()
+    call.stream()
+    call.event()
+    call.finish()
+
+
+async def silent(call: Call) -> None:
+    """Take the request and say nothing."""
+    await asyncio.Event().wait()
+
+
+class Worker:
+    """One worker of a ``kind``. ``behave`` answers what comes from now on.
+
+    ``calls`` are the requests of clients, ``others`` all else that it has no probe's answer for, ``wires``
+    the connections that are open, ``faults`` what should not have happened here.
+    """
+
+    def __init__(self, kind: str, behave: Behaviour = good) -> None:
+        self.kind = kind
+        self.behave = behave
+        self.engine = ENGINES[kind]
+        self.calls: list[Call] = []
+        self.others: list[Said] = []
+        self.wires: set[_Wire] = set()
+        self.faults: list[object] = []
+        self.port = 0
+        self.deaf = False
+        #: Header lines of all answers but those to clients' requests.
+        self.added: tuple[tuple[bytes, bytes], ...] = ()
+        #: A body over so many bytes is refused with a 413 before it is read; then the connection is closed.
+        self.body_limit = 10**12
+        #: A path whose requests it reads, and then breaks the connection.
+        self.breaks = ""
+        self._routes = {route.path: route for route in ROUTES if route.kind == kind}
+        self._tasks = Tasks()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def aborts(self) -> list[Said]:
+        return self.heard(self.engine.abort_path)
+
+    def heard(self, path: str) -> list[Said]:
+        """What else came to ``path``."""
+        return [said for said in self.others if said.path == path]
+
+    async def start(self) -> None:
+        """Listen; after a ``die``, where it did before."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Wire(self), "127.0.0.1", self.port, backlog=4096)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def die(self) -> None:
+        """As a process that is killed: nobody listens, and every connection breaks."""
+        if self._server is not None:
+            self._server.close()
+        for wire in tuple(self.wires):
+            wire.reset()
+        await self._tasks.stop()
+
+    def hang(self) -> None:
+        """From now on accept connections and read nothing, of those there are neither."""
+        self.deaf = True
+        for wire in self.wires:
+            wire.transport.pause_reading()
+
+    def took(self, wire: _Wire, said: Said) -> None:
+        """A request is there in full."""
+        route, probe = self._routes.get(said.path), self.engine.probes.get(said.path)
+        if route is not None and said.body != b"{}":
+            call = wire.call = Call(wire, said, route)
+            self.calls.append(call)
+            wire.task = self._tasks.spawn(self.behave(call), "behaviour")
+            wire.task.add_done_callback(self._done)
+        elif probe is not None:
+            wire.answer(probe.status, probe.body)
+        elif said.path in _SOUND:
+            wire.answer(200, b"")
+        else:
+            self.others.append(said)
+            if said.path == self.breaks:
+                return wire.reset()
+            abort = said.path == self.engine.abort_path
+            if abort:
+                self._abort(said.body)
+            wire.answer(404 if said.method == b"GET" else 200, b"{}")
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self.faults.append(fault)
+
+    def _abort(self, body: bytes) -> None:
+        names = self.engine.aborted(body)
+        for call in self.calls:
+            if names is None or any(call.id.startswith(name) for name in names):
+                call.aborted.set()
+
+
+class _Wire(asyncio.Protocol):
+    """One connection; ``call`` is the request that is being answered over it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.transport: Any = None
+        self.call: Call | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._buffer = bytearray()
+        self._head: Said | None = None
+        self._length = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.worker.wires.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.worker.deaf:
+            self.transport.pause_reading()
+            return
+        self._buffer += data
+        if self._head is None:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self._read_head(bytes(self._buffer[:end]))
+            del self._buffer[: end + 4]
+            if self._length > self.worker.body_limit:
+                self.answer(413, TOO_LARGE)
+                self.transport.close()
+                return
+        if self._head is not None and len(self._buffer) >= self._length:
+            if len(self._buffer) > self._length or self.call is not None:
+                self.worker.faults.append("a request came before the one before it was answered")
+            head, body = self._head, bytes(self._buffer)
+            self._buffer, self._head = bytearray(), None
+            self.worker.took(self, Said(head.at, head.method, head.target, head.headers, body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.worker.wires.discard(self)
+        if self.call is not None and not self.call.answered:
+            self.call.gone_at = time.monotonic()
+            self.call.gone.set()
+            if self.task is not None:
+                self.task.cancel()
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.transport.write(head(status, JSON, *self.worker.added, length=len(body)) + body)
+
+    def reset(self) -> None:
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def _read_head(self, raw: bytes) -> None:
+        first, *lines = raw.split(b"\r\n")
+        pairs = (line.partition(b":") for line in lines)
+        headers = [(name.lower(), value.strip()) for name, _, value in pairs]
+        method, target, _ = first.split(b" ")
+        self._length = int(dict(headers).get(b"content-length", b"0"))
+        self._head = Said(time.monotonic(), method, target, headers)
+
+
+def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) -> bytes:
+    """Status line and headers; chunked where there is no ``length``."""
+    framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
+    lines = [b"HTTP/1.1 %d X" % status, *(b"%b: %b" % line for line in headers), framing]
+    return b"\r\n".join([*lines, b"", b""])
+
+
+@asynccontextmanager
+async def workers(kind: str, count: int = 2, behave: Behaviour = good) -> AsyncIterator[list[Worker]]:
+    """``count`` workers of a ``kind`` that behave alike, on free ports."""
+    made = [Worker(kind, behave) for _ in range(count)]
+    try:
+        for worker in made:
+            await worker.start()
+        yield made
+        assert [fault for worker in made for fault in worker.faults] == []
+    finally:
+        for worker in made:
+            await worker.die()
+        await asyncio.sleep(0.001)

@@ -1,0 +1,58 @@
+"""What a reader of a file of workers is told that has written to it as well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.fleet.record import WorkerRecord
+from gateway.stores.base import Gone, Put, Reset
+from gateway.stores.file.disk import Disk
+from gateway.stores.file.document import Unreadable
+from gateway.stores.file.look import Look
+from tests.stores.contract import ONE, TWO
+
+
+def write(path: Path, *urls: str) -> None:
+    path.write_text(json.dumps({"workers": list(urls)}))
+
+
+@pytest.fixture
+def look(path: Path) -> Look:
+    """One that was told of ONE."""
+    write(path, ONE.url)
+    found = Look(Disk(path))
+    assert found.changes() == [Reset({ONE.url: WorkerRecord(ONE.url)})]
+    return found
+
+
+def test_own_record_that_somebody_took_away_unseen_is_told_as_gone(look: Look) -> None:
+    """The fleet has it already and would keep it, though the file is as it was."""
+    look.written(TWO.url, TWO)
+    assert look.changes() == [Gone(TWO.url)]
+    assert look.changes() == []
+
+
+def test_own_removal_that_somebody_undid_unseen_is_told(look: Look) -> None:
+    look.written(ONE.url, None)
+    assert look.changes() == [Put(WorkerRecord(ONE.url))]
+    assert look.changes() == []
+
+
+def test_own_write_that_stands_is_told_once(path: Path, look: Look) -> None:
+    write(path, TWO.url)
+    look.written(ONE.url, None)
+    look.written(TWO.url, WorkerRecord(TWO.url))
+    assert look.changes() == [Gone(ONE.url), Put(WorkerRecord(TWO.url))]
+    assert look.changes() == []
+
+
+def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(path: Path, look: Look) -> None:
+    path.write_text("[")
+    look.written(TWO.url, TWO)
+    with pytest.raises(Unreadable):
+        look.changes()
+    write(path, ONE.url)
+    assert look.changes() == [Gone(TWO.url)]
