@@ -119,6 +119,9 @@ class Desk:
 
     remove = hold = open = change
 
+    async def forget(self, url: str) -> bool:
+        raise AssertionError(url)
+
     def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
         raise AssertionError(worker)
 
