@@ -37,7 +37,7 @@ from gateway.telemetry.logs import Logs
 log = logging.getLogger(__name__)
 
 #: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
-_YOUNG_OBJECTS = 25_000
+_YOUNG_OBJECTS = 10_000
 
 #: Longer than the idle time of any client's pool we know of, in seconds.
 KEEP_ALIVE = 75
