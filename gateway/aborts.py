@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat, Ids, UpstreamRequest
+from gateway.formats.base import ANY_OF, AbortTarget, AnyFormat, Ids, UpstreamRequest
 from gateway.inflight import InFlight
 from gateway.tasks import Tasks
 from gateway.transport.http1 import Connection
@@ -38,8 +38,8 @@ class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
     ``worker`` is the one that has it, None before it was sent to one. ``named``: its client chose the ids
-    that its engine knows. ``early`` are public ids that were aborted while no worker had it and others of the
-    same batch were not: the worker is told once it has it.
+    that its engine knows. ``early`` are public ids that were aborted so far: a worker that is given it later,
+    because there was none or the one before provably did not get it, is told of them once it has it.
     """
 
     format: AnyFormat
@@ -49,6 +49,11 @@ class Running:
     worker: Worker | None = None
     named: bool = False
     early: frozenset[str] = frozenset()
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it was aborted, so that no worker may be given it any more."""
+        return self.early.issuperset(self.ids.public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class Aborter:
         self._tasks.spawn(self._stop_some(running, worker, _named_of(running.ids, running.early)), "abort")
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
-        """Abort what ``target`` names among the exchanges of ``format``; each at its own worker.
+        """Abort what ``target`` names among the exchanges of ``format`` and those of other routes at workers
+        that speak it; each at its own worker.
 
         One result per worker concerned, and one for those that no worker has yet, within ``timeout``; an id
         nobody runs under is no failure.
@@ -93,12 +99,15 @@ class Aborter:
         by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
         waiting, names = 0, frozenset(target.ids)
         for running in dict.fromkeys(found):
-            if running.format is not format:
+            if not _speaks(running, format):
                 continue
             ids = running.ids if target.everything else _named_of(running.ids, names)
+            running.early = running.early.union(ids.public)
             if running.worker is None:
                 waiting += 1
-                _abort_unsent(running, ids)
+                # No engine has it; other prompts of its batch may go on.
+                if running.over:
+                    running.close()
             else:
                 by_worker.setdefault(running.worker, []).append((running, ids))
         results = await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
@@ -126,7 +135,9 @@ class Aborter:
         if not requests:
             running.close()
             return None
-        return await self._send_all(worker, requests)
+        error = await self._send_all(worker, requests)
+        # It may have been found meanwhile that the worker, dead maybe, never got it.
+        return error if running.worker is worker else None
 
     async def _stop_some(self, running: Running, worker: Worker, ids: Ids) -> None:
         if (error := await self._stop(running, worker, ids)) is not None:
@@ -155,11 +166,14 @@ class Aborter:
         return errors[0] if errors else None
 
 
-def _abort_unsent(running: Running, ids: Ids) -> None:
-    """End it, as no engine has it; or keep ``ids`` in mind while other prompts of its batch shall go on."""
-    running.early = running.early.union(ids.public)
-    if running.early.issuperset(running.ids.public):
-        running.close()
+def _speaks(running: Running, format: AnyFormat) -> bool:
+    """Whether an abort call of ``format`` may be about it: it is of that format, or of another route that is
+    served by workers of several, and its own speaks that one."""
+    if running.format is format:
+        return True
+    if format.capability not in running.format.capability.split(ANY_OF):
+        return False
+    return running.worker is None or running.worker.offers(format.capability) is not None
 
 
 def _named_of(ids: Ids, names: Collection[str]) -> Ids:

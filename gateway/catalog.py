@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from gateway.calls import RELAY_PATHS
 from gateway.exchange import GENERATE
-from gateway.formats.base import ANY_OF, AnyFormat
+from gateway.formats.base import ANY_OF, AnyFormat, StopsRelayed
 from gateway.formats.relayed import NAME as RELAYED
 from gateway.formats.relayed import RelayedFormat
 
@@ -109,9 +109,11 @@ def relays(
         paths[path] = (_format(formats, name, ["relay_path"]).name,) if name else tuple(formats)
     found = []
     for path, of in paths.items():
-        capabilities = ANY_OF.join(formats[name].capability for name in of if name in formats)
-        if capabilities:
-            format = _configured(RelayedFormat(path, capabilities), chosen)
+        served_by = [formats[name] for name in of if name in formats]
+        if served_by:
+            capabilities = ANY_OF.join(format.capability for format in served_by)
+            hosts = tuple(format for format in served_by if isinstance(format, StopsRelayed))
+            format = _configured(RelayedFormat(path, capabilities, hosts=hosts), chosen)
             # As Dynamo calls them where it has them: chat_completions, embeddings.
             operation = path.strip("/").removeprefix("v1/").replace("/", "_")
             found.append(Endpoint(path, ("POST",), format, operation))

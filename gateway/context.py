@@ -70,6 +70,14 @@ class RequestContext:
     traceparent: str | None = None
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def key(self) -> str | None:
+        """What requests that belong on one worker have in common.
+
+        The key that was made for that comes first, then the header that routers know, then an agent's own.
+        """
+        return self.routing_key or self.session_header or self.session
+
 
 NO_CONTEXT = RequestContext()
 

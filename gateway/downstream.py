@@ -34,6 +34,11 @@ class Client(Protocol):
         """The request's header lines, names in lower case."""
         ...
 
+    @property
+    def query(self) -> bytes:
+        """What follows on the path in the request's target, question mark and all; b"" without it."""
+        ...
+
     async def body(self, limit: int) -> bytes:
         """The request body, ``limit`` bytes at most. Raises RequestTooLarge, and Cancelled on leaving."""
         ...
@@ -74,6 +79,8 @@ class AsgiClient:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers: Headers = scope["headers"]
+        query: bytes = scope.get("query_string", b"")
+        self.query = b"?" + query if query else b""
         self._receive = receive
         self._send = send
         self._head: Message | None = None

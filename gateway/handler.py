@@ -11,10 +11,11 @@ import logging
 from functools import partial
 
 from gateway.aborts import Running
-from gateway.context import read_context
+from gateway.context import NO_CONTEXT, read_context
 from gateway.downstream import AsgiClient, Client, Receive, Scope, Send
 from gateway.drive import apart
 from gateway.errors import (
+    Aborted,
     Cancelled,
     ConnectFailed,
     Draining,
@@ -97,7 +98,9 @@ class GenerateHandler:
         body = await client.body(self._services.body_limit)
         run.exchange.request_bytes = len(body)
         client.watch(run.left)
-        run.exchange.session = read_context(client.headers).session
+        context = read_context(client.headers)
+        if context is not NO_CONTEXT:
+            run.exchange.session, run.key = context.session, context.key
         # 2 parse
         if self._stepwise is not None and len(body) > BIG:
             steps = self._stepwise.parse_in_steps(body, headers)
@@ -129,6 +132,8 @@ class GenerateHandler:
                 worker = run.lease(running, model, tried)
             # Made before there is a connection, which nobody would close if this failed.
             request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
+            if run.client.query:
+                request = request._replace(target=request.target + run.client.query)
             try:
                 connection = worker.pool.take()
                 if connection is None:
@@ -138,6 +143,8 @@ class GenerateHandler:
             except (ConnectFailed, NotReceived) as error:
                 failure = error
             tried[worker] = run.unlease(worker, failure)
+            if running.over:
+                raise Aborted("the request was aborted")
 
     def _send(
         self, run: Run, running: Running, worker: Worker, connection: Connection, request: UpstreamRequest

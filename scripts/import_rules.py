@@ -69,7 +69,7 @@ ROOMS: Mapping[str, str] = {
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
-    "telemetry": "build errors exchange formats.base fleet.states fleet.worker",
+    "telemetry": "build errors exchange formats.base fleet.states fleet.worker routing.homes",
     "settings": "errors fleet.address fleet.allow telemetry.buckets variables",
     "variables": "",
     "calls": "",

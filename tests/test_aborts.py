@@ -14,7 +14,7 @@ from gateway.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running
 from gateway.fleet.address import Address
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, Ids, UpstreamRequest
+from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerInfo
 from gateway.inflight import InFlight
 from gateway.routing.policy import LeastInFlight
 from tests.support import until
@@ -29,8 +29,9 @@ class StubFormat:
 
     name = "stub"
 
-    def __init__(self, *, silent: bool = False) -> None:
+    def __init__(self, *, silent: bool = False, capability: str = "stub-generate") -> None:
         self.silent = silent
+        self.capability = capability
 
     def abort(self, worker: Any, request: object, ids: Ids) -> Sequence[UpstreamRequest]:
         if self.silent:
@@ -147,12 +148,37 @@ async def test_abort_of_everything() -> None:
         rig.run("a", on=0)
         rig.run("b1", "b2", on=0)
         rig.run("c", on=1)
-        rig.run("other", on=1, format=StubFormat())
+        rig.run("other", on=1, format=StubFormat(capability="other-generate"))
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
             assert {await rig.told(0) for _ in range(3)} == {"a", "b1", "b2"}
             assert await rig.told(1) == "c"
         assert [result.aborted for result in call.result()] == [2, 1]
+        assert unasked(rig.listeners[1])
+
+
+def speaks(worker: Worker, capability: str) -> None:
+    worker.infos = {capability: WorkerInfo("engine", capability, True)}
+
+
+async def test_abort_reaches_other_routes_at_workers_that_speak_the_dialect() -> None:
+    """By id and with all others; those at workers of another dialect go on, those that have none yet end."""
+    async with rig_of(2) as rig:
+        speaks(rig.workers[0], "stub-generate")
+        speaks(rig.workers[1], "other-generate")
+        relayed: Any = StubFormat(capability="other-generate|stub-generate")
+        chat = rig.run("chat", on=0, format=relayed)
+        rig.run("chat", on=1, format=relayed)
+        rig.run("waits", on=None, format=relayed)
+        rig.run("elsewhere", on=None, format=StubFormat(capability="other-generate|third-generate"))
+        peer: Peer | None = None
+        for target in (AbortTarget(ids=("chat",)), EVERYTHING):
+            async with asyncio.TaskGroup() as group:
+                call = group.create_task(rig.aborter.abort(target, STUB))
+                peer = peer or await rig.listeners[0].accept()
+                assert await answered(peer) == chat.ids.dispatch[0]
+            assert WorkerResult(rig.workers[0].url, 1) in call.result()
+        assert rig.closed == ["waits"]
         assert unasked(rig.listeners[1])
 
 

@@ -121,6 +121,25 @@ def test_value_that_is_no_text_is_not_there() -> None:
     assert dict(context.metadata) == {"k": "good"}
 
 
+@pytest.mark.parametrize(
+    ("lines", "key"),
+    [
+        ([("x-smg-routing-key", "r"), ("x-session-id", "s"), *DYNAMO, *CLAUDE], "r"),
+        ([("x-session-id", "s"), *DYNAMO, *CLAUDE, ("thread-id", "t")], "s"),
+        ([*DYNAMO, *CLAUDE, ("thread-id", "t")], "d"),
+        (CLAUDE, "ca"),
+        ([("thread-id", "t")], "t"),
+        ([("x-smg-routing-key", " "), ("x-session-id", " s ")], "s"),
+        ([("x-parent-session-id", "p"), ("traceparent", "00-1-2-01")], None),
+        ([], None),
+    ],
+)
+def test_key_is_what_was_made_for_routing_and_else_the_session(
+    lines: list[tuple[str, str]], key: str | None
+) -> None:
+    assert read(*lines).key == key
+
+
 def test_routing_key_session_header_and_trace_are_kept_beside_the_session() -> None:
     context = read(*DYNAMO, ("x-smg-routing-key", "key"), ("x-session-id", "s"), ("traceparent", "00-1-2-01"))
     assert (context.routing_key, context.session_header, context.traceparent) == ("key", "s", "00-1-2-01")

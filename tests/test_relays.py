@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,7 +14,8 @@ from gateway.calls import RELAY_PATHS
 from gateway.catalog import CatalogError
 from gateway.settings import Settings
 from gateway.sim import Half, Reply, Silence, SimConfig, SimServer
-from tests.control.test_fanout import called, fleet
+from gateway.sim.arrivals import Arrival
+from tests.control.test_fanout import Fleet, called, fleet
 from tests.support import RawClient, rig, until
 
 BODY = b'{ "messages" : [] , "x":1e-7,"model":"base" }'
@@ -72,6 +76,144 @@ async def test_client_that_leaves_ends_the_request_at_the_engine() -> None:
         (arrival,) = called(of.sims[0], CHAT)
         await until(lambda: arrival.client_gone is not None)
         await until(lambda: not of.gateway.app.lifecycle.open_exchanges)
+
+
+@pytest.mark.parametrize(
+    "target", [f"{CHAT}?a=%2F+x&a=&b;", "/tokenize?", "/generate?rid=%41&x", "/detokenize"]
+)
+async def test_query_goes_on_byte_for_byte(target: str) -> None:
+    """On every route, also on one that engines read none on."""
+    path = target.partition("?")[0]
+    async with fleet("sglang") as of:
+        of.sims[0].behave(Reply(), path=path)
+        client = await RawClient.connect(of.gateway.port)
+        client.request(target, b'{"input_ids":[1],"rid":"a"}')
+        await client.head()
+        client.leave()
+        assert target.encode() in [arrival.target for arrival in called(of.sims[0], path)]
+
+
+@dataclass
+class Held:
+    of: Fleet
+    client: RawClient
+    holder: SimServer
+    arrival: Arrival
+
+    @property
+    def aborts(self) -> list[tuple[str, ...]]:
+        """What engines were told to abort, which nobody but the holder may be."""
+        assert not any(sim.aborts for sim in self.of.sims if sim is not self.holder)
+        return [call.ids for call in self.holder.aborts]
+
+    async def abort(self, what: dict[str, object]) -> None:
+        """Something that is exactly this one."""
+        path = "/inference/v1/abort_requests" if "request_ids" in what else "/abort_request"
+        answer = await self.of.gateway.client.post(path, json=what)
+        assert answer.json() == {
+            "aborted": 1,
+            "results": [{"worker": self.holder.url, "aborted": 1, "error": None}],
+        }
+
+
+@asynccontextmanager
+async def held(kind: str, path: str, body: bytes, *headers: tuple[str, str]) -> AsyncIterator[Held]:
+    """A request that the first of two engines has and does not answer."""
+    async with fleet(kind, kind, probe_interval_secs=60) as of:
+        for sim in of.sims:
+            sim.behave(Silence(), path=path)
+        client = await RawClient.connect(of.gateway.port)
+        client.request(path, body, headers=headers)
+        await until(lambda: any(called(sim, path) for sim in of.sims))
+        (holder,) = [sim for sim in of.sims if called(sim, path)]
+        (arrival,) = called(holder, path)
+        yield Held(of, client, holder, arrival)
+        client.leave()
+
+
+NAMED = ("x-request-id", "A")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body", "headers", "what", "told"),
+    [
+        ("sglang", CHAT, b'{"rid":"A"}', (), {"rid": "A"}, "A"),
+        ("sglang", "/v1/completions", b'{"rid":"A","prompt":[1]}', (), {"abort_all": True}, "A"),
+        ("vllm", CHAT, b"{}", (NAMED,), {"request_ids": ["A"]}, "chatcmpl-A"),
+        ("vllm", CHAT, b'{"request_id":"A"}', (), {"request_ids": ["chatcmpl-A"]}, "chatcmpl-A"),
+        ("vllm", "/v1/completions", b"{}", (NAMED,), {"request_ids": "cmpl-A-0"}, "cmpl-A-0"),
+    ],
+)
+async def test_abort_is_told_to_the_engine_in_its_own_spelling(  # noqa: PLR0913 - the cases
+    kind: str,
+    path: str,
+    body: bytes,
+    headers: tuple[tuple[str, str], ...],
+    what: dict[str, object],
+    told: str,
+) -> None:
+    """And the client gets what the engine makes of that."""
+    async with held(kind, path, body, *headers) as it:
+        await it.abort(what)
+        assert it.aborts == [(told,)]
+        assert it.arrival.body == body and it.arrival.client_gone is None
+        assert it.of.gateway.app.lifecycle.open_exchanges == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body", "what"),
+    [
+        ("sglang", CHAT, b"{}", {"rid": "A"}),
+        ("sglang", CHAT, b"{}", {"abort_all": True}),
+        ("sglang", CHAT, b'{"rid":"A","n":2}', {"rid": "A"}),
+        ("sglang", "/v1/responses", b'{"rid":"A"}', {"rid": "A"}),
+        ("vllm", "/v1/completions", b'{"prompt":["a","b"]}', {"request_ids": ["A"]}),
+        ("vllm", "/v1/responses", b"{}", {"request_ids": ["A"]}),
+    ],
+)
+async def test_abort_closes_what_the_engine_cannot_tell_by_an_id(
+    kind: str, path: str, body: bytes, what: dict[str, object]
+) -> None:
+    async with held(kind, path, body, NAMED) as it:
+        await it.abort(what)
+        assert (await it.client.head()).startswith(b"HTTP/1.1 499 ")
+        await until(lambda: it.arrival.client_gone is not None)
+        assert it.aborts == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "told"), [("sglang", b'{"rid":"A"}', "A"), ("vllm", b"{}", "chatcmpl-A")]
+)
+async def test_client_that_leaves_has_its_id_aborted_as_well(kind: str, body: bytes, told: str) -> None:
+    """An engine may take seconds to see that a connection is closed."""
+    async with held(kind, CHAT, body, NAMED) as it:
+        it.client.leave()
+        await until(lambda: it.aborts == [(told,)])
+
+
+async def test_call_of_another_dialect_does_not_abort() -> None:
+    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+        answer = await it.of.gateway.client.post("/inference/v1/abort_requests", json={"request_ids": ["A"]})
+        assert (answer.json()["aborted"], it.aborts) == (0, [])
+
+
+async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> None:
+    """An abort by it means both."""
+    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+        for sim in it.of.sims:
+            sim.behave(Silence(), path="/v1/completions")
+        second = await RawClient.connect(it.of.gateway.port)
+        second.request("/v1/completions", b'{ "rid" :"A"}')
+        found = [sim for sim in it.of.sims if sim is not it.holder][0]
+        await until(lambda: bool(called(found, "/v1/completions")))
+        (arrival,) = called(found, "/v1/completions")
+        dispatch = json.loads(arrival.body)["rid"]
+        assert arrival.body == b'{ "rid" :"%b"}' % dispatch.encode() and dispatch != "A"
+        answer = await it.of.gateway.client.post("/abort_request", json={"rid": "A"})
+        assert answer.json()["aborted"] == 2
+        assert [call.ids for call in it.holder.aborts] == [("A",)]
+        assert [call.ids for call in found.aborts] == [(dispatch,)]
+        second.leave()
 
 
 async def test_reply_that_breaks_off_is_a_502_and_generated_once() -> None:

@@ -105,6 +105,11 @@ def test_bad_flag_names_the_flag_in_one_line() -> None:
     assert "\n" not in complaint(port="x")
 
 
+def test_overload_factor_that_could_leave_nobody_is_refused() -> None:
+    assert complaint(router_overload_factor="0.9").startswith("--router-overload-factor: must be 0, or 1")
+    assert Settings(router_overload_factor=0).router_overload_factor == 0
+
+
 def test_bad_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_PROBE_INTERVAL_SECS", "soon")
     assert complaint().startswith("DYN_PROBE_INTERVAL_SECS: ")

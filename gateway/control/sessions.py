@@ -1,9 +1,9 @@
 """The end of a session, as agents' frameworks announce it.
 
-Owns: the route. Must never enter: what a policy keeps of sessions.
+Owns: the route. Must never enter: where the requests of a session go.
 
-No policy keeps anything of a session yet, so there is nothing to forget; the clients that say goodbye want
-their 200 all the same, whatever they name.
+That follows from its name (gateway.routing.homes) and is kept nowhere, so there is nothing to forget; the
+clients that say goodbye want their 200 all the same, whatever they name.
 """
 
 from __future__ import annotations

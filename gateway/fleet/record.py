@@ -59,7 +59,7 @@ class WorkerRecord:
 
         Raises ValueError, which names the member at fault.
         """
-        if "url" not in members:
+        if members.get("url") is None:
             raise ValueError("url is missing")
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in members.items() if name in known and value is not None})
@@ -80,6 +80,11 @@ class WorkerRecord:
         members = asdict(self)
         defaults: dict[str, Any] = {each.name: each.default for each in fields(self)} | {"labels": {}}
         return json.dumps({name: value for name, value in members.items() if value != defaults[name]})
+
+
+def is_text(value: str) -> bool:
+    """Whether it could stand in a record."""
+    return 0 < len(value) <= TEXT_LIMIT and value.isprintable()
 
 
 def _text(name: str, value: object, limit: int) -> None:

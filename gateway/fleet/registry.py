@@ -19,6 +19,7 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.outbox import Outbox
+from gateway.routing.homes import Homes, Placement
 from gateway.routing.policy import Policy
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
@@ -41,11 +42,13 @@ class Fleet:
         died: Callable[[object], None] = lambda life: None,
         names: Names | None = None,
         min_weight_version: str | None = None,
+        homes: Homes | None = None,
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
         self.outbox = Outbox()
         self._names = names or Names()
         self._policy = policy
+        self._homes = homes or Homes()
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._died = died
@@ -54,8 +57,12 @@ class Fleet:
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._followers = Followers()
+        #: Told the URL of a worker at which nobody is.
+        self.vanished: Callable[[str], None] = lambda url: None
         #: Told each transition, from and to.
         self.moved: Callable[[WorkerState, WorkerState], None] = lambda before, after: None
+        #: Told of each lease for a key whether that was at its home.
+        self.placed: Callable[[Placement], None] = lambda placement: None
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
@@ -145,9 +152,13 @@ class Fleet:
     def _bury(self, worker: Worker) -> None:
         """Nothing that was known of the process is true of the one after it."""
         life, worker.life = worker.life, object()
-        worker.holds.pop(Hold.PAUSED, None)
-        worker.waived, worker.reported, worker.others, worker.load_question = Worker, None, 0, 0
+        worker.reported, worker.others, worker.load_question = None, 0, 0
         self._died(life)
+
+    def absent(self, worker: Worker) -> None:
+        """There is nobody at its URL: whoever comes next was neither paused nor opened by anybody."""
+        worker.waived = Worker
+        self.vanished(worker.url)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
         """Its probes told this of it."""
@@ -187,6 +198,12 @@ class Fleet:
         elif worker.state is WorkerState.HELD:
             worker.reason = "; ".join(worker.holds.values())
 
+    def waive(self, worker: Worker, version: str | None) -> None:
+        """It was opened although its weight version, this one, was too low."""
+        worker.waived = version
+        if worker.weight_version == version:
+            self.open(worker, Hold.WEIGHTS)
+
     def follow(self) -> AbstractContextManager[Changes]:
         """Joins, leaves and transitions from now on, until the context ends; no follower is waited for."""
         return self._followers.follow()
@@ -207,15 +224,26 @@ class Fleet:
                         found.setdefault(model, info)
         return found
 
-    def lease(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Worker:
-        """Pick a worker and hold it until ``release``.
+    def lease(
+        self,
+        capability: str,
+        model: str | None,
+        excluding: Collection[Worker] = (),
+        key: str | None = None,
+    ) -> Worker:
+        """Pick a worker and hold it until ``release``: by the policy, or the home of ``key``.
 
         Raises NoWorker, and as ``fit`` does.
         """
         fit = self.fit(capability, model, excluding)
         if not fit:
             raise NoWorker("no worker is available at the moment; please try again")
-        worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
+        if key is not None:
+            members = self._roster(capability).members_of(model)
+            worker, placement = self._homes.place(key, fit, members)
+            self.placed(placement)
+        else:
+            worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
         worker.in_flight += 1
         return worker
 

@@ -26,6 +26,9 @@ class Roster:
     by_model: Mapping[str, Tiers] = field(default_factory=dict)
     #: Models of members that are away for now: who asks for one gets no other.
     away: frozenset[str] = frozenset()
+    #: All that can serve it when they are not away, and by model.
+    members: Sequence[Worker] = ()
+    members_by_model: Mapping[str, Sequence[Worker]] = field(default_factory=dict)
     #: True: the members do not all have the same base model, so a request has to name one.
     mixed: bool = False
 
@@ -48,6 +51,10 @@ class Roster:
             raise InvalidRequest("several models are served here; name one in `model`", param="model")
         raise UnknownModel(f"no worker serves the model {model[:256]!r}")
 
+    def members_of(self, model: str | None) -> Sequence[Worker]:
+        """The workers of ``of_model`` and those that would be among them but are away."""
+        return self.members if model is None else self.members_by_model.get(model, self.members)
+
 
 def candidates(tiers: Tiers, excluding: Collection[Worker]) -> Sequence[Worker]:
     """The fittest workers that are not to be excluded, () if there is none."""
@@ -61,23 +68,27 @@ def candidates(tiers: Tiers, excluding: Collection[Worker]) -> Sequence[Worker]:
 
 def roster_of(capability: str, workers: Iterable[Worker]) -> Roster:
     """Who of ``workers`` can serve ``capability`` now."""
-    usable: list[Worker] = []
-    by_model: dict[str, list[Worker]] = {}
-    known: set[str] = set()
+    members: list[Worker] = []
+    known: dict[str, list[Worker]] = {}
     bases: set[str] = set()
     for worker in workers:
         info = worker.offers(capability)
         if info is None:
             continue
         models = models_of(worker, info)
-        known.update(models)
+        members.append(worker)
         bases.update(models[:1])  # the base model; adapters come and go
-        if worker.state in USABLE:
-            usable.append(worker)
-            for model in models:
-                by_model.setdefault(model, []).append(worker)
-    served = {model: _tiers(of) for model, of in by_model.items()}
-    return Roster(_tiers(usable), served, frozenset(known - served.keys()), len(bases) > 1)
+        for model in models:
+            known.setdefault(model, []).append(worker)
+    served = {model: tiers for model, of in known.items() if (tiers := _tiers(of))}
+    return Roster(
+        tiers=_tiers(members),
+        by_model=served,
+        away=frozenset(known.keys() - served.keys()),
+        members=members,
+        members_by_model=known,
+        mixed=len(bases) > 1,
+    )
 
 
 def models_of(worker: Worker, info: WorkerInfo) -> tuple[str, ...]:

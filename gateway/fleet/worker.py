@@ -14,6 +14,7 @@ from gateway.fleet.address import Address
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
 from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
+from gateway.routing.homes import seed_of
 from gateway.transport.pool import Pool
 
 _NEVER = float("-inf")
@@ -55,6 +56,7 @@ class Worker:
         "reason",
         "record",
         "reported",
+        "seed",
         "state",
         "strikes",
         "waived",
@@ -71,6 +73,7 @@ class Worker:
         self.address = address
         #: The same for a URL, whenever and wherever it is registered.
         self.id = str(uuid5(NAMESPACE_URL, address.url))
+        self.seed = seed_of(address.url)
         self.record = record or WorkerRecord(address.url, format=only)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.authorization = authorization
@@ -122,9 +125,20 @@ class Worker:
         """As any of its formats told."""
         return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
 
+    @property
+    def says_paused(self) -> bool:
+        """Whether it told that it runs no requests until it is resumed."""
+        return any(info.paused for info in self.infos.values())
+
     def view(self, format_name: str) -> View:
-        """What the format called ``format_name`` may know of it."""
-        info = self.infos.get(format_name)
+        """What the format called ``format_name`` may know of it.
+
+        That of a route that several formats' workers serve is no worker's own: it is told the info of its
+        engine.
+        """
+        info = self.infos.get(format_name) or next(
+            (info for info in self.infos.values() if info.usable), None
+        )
         view = self._views.get(format_name)
         if view is None or view.info is not info:
             view = self._views[format_name] = View(self.address.prefix, self.authorization, info)

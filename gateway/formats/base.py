@@ -129,7 +129,8 @@ class WorkerInfo:
     ``capability`` equals the format's own when the worker can serve it; ``usable`` is False, with the
     reason a user needs, when it speaks the dialect but cannot serve (switched off, still starting, wrong
     key). ``context_length`` is in tokens. ``stream_mode`` is the dialect's word for how it streams.
-    ``adapters`` are those of the ``models`` that are adapters on another of them.
+    ``adapters`` are those of the ``models`` that are adapters on another of them. ``paused``: it said that it
+    runs no requests until it is resumed, which its health answer does not tell.
     """
 
     engine: str
@@ -142,6 +143,7 @@ class WorkerInfo:
     stream_mode: str | None = None
     weight_version: str | None = None
     adapters: tuple[str, ...] = ()
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,4 +408,36 @@ class Stepwise(Protocol):
 
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Any]:
         """What ``parse`` does, with the same result or error, with a yield every few milliseconds."""
+        ...
+
+
+class RelayedRequest(Protocol):
+    """A request of another inference route, as far as one must know it to stop it at its engine.
+
+    ``member`` is the member of its body where its id stands, None: in none; the header ``X-Request-Id`` has
+    it always. ``single``: it is one prompt and asks for one reply.
+    """
+
+    @property
+    def headers(self) -> Headers: ...
+
+    @property
+    def member(self) -> str | None: ...
+
+    @property
+    def single(self) -> bool: ...
+
+
+@runtime_checkable
+class StopsRelayed(Protocol):
+    """What a format offers beside the rest of its contract if its engines can be told to stop a request of
+    another inference route."""
+
+    @property
+    def capability(self) -> str: ...
+
+    def abort_relayed(
+        self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
+    ) -> Sequence[UpstreamRequest]:
+        """As ``abort``, for the route at ``path``."""
         ...

@@ -56,6 +56,8 @@ class Call:
     # Defaults of the class: what most calls never set costs none of them.
     keep_alive = True
     expects_continue = False
+    #: What follows on the path in its target, question mark and all.
+    query = b""
     #: The request's Content-Length, 0 without one.
     announced = 0
     complete = False

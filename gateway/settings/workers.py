@@ -52,6 +52,13 @@ class Workers(Section):
         "least_in_flight",
         "How a worker is picked: least_in_flight, least_loaded, round_robin, random",
     )
+    router_overload_factor: float = setting(
+        "DYN_ROUTER_OVERLOAD_FACTOR",
+        1.5,
+        "Requests with a routing key or session pass over their own worker once it has this many times the "
+        "requests of the average worker; 0: they never do",
+        ge=0,
+    )
     connect_timeout_secs: float = setting(
         "DYN_CONNECT_TIMEOUT_SECS", 5.0, "How long connecting to a worker may take, in seconds", gt=0
     )
@@ -133,6 +140,13 @@ class Workers(Section):
             if not is_path(path):
                 raise ValueError(f"{path!r} must start with '/' and be a plain path")
         return entries
+
+    @field_validator("router_overload_factor")
+    @classmethod
+    def _leaves_somebody(cls, factor: float) -> float:
+        if 0 < factor < 1:
+            raise ValueError("must be 0, or 1 and over: else all workers might have too much")
+        return factor
 
     @model_validator(mode="after")
     def _workers_are_allowed(self) -> Self:

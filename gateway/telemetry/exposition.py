@@ -164,6 +164,8 @@ class Exposition:
         yield from self._plain(of.WORKER_STATE, (((worker.url, worker.state.value), 1) for worker in workers))
         yield from self._states(workers)
         yield from self._plain(of.WORKER_REQUESTS, self._served({worker.url for worker in workers}))
+        placed = self._tallies.placements.items()
+        yield from self._plain(of.KEYED, (((placement.value,), n) for placement, n in placed))
 
     def _states(self, workers: list[Worker]) -> Iterator[str]:
         # All states, always: a gauge that vanishes reads as unknown, not as 0.

@@ -114,6 +114,13 @@ UNAUTHORIZED = Family(
     ("realm",),
     "Requests refused for want of a valid key, by the kind of route: inference, metrics, control",
 )
+KEYED = Family(
+    "keyed_requests_total",
+    "counter",
+    ("placement",),
+    "Times a request with a routing key or session was given to a worker: home (the one its key belongs to), "
+    "or another, as that was unavailable or overloaded",
+)
 ROUTED = Family(
     "routed_replies_total",
     "counter",

@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from gateway.exchange import Exchange, State
 from gateway.fleet.states import WorkerState
+from gateway.routing.homes import Placement
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exposition import NOTHING, Exposition, Now, Processes
 from gateway.telemetry.process import process_text, process_values
@@ -77,6 +78,10 @@ class Metrics:
     def moved(self, before: WorkerState, after: WorkerState) -> None:
         """A worker went from one state to another."""
         self._tallies.transitions[before, after] += 1
+
+    def placed(self, placement: Placement) -> None:
+        """A request with a key was given to a worker, its key's home or not."""
+        self._tallies.placements[placement] += 1
 
     def waited(self, seconds: float) -> None:
         """A request stopped waiting for a worker, whatever became of it."""

@@ -17,6 +17,7 @@ from gateway.errors import ProcessDied
 from gateway.exchange import State
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
+from gateway.routing.homes import Placement
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies
 
@@ -105,6 +106,7 @@ def take(
             numbers["load", url] = load
     for name, value in process.items():
         numbers["process", name] = value
+    numbers.update({("placed", placement): count for placement, count in tallies.placements.items()})
     numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
     numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
     for name, tally in tallies.formats.items():
@@ -171,6 +173,8 @@ def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) 
             _format(tallies, name).endings[Ending(ending)] = number
         case "unauthorized", realm:
             tallies.unauthorized[realm] = number
+        case "placed", placement:
+            tallies.placements[Placement(placement)] = number
         case "not_held", reason:
             tallies.not_held[reason] = number
         case "refused", name, rule:

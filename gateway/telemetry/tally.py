@@ -15,6 +15,7 @@ from itertools import accumulate
 from gateway.exchange import Exchange, State
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
+from gateway.routing.homes import Placement
 from gateway.telemetry.buckets import Bounds, Buckets
 
 UNKNOWN_MODEL = "unknown_model"
@@ -91,6 +92,8 @@ class Tallies:
         self.served: Counter[tuple[str, str, State]] = Counter()
         #: (from, to) of workers that went from one state to another
         self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
+        #: whether it was at its home -> leases for a key
+        self.placements: Counter[Placement] = Counter()
         #: kind of route -> requests refused there for want of a valid key
         self.unauthorized: Counter[str] = Counter()
         self.models: dict[str, ModelTally] = {}

@@ -73,6 +73,22 @@ async def test_key_of_a_sample_reaches_the_engine(site: Site) -> None:
         assert (body["return_routed_experts"], body["return_indexer_topk"]) == (False, False)
 
 
+async def test_samples_with_one_key_are_on_one_engine_until_it_dies(site: Site) -> None:
+    """Then all of them go on on another one, without a failure that miles would see."""
+    async with fleet(site) as (miles, sims):
+        keys = [f"sample-{number}" for number in range(12)]
+
+        async def turns() -> list[set[str | None]]:
+            await asyncio.gather(*(miles.generate(PROMPT, TOKENS, key=key) for key in keys for _ in range(3)))
+            return [{arrival.header(ROUTING_KEY) for arrival in seen(sim)} for sim in sims]
+
+        first, second = await turns()
+        assert first | second == set(keys) and not first & second
+        await sims[0].kill()
+        assert (await turns())[1] == set(keys)
+        assert miles.failures == []
+
+
 async def test_adapter_is_chosen_by_its_path(site: Site) -> None:
     """Loaded at each engine around the router."""
     async with fleet(site, enable_lora=True) as (miles, sims):

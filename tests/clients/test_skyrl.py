@@ -16,7 +16,7 @@ LIMIT = {"model": "sim", "prompt": PROMPT, "max_tokens": 1, "return_token_ids": 
 
 
 async def test_trajectories_run_turn_by_turn_and_say_goodbye(site: Site) -> None:
-    """Each turn under the header of its trajectory; a farewell is answered well, whoever it is from."""
+    """All turns of one are on one engine; a farewell is answered well, whoever it is from."""
     async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm") as sims:
         await site.serve(*sims)
         await skyrl.wait_for_health()
@@ -34,6 +34,8 @@ async def test_trajectories_run_turn_by_turn_and_say_goodbye(site: Site) -> None
         arrivals = seen(*sims)
         names = [arrival.header(SESSION) for arrival in arrivals]
         assert {name: names.count(name) for name in set(names)} == {f"traj-{n}": 3 for n in range(8)}
+        on_each = [{arrival.header(SESSION) for arrival in seen(sim)} for sim in sims]
+        assert not on_each[0] & on_each[1]
         assert await skyrl.finish("never-seen") == 200
         assert skyrl.broken == 0
 

@@ -69,12 +69,14 @@ async def test_call_crosses_byte_for_byte(kind: str) -> None:
             target, method = f"{call.path}?a=%2F+x&a=&b", call.methods[-1]
             body = BODY if method == "POST" else b""
             own = Reply(body=b"mine", headers=(("x-engine", "1"),), content_type="text/plain")
-            sim.behave(own, path=call.path)
+            for _ in range(2):
+                sim.behave(own, path=call.path)
             reply = await of.gateway.client.request(method, target, content=body, headers=headers)
             assert (reply.status_code, reply.content, reply.headers["x-engine"]) == (200, b"mine", "1")
             assert reply.headers["content-type"] == "text/plain"
-            (arrival,) = called(sim, call.path)
-            assert (arrival.method, arrival.target) == (method.encode(), target.encode())
+            # Probes ask some of these as well, without a query.
+            (arrival,) = (each for each in called(sim, call.path) if each.target == target.encode())
+            assert arrival.method == method.encode()
             assert arrival.body == body
             sent = dict(arrival.headers)
             assert {name.encode(): value.encode() for name, value in headers.items()}.items() <= sent.items()

@@ -56,6 +56,7 @@ def test_members_of_later_versions_are_passed_over() -> None:
     ("members", "said"),
     [
         ({}, "url is missing"),
+        ({"url": None}, "url is missing"),
         ({"url": 1}, "url must be a text"),
         ({"url": ""}, "url must be a text"),
         ({"url": "a:1"}, "not of the form"),

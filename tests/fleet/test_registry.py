@@ -18,7 +18,8 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.states import USABLE, Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
-from gateway.routing.policy import LeastInFlight
+from gateway.routing.homes import ALLOWANCE, Homes, Placement
+from gateway.routing.policy import POLICIES, LeastInFlight
 from gateway.transport.http1 import Connection
 
 CAPABILITY = "generate"
@@ -151,6 +152,82 @@ def test_worker_that_was_tried_is_not_leased_again() -> None:
         tried.append(worker)
     with pytest.raises(NoWorker):
         fleet.lease(CAPABILITY, "m", tried)
+
+
+def placed(fleet: Fleet) -> list[Placement]:
+    """What the fleet tells of leases for a key, as it comes."""
+    told: list[Placement] = []
+    fleet.placed = told.append
+    return told
+
+
+@pytest.mark.parametrize("mode", POLICIES)
+def test_key_goes_home_whatever_the_policy(mode: str) -> None:
+    """And a request without one goes by it, and is told of to nobody."""
+    fleet = Fleet(POLICIES[mode](Random(0)), 5.0)
+    for name in "abcd":
+        fleet.add(member(name))
+    told = placed(fleet)
+    for key in map(str, range(20)):
+        assert len({fleet.lease(CAPABILITY, None, (), key).url for _ in range(3)}) == 1
+    assert told == [Placement.HOME] * 60
+    assert len({fleet.lease(CAPABILITY, None).url for _ in range(60)}) > 1 and len(told) == 60
+
+
+@pytest.mark.parametrize("event", [WorkerEvent.DIE, WorkerEvent.FULL, WorkerEvent.DOUBT, WorkerEvent.HOLD])
+def test_key_whose_home_is_away_settles_on_another_until_it_is_back(event: WorkerEvent) -> None:
+    fleet = fleet_of(*map(member, "abcd"))
+    told, home = placed(fleet), fleet.lease(CAPABILITY, None, (), "k")
+    fleet.on(home, event)
+    settled = {fleet.lease(CAPABILITY, None, (), "k") for _ in range(9)}
+    assert len(settled) == 1 and settled != {home}
+    assert told == [Placement.HOME] + [Placement.UNAVAILABLE] * 9
+    home.state = WorkerState.READY
+    fleet.on(home, WorkerEvent.FULL)
+    fleet.on(home, WorkerEvent.SERVES)
+    assert fleet.lease(CAPABILITY, None, (), "k") is home
+
+
+def test_key_whose_home_was_tried_goes_to_the_next() -> None:
+    fleet = fleet_of(*map(member, "abc"))
+    tried: list[Worker] = []
+    for _ in range(3):
+        tried.append(fleet.lease(CAPABILITY, None, tried, "k"))
+    assert len(set(tried)) == 3
+    with pytest.raises(NoWorker):
+        fleet.lease(CAPABILITY, None, tried, "k")
+
+
+def test_home_of_a_key_is_among_those_that_serve_its_model() -> None:
+    """One that serves it and is away was its home; one of another model never was."""
+    ours, others = [member(name, "m") for name in "abc"], [member(name, "n") for name in "defghi"]
+    fleet = fleet_of(*ours, *others)
+    told = placed(fleet)
+    homes = {key: fleet.lease(CAPABILITY, "m", (), key) for key in map(str, range(30))}
+    assert set(homes.values()) == set(ours) and set(told) == {Placement.HOME}
+    fleet.on(ours[0], WorkerEvent.DIE)
+    told.clear()
+    for key, home in homes.items():
+        assert (fleet.lease(CAPABILITY, "m", (), key) is home) is (home is not ours[0])
+    assert told == [Placement.UNAVAILABLE if home is ours[0] else Placement.HOME for home in homes.values()]
+
+
+def test_home_with_too_much_to_do_is_passed_over() -> None:
+    fleet = fleet_of(*map(member, "ab"))
+    told = placed(fleet)
+    for _ in range(ALLOWANCE + 1):
+        fleet.lease(CAPABILITY, None, (), "k")
+    assert told == [Placement.HOME] * ALLOWANCE + [Placement.OVERLOADED]
+    assert sorted(worker.in_flight for worker in fleet.workers) == [1, ALLOWANCE]
+
+
+def test_no_home_is_passed_over_where_that_is_off() -> None:
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0, homes=Homes(0))
+    for name in "ab":
+        fleet.add(member(name))
+    for _ in range(200):
+        fleet.lease(CAPABILITY, None, (), "k")
+    assert sorted(worker.in_flight for worker in fleet.workers) == [0, 200]
 
 
 def test_lease_outlives_its_worker() -> None:
@@ -438,6 +515,7 @@ def test_worker_opened_by_hand_stays_open_with_the_weights_it_has() -> None:
     assert shown(worker)[0] == "held"
     fleet.open(worker)
     fleet.on(worker, WorkerEvent.DIE)
+    fleet.absent(worker)
     tell(fleet, worker, "3")
     assert shown(worker)[0] == "held"
 

@@ -100,7 +100,15 @@ def test_view_of_one_format() -> None:
     worker.infos = {"one": mine, "two": info(engine="theirs")}
     view = worker.view("one")
     assert (view.prefix, view.authorization, view.info) == (b"/p", b"Bearer k", mine)
-    assert worker.view("three").info is None
+    assert worker.view("two").info is worker.infos["two"]
+
+
+def test_view_of_a_route_that_is_no_format_of_the_worker() -> None:
+    """It is told what its engine is, once that can serve."""
+    worker = Worker(Address.parse("http://worker"))
+    assert worker.view("relayed").info is None
+    worker.infos = {"one": info(usable=False), "two": info(engine="mine")}
+    assert worker.view("relayed").info is worker.infos["two"]
 
 
 def test_offers_only_what_is_usable() -> None:

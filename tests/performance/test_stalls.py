@@ -80,6 +80,27 @@ async def test_request_of_64_mebibytes_stalls_nobody(kind: str, tmp_path: Path) 
             assert turn < LIMIT, f"{turn * 1000:.0f} ms"
 
 
+async def test_request_of_64_mebibytes_that_is_passed_on_stalls_nobody(tmp_path: Path) -> None:
+    """With an id at its end that no header can hold: the worker gets all of it, but for another id."""
+    objects = b",".join([_OBJECT] * (BIG // 2 // len(_OBJECT)))
+    image = b'"data:image/png;base64,%b"' % (b"iVBORw0K" * (BIG // 2 // 8))
+    body = b'{"messages":[%b,%b],"model":"sim","rid":"%b"}' % (image, objects, "é".encode())
+    async with SimServer("sglang", SimConfig()) as sim, ticking(tmp_path, "--worker", sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False, timeout=30, base_url=gateway.url) as client:
+            await ready(client)
+
+            async def work() -> None:
+                sim.behave(Reply(), path="/v1/chat/completions")
+                reply = await client.post("/v1/chat/completions", content=body, headers=JSON)
+                assert reply.status_code == 200, reply.text[:300]
+
+            turn = await longest(gateway, work)
+            assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+            arrived = sim.all_requests[-1]
+            dispatch = (arrived.header("x-request-id") or "").encode()
+            assert arrived.body == body.replace("é".encode(), dispatch)
+
+
 @pytest.mark.parametrize(("kind", "status"), [("vllm", 200), ("sglang", 500)])
 async def test_reply_of_64_mebibytes_stalls_nobody(kind: str, status: int, tmp_path: Path) -> None:
     """An error's, too, out of which file paths are cut."""

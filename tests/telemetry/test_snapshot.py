@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import Cancelled, Draining, GatewayError, InvalidRequest, UpstreamIncomplete
 from gateway.exchange import Exchange
 from gateway.formats.base import Ending
+from gateway.routing.homes import Placement
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot, bury, restored, take
@@ -74,6 +75,16 @@ def test_sum_of_processes_is_what_one_process_would_have_counted(parts: Sequence
             count(metrics, *(_exchange(*facts) for facts in part))
         total.add(told(each))
     assert shown(restored(total, BUCKETS)) == shown(restored(told(one), BUCKETS))
+
+
+def test_placements_of_all_processes_are_summed() -> None:
+    total = Snapshot()
+    for _ in range(2):
+        metrics = _metrics()
+        for placement in (Placement.HOME, Placement.HOME, Placement.OVERLOADED):
+            metrics.placed(placement)
+        total.add(told(metrics))
+    assert restored(total, BUCKETS).placements == {Placement.HOME: 4, Placement.OVERLOADED: 2}
 
 
 def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token() -> None:

@@ -5,12 +5,13 @@ themselves, which paths there are (the catalog's).
 
 Requests and replies stay opaque. Of a request it is told which model it is for and under which id, of a reply
 whether it is whole and how many tokens it says it has. It is no engine's dialect, so no worker is asked
-whether it speaks it: what its workers must offer is the capability of other formats.
+whether it speaks it: what its workers must offer is the capability of other formats, and these know how such
+a worker is told to stop a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from gateway.formats.base import (
     Projection,
     Reader,
     ReplyHead,
+    StopsRelayed,
     UpstreamRequest,
     Vital,
     WorkerInfo,
@@ -35,7 +37,7 @@ from gateway.formats.base import (
 )
 from gateway.formats.options import Kind, flag, read
 from gateway.formats.relayed import errors, reader, schema, upstream
-from gateway.formats.relayed.request import Request, parse, project
+from gateway.formats.relayed.request import Request, parse, parse_in_steps, project
 
 NAME = "relayed"
 
@@ -48,11 +50,13 @@ class RelayedFormat:
     """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
 
     ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
+    ``hosts`` are the formats of its workers that can stop its requests.
     """
 
     path: str
     capability: str
     passthrough_engine_errors: bool = False
+    hosts: tuple[StopsRelayed, ...] = ()
 
     name: ClassVar[str] = NAME
     probes: ClassVar[Sequence[ProbeRequest]] = (_HEALTH,)
@@ -62,6 +66,9 @@ class RelayedFormat:
     def parse(self, body: bytes, headers: Headers) -> Request:
         return parse(body, headers)
 
+    def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
+        return parse_in_steps(body, headers)
+
     def project(self, request: Request) -> Projection:
         return project(request)
 
@@ -69,7 +76,10 @@ class RelayedFormat:
         return upstream.upstream(self.path, request, worker, ids)
 
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
-        """None: the engines end such a request when its connection is closed."""
+        """None where its engine cannot tell it from others by an id: closing its connection ends it."""
+        for host in self.hosts:
+            if worker.info is not None and worker.info.capability == host.capability:
+                return host.abort_relayed(worker, self.path, request, ids)
         return ()
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:

@@ -19,6 +19,7 @@ from gateway.formats.base import (
     ProbeRequest,
     Projection,
     Reader,
+    RelayedRequest,
     ReplyHead,
     UpstreamRequest,
     Vital,
@@ -61,6 +62,11 @@ class SglangFormat:
 
     def abort(self, worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
+
+    def abort_relayed(
+        self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
+    ) -> Sequence[UpstreamRequest]:
+        return upstream.abort_relayed(worker, path, request, ids)
 
     def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.relay(request, worker, ids, head, self._options)

@@ -5,18 +5,28 @@ Owns: where the id stands in a body and how an abort is spelled. Must never ente
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, header
+from gateway.formats.base import (
+    AbortTarget,
+    Headers,
+    Ids,
+    RelayedRequest,
+    UpstreamRequest,
+    WorkerView,
+    header,
+)
 from gateway.formats.headers import to_worker
 from gateway.formats.json_splice import insert_member, replace_member
 from gateway.formats.json_steps import spliced
 from gateway.formats.sglang.request import AbortCall, SglangRequest
 
 _encode = msgspec.json.encode
+#: Other routes that generate, and take the request's rid from the body.
+_WITH_RID = frozenset({"/v1/chat/completions", "/v1/completions"})
 
 
 _decode_abort = msgspec.json.Decoder(AbortCall).decode
@@ -33,12 +43,25 @@ def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[Upst
     """One call per id the engine files the exchange under; none for n > 1, where only it knows them."""
     if request.fan > 1:
         return ()
+    return _aborts(worker, request.headers, _filed(request, ids))
+
+
+def abort_relayed(
+    worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
+) -> Sequence[UpstreamRequest]:
+    """The same for a route whose body may name the rid; of any other it makes one that nobody knows."""
+    if path not in _WITH_RID or request.member != "rid" or not request.single:
+        return ()
+    return _aborts(worker, request.headers, ids.dispatch)
+
+
+def _aborts(worker: WorkerView, given: Headers, rids: Iterable[str]) -> Sequence[UpstreamRequest]:
     headers = [(b"content-type", b"application/json")]
-    authorization = worker.authorization or header(request.headers, b"authorization")
+    authorization = worker.authorization or header(given, b"authorization")
     if authorization is not None:
         headers.append((b"authorization", authorization))
     target = worker.prefix + b"/abort_request"
-    return [UpstreamRequest(b"POST", target, headers, _encode({"rid": rid})) for rid in _filed(request, ids)]
+    return [UpstreamRequest(b"POST", target, headers, _encode({"rid": rid})) for rid in rids]
 
 
 def aborted_ids(body: bytes) -> AbortTarget:

@@ -21,6 +21,7 @@ from gateway.formats.base import (
     ProbeRequest,
     Projection,
     Reader,
+    RelayedRequest,
     ReplyHead,
     UpstreamRequest,
     Vital,
@@ -71,6 +72,11 @@ class VllmFormat:
 
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
+
+    def abort_relayed(
+        self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
+    ) -> Sequence[UpstreamRequest]:
+        return upstream.abort_relayed(worker, path, request, ids)
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.reader(request, ids, head, passthrough=self.passthrough_engine_errors)

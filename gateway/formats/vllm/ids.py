@@ -7,6 +7,8 @@ Must never enter: choosing ids (the gateway's matter), HTTP.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,13 +17,21 @@ from gateway.formats.base import Ids
 #: The engine puts this before the id it was given, in replies and in aborts.
 PREFIX = "generate-tokens-"
 
+#: What it puts before and after the id of a request of another route that has one prompt and one reply.
+_AROUND: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"/v1/chat/completions": ("chatcmpl-", ""), "/v1/completions": ("cmpl-", "-0")}
+)
+
 #: A longer name is not put into a header, in characters.
 NAME_LIMIT = 1024
 
 _HEADER_SAFE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# Engines write no blanks around the colon; something in between might.
+# Engines write no blanks around the colon; something in between might. No string goes on in the next line, so
+# that a broken event takes nothing of the one behind it.
 _BLANKS = 8
-_MEMBER = re.compile(rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})("[^"\\]*")' % (_BLANKS, _BLANKS))
+_MEMBER = re.compile(
+    rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})("[^"\\\x00-\x1f]*")' % (_BLANKS, _BLANKS)
+)
 
 
 def fits_header(name: str) -> bool:
@@ -34,9 +44,21 @@ def engine_id(dispatch: str) -> str:
     return PREFIX + dispatch
 
 
-def client_id(named: str) -> str:
-    """The public id in what a client's abort names; the bare id is taken as well."""
-    return named.removeprefix(PREFIX)
+def engine_ids_at(path: str, dispatch: Sequence[str]) -> list[str]:
+    """What the engine calls a request of another route; [] where that is not known."""
+    around = _AROUND.get(path)
+    return [] if around is None else [f"{around[0]}{id}{around[1]}" for id in dispatch]
+
+
+def client_ids(named: str) -> tuple[str, ...]:
+    """The public ids that a client's abort may mean by a name: an engine's spelling of one, or one itself."""
+    if named.startswith(PREFIX):
+        return (named.removeprefix(PREFIX),)
+    for before, after in _AROUND.values():
+        id = named.removeprefix(before)
+        if id != named and id.endswith(after):
+            return named, id.removesuffix(after)
+    return (named,)
 
 
 class IdMapper:

@@ -6,14 +6,23 @@ byte for byte, as this engine takes its id from a header.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerView, header
+from gateway.formats.base import (
+    AbortTarget,
+    Headers,
+    Ids,
+    RelayedRequest,
+    UpstreamRequest,
+    WorkerView,
+    header,
+)
 from gateway.formats.headers import to_worker
-from gateway.formats.vllm.ids import client_id, engine_id
+from gateway.formats.vllm.ids import client_ids, engine_id, engine_ids_at
 from gateway.formats.vllm.request import Request
 
 GENERATE_PATH = "/inference/v1/generate"
@@ -33,12 +42,24 @@ def upstream(request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
 
 def abort(worker: WorkerView, request: Request, ids: Ids) -> tuple[UpstreamRequest, ...]:
     """The engine files all samples under one id, and takes it only in its own spelling."""
+    return (_abort(worker, request.headers, map(engine_id, ids.dispatch)),)
+
+
+def abort_relayed(
+    worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
+) -> tuple[UpstreamRequest, ...]:
+    """The same for a route that takes its id from the header, too, and is spelled in a way of its own."""
+    spelled = engine_ids_at(path, ids.dispatch)
+    return (_abort(worker, request.headers, spelled),) if spelled and request.single else ()
+
+
+def _abort(worker: WorkerView, given: Headers, ids: Iterable[str]) -> UpstreamRequest:
     headers = [(b"content-type", b"application/json")]
-    authorization = worker.authorization or header(request.headers, b"authorization")
+    authorization = worker.authorization or header(given, b"authorization")
     if authorization is not None:
         headers.append((b"authorization", authorization))
-    body = msgspec.json.encode({"request_ids": [engine_id(dispatch) for dispatch in ids.dispatch]})
-    return (UpstreamRequest(b"POST", worker.prefix + _ABORT, headers, body),)
+    body = msgspec.json.encode({"request_ids": list(ids)})
+    return UpstreamRequest(b"POST", worker.prefix + _ABORT, headers, body)
 
 
 def aborted_ids(body: bytes) -> AbortTarget:
@@ -54,4 +75,4 @@ def aborted_ids(body: bytes) -> AbortTarget:
         named = [named]
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise InvalidRequest("'request_ids' must be a string or a list of strings", param="request_ids")
-    return AbortTarget(ids=tuple(client_id(name) for name in named))
+    return AbortTarget(ids=tuple(id for name in named for id in client_ids(name)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
 
@@ -29,6 +29,7 @@ class Look:
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
+        self._marks: Mapping[str, frozenset[str]] = {}
         self._lenient_until = 0.0
         #: Looks in a row that failed.
         self.failures = 0
@@ -49,7 +50,11 @@ class Look:
             self._lenient_until = time.monotonic() + LENIENCE
         self.failures = 0
         before, self._told = self._told, self._records()
-        return [Reset(dict(self._told))] if before is None else list(_between(before, self._told))
+        marked, self._marks = self._marks, self._document.marks
+        if before is None:
+            return [Reset(dict(self._told), self._marks)]
+        # Marks first: a worker that joins is held from its first moment.
+        return [*_remarked(marked, self._marks), *_between(before, self._told)]
 
     def _refresh(self) -> None:
         stamp = self._disk.stamp()
@@ -81,3 +86,10 @@ def read(disk: Disk, *, known: bool) -> Document:
 def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecord]) -> Iterator[Change]:
     yield from (Gone(url) for url in before if url not in after)
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
+
+
+def _remarked(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> Iterator[Marked]:
+    none = frozenset[str]()
+    for url in {**before, **after}:
+        if (marks := after.get(url, none)) != before.get(url, none):
+            yield Marked(url, marks)

@@ -15,6 +15,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from gateway.formats.base import AnyFormat, Ending, ReplyHead, WorkerInfo
 from gateway.formats.relayed import RelayedFormat
+from gateway.formats.vllm import VllmFormat
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids
 
 PATH = "/v1/chat/completions"
@@ -27,7 +28,7 @@ class RelayedModel:
     """An engine of another format, whose workers serve this route as well."""
 
     def __init__(self, capability: str) -> None:
-        self.format: AnyFormat = RelayedFormat(PATH, capability)
+        self.format: AnyFormat = RelayedFormat(PATH, capability, hosts=(VllmFormat(),))
         self.worker = ModelWorker(WorkerInfo("engine", capability, usable=True, models=("m",)), b"/base")
 
     def exchanges(self) -> SearchStrategy[ModelExchange]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import operator
+from typing import cast
+from unittest import mock
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.formats import json_windows
 from gateway.formats.base import Ids, WorkerInfo
 from gateway.formats.relayed import RelayedFormat
-from gateway.formats.relayed.request import parse, project
+from gateway.formats.relayed.request import Request, parse, project
+from gateway.poison import digest
+from gateway.testing.damage import bodies
 from gateway.testing.model import ModelWorker
 
 JSON = (b"content-type", b"application/json")
@@ -37,9 +44,31 @@ def test_model_is_that_of_the_body_or_else_of_the_header(
     assert project(parse(body, headers)).model == model
 
 
-def test_id_is_that_of_the_header() -> None:
-    """Where it can stand in one; else the engine makes its own."""
-    assert project(parse(b"{}", [(b"x-request-id", b" mine ")])).ids == ("mine",)
+HEADER = (b"x-request-id", b" head ")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "id", "member"),
+    [
+        (b'{"rid":"r","request_id":"q"}', [JSON, HEADER], "r", "rid"),
+        (b'{"request_id":"q"}', [JSON, HEADER], "head", None),
+        (b'{"rid":["r"],"request_id":"q"}', [JSON], "q", "request_id"),
+        (b'{"rid":null}', [HEADER], "head", None),
+        (b'{"rid":"","rid":"\\u00e9"}', [JSON], "é", "rid"),
+        (b'{"messages":[{"rid":"inner"}]}', [JSON], None, None),
+        (b'{"rid":"r"', [JSON, HEADER], "head", None),
+    ],
+)
+def test_id_is_found_where_an_engine_would_look_first(
+    body: bytes, headers: list[tuple[bytes, bytes]], id: str | None, member: str | None
+) -> None:
+    projection = project(parse(body, headers))
+    assert projection.ids == (() if id is None else (id,))
+    assert projection.id_member == member
+    assert projection.ids_usable is (id is None or id.isascii())
+
+
+def test_id_in_a_header_that_no_header_can_hold_is_none() -> None:
     for odd in (b"", b"\xff", "é".encode(), b"x" * 2000):
         assert project(parse(b"{}", [(b"x-request-id", odd)])).ids == ()
 
@@ -53,10 +82,81 @@ def test_any_request_is_taken_and_sent_as_it_came(body: bytes, headers: list[tup
     assert b"x-model" not in dict(sent.headers)
 
 
-def test_engine_gets_the_dispatch_id_only_where_the_client_named_one() -> None:
-    named = FORMAT.parse(b"{}", [JSON, (b"x-request-id", b"p")])
-    assert FORMAT.upstream(named, WORKER, Ids(("p",), ("q",))).headers == [JSON, (b"x-request-id", b"q")]
-    assert FORMAT.upstream(FORMAT.parse(b"{}", [JSON]), WORKER, Ids(("p",), ("p",))).headers == [JSON]
+@pytest.mark.parametrize("named", [[], [(b"x-request-id", b"p")]])
+def test_engine_gets_the_dispatch_id_in_the_header_always(named: list[tuple[bytes, bytes]]) -> None:
+    """Also where the client named none: else nobody could tell an engine what to stop."""
+    sent = FORMAT.upstream(FORMAT.parse(b"{}", [JSON, *named]), WORKER, Ids(("p",), ("q",)))
+    assert sent.headers == [JSON, (b"x-request-id", b"q")]
+
+
+def test_id_in_the_body_is_replaced_where_it_is_not_safe_and_nothing_else_is() -> None:
+    body = b'{"rid" : "p","x":1e-7, "rid":"p","messages":[{"rid":"p"}]}'
+    request = FORMAT.parse(body, [JSON])
+    assert FORMAT.upstream(request, WORKER, Ids(("p",), ("p",))).body == body
+    sent = FORMAT.upstream(request, WORKER, Ids(("p",), ("q",)))
+    assert sent.body == b'{"rid" : "q","x":1e-7, "rid":"q","messages":[{"rid":"p"}]}'
+    assert dict(sent.headers)[b"x-request-id"] == b"q"
+    other = b'{"request_id":"p"}'
+    assert FORMAT.upstream(FORMAT.parse(other, [JSON]), WORKER, Ids(("p",), ("q",))).body == other
+
+
+def in_steps(body: bytes, headers: list[tuple[bytes, bytes]]) -> Request:
+    steps = FORMAT.parse_in_steps(body, headers)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast(Request, done.value)
+
+
+SAMPLES = (
+    b'{"model":"m","stream":true,"rid":"r\\u00e9","messages":[{"content":"a, \\"b\\""},[]],"n":2}',
+    b'{ "request_id" : "q" , "prompt":[ "a","b"],"stream": false,"rid":7,"use_beam_search":true}',
+    b'{"prompt":[1,2,3],"n":1,"model":{"deep":["er"]},"rid":"a","rid":"b"}',
+)
+WORDS = operator.attrgetter("body", "headers", "model", "stream", "id", "member", "single")
+
+
+@settings(max_examples=250, derandomize=True)
+@given(st.sampled_from(SAMPLES).flatmap(bodies), st.sampled_from([[], [JSON], [(b"content-type", b"x/y")]]))
+def test_big_body_tells_in_steps_what_it_tells_at_once(
+    body: bytes, headers: list[tuple[bytes, bytes]]
+) -> None:
+    """And the same goes to the engine under another id."""
+    ids = Ids(("p",), ("0123456789abcdef",))
+    with mock.patch.object(json_windows, "WINDOW", 64):
+        found, whole = in_steps(body, headers), FORMAT.parse(body, headers)
+    assert WORDS(found) == WORDS(whole)
+    one, other = (FORMAT.upstream(request, WORKER, ids) for request in (found, whole))
+    assert (one.headers, b"".join((one.body, *one.rest))) == (other.headers, other.body)
+
+
+def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield() -> None:
+    digests = set()
+    for body in (b'{"rid":"a","x":1}', b'{"x":1,"rid":"bc"}', b'{"rid":"a","x":1,"rid":"d"}'):
+        cuts = project(in_steps(body, [JSON])).id_cuts
+        assert cuts is not None
+        digests.add(digest(body, cuts))
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "single"),
+    [
+        (b"{}", True),
+        (b'{"n":1,"prompt":"a","use_beam_search":false}', True),
+        (b'{"n":null,"prompt":[ 1, 2]}', True),
+        (b'{"n":2}', False),
+        (b'{"n":1.0}', False),
+        (b'{"prompt":["a"]}', False),
+        (b'{"prompt":[ [1],[2]]}', False),
+        (b'{"prompt":[%b1]}' % (b" " * 100), False),
+        (b'{"use_beam_search":true}', False),
+    ],
+)
+def test_request_of_several_prompts_or_replies_is_told_from_a_single_one(body: bytes, single: bool) -> None:
+    """Where it is not clear it counts as several: these are ended by closing their connection."""
+    assert parse(body, [JSON]).single is single
 
 
 def test_settings_are_checked() -> None:

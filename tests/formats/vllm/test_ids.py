@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.base import Ids
-from gateway.formats.vllm.ids import IdMapper, client_id, engine_id, fits_header
+from gateway.formats.vllm.ids import IdMapper, client_ids, engine_id, engine_ids_at, fits_header
 from tests.formats.support import PRIVATE
 from tests.formats.vllm.support import fuzzed, pieces
 
@@ -19,8 +19,22 @@ ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 def test_engine_id_and_client_id_are_opposites() -> None:
     """The prefix is put on and taken off once."""
     assert engine_id("a") == "generate-tokens-a"
-    assert client_id("generate-tokens-a") == client_id("a") == "a"
-    assert client_id("generate-tokens-generate-tokens-a") == "generate-tokens-a"
+    assert client_ids("generate-tokens-a") == client_ids("a") == ("a",)
+    assert client_ids("generate-tokens-generate-tokens-a") == ("generate-tokens-a",)
+
+
+@pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0"])
+def test_spelling_of_other_routes_is_taken_off_as_well(id: str) -> None:
+    """A client may have called its request just that, so the name itself is meant, too."""
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        (spelled,) = engine_ids_at(path, [id])
+        assert client_ids(spelled) == (spelled, id)
+    assert engine_ids_at("/v1/embeddings", [id]) == []
+
+
+@pytest.mark.parametrize("name", ["cmpl-0", "cmpl-a", "cmpl", "0", ""])
+def test_name_that_is_no_spelling_of_the_engine_means_itself(name: str) -> None:
+    assert client_ids(name) == (name,)
 
 
 @pytest.mark.parametrize("blanks", ["", " ", "\n\t "])
@@ -35,6 +49,14 @@ def test_other_members_with_the_id_are_left_alone() -> None:
     params = b'"kv_transfer_params":{"remote_request_id":"%b","x":["%b"]}' % (ENGINE, ENGINE)
     body = b'{"request_id":"%b",%b}' % (ENGINE, params)
     assert IdMapper(PRIVATE).whole(body) == b'{"request_id":"generate-tokens-job-1",%b}' % params
+
+
+def test_string_without_an_end_takes_nothing_of_the_next_line() -> None:
+    """Events are mapped alike, whether a broken one came in the same read or not."""
+    broken, event = b'data: {"request_id": "gen: null}\n\n', b'data: {"request_id": "%b"}\n\n' % ENGINE
+    mapper = IdMapper(PRIVATE)
+    assert mapper.whole(broken + event) == broken + mapper.whole(event)
+    assert mapper.whole(event) != event
 
 
 def test_other_request_ids_are_left_alone() -> None:
