@@ -14,13 +14,16 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
 SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
-  tests/control/test_workers.py tests/fleet tests/multi tests/performance/test_bounds.py \
+  tests/control/test_openapi_holds.py tests/control/test_workers.py tests/fleet \
+  tests/listener/test_bytes_at_the_socket.py tests/multi tests/performance/test_bounds.py \
   tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
-  tests/telemetry/test_through_the_gateway.py tests/test_demo.py tests/test_fleet.py tests/test_ids.py \
-  tests/test_load.py tests/test_poison.py tests/test_server.py tests/test_sticky.py tests/test_workers_cli.py
+  tests/telemetry/test_through_the_gateway.py tests/test_demo.py tests/test_fleet.py \
+  tests/test_hostile_worker.py tests/test_ids.py tests/test_load.py tests/test_poison.py tests/test_server.py \
+  tests/test_sticky.py tests/test_workers_cli.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-system silence check format bench test-engines compile test-compiled lock clean
+.PHONY: help install demo test test-system silence chaos soak fuzz check audit format bench test-engines compile \
+  test-compiled lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -49,11 +52,17 @@ test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, 
 silence: $(STAMP) ## an engine that says nothing for SECONDS (130) before it answers
 	@$(BIN)/pytest -n 4 --timeout 0 --silence $(SECONDS) tests/chaos/test_silence_is_no_end.py $(ARGS)
 
+fuzz: $(STAMP) ## hostile bytes for 10 seconds, from clients and from workers; ARGS="--minutes 5"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
 check: $(STAMP) ## lint, formatting, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m scripts.import_rules
+
+audit: $(STAMP) ## licences of all that the locks install, and known flaws in it; ARGS="--or-say-so"
+	@$(BIN)/python -m scripts.audit $(ARGS)
 
 format: $(STAMP) ## rewrite files to the house format
 	$(BIN)/ruff check --fix .
@@ -61,6 +70,12 @@ format: $(STAMP) ## rewrite files to the house format
 
 bench: $(STAMP) ## what the gateway costs beside its peers, in a minute; ARGS="--full" for all there is to measure
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(STAMP) ## a minute of faults and bad clients, and whether all books agree; ARGS="--minutes N --seed S"
+	@$(BIN)/python -m tests.chaos.run $(ARGS)
+
+soak: $(STAMP) ## 1,000 streams for 10 minutes: memory, files and lag must stay flat; ARGS="--minutes N"
+	@$(BIN)/python -m tests.chaos.run.soak $(ARGS)
 
 test-engines: $(STAMP) ## the gateway in front of real SGLang and vLLM, on the CPU (first time: 7 GB)
 	@scripts/test-engines $(BIN)/python $(ARGS)

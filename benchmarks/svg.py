@@ -1,4 +1,4 @@
-"""A plot of one curve as SVG, with nothing but the standard library.
+"""A plot of one curve, or of several over the same time, as SVG, with nothing but the standard library.
 
 Owns: axes, ticks, the drawing. Must never enter: what is drawn, files.
 """
@@ -12,6 +12,8 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 74, 56
+#: Height of one of several panels, and what of it is between two of them.
+PANEL, PANEL_GAP = 150, 50
 INK, MUTED, GRID, LINE, FITTED = "#1f2430", "#667085", "#e4e7ec", "#2563eb", "#d97706"
 _STYLE = f"""<style>
 text {{ font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: {MUTED}; }}
@@ -113,16 +115,54 @@ def drawn(plot: Plot) -> str:
     return "\n".join(parts) + "\n"
 
 
+@dataclass(frozen=True)
+class Panel:
+    """One of several plots over the same time: a ``name``, its ``unit`` with a blank before it, a verdict."""
+
+    name: str
+    unit: str
+    said: str
+    points: Points
+
+
+def stacked(title: str, said: str, x: str, panels: Sequence[Panel]) -> str:
+    """One panel below the other, each from 0 on an axis of its own, all over the same linear ``x``."""
+    height = TOP + len(panels) * PANEL + BOTTOM - PANEL_GAP
+    across = Axis(0.0, max(at for panel in panels for at, _ in panel.points), LEFT, WIDTH - RIGHT, False)
+    box = f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_quoted(title)}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
+        _STYLE,
+        f'<rect width="{WIDTH}" height="{height}" rx="6" fill="#ffffff"/>',
+        _text(LEFT, 24, title, "title"),
+        _text(LEFT, 42, said),
+        _text((LEFT + WIDTH - RIGHT) / 2, height - 14, x, anchor="middle"),
+    ]
+    for number, panel in enumerate(panels):
+        top = TOP + number * PANEL
+        values = [value for _, value in panel.points]
+        up = axis_of(values, top + PANEL - PANEL_GAP, top, log=False)
+        parts += _grid(across, up)
+        parts.append(_path(panel.points, across, up, LINE, ""))
+        parts.append(
+            _text(LEFT, top - 6, f"{panel.name}{panel.unit and f' ({panel.unit.strip()})'}", "value")
+        )
+        parts.append(_text(WIDTH - RIGHT, top - 6, panel.said, anchor="end"))
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
 def _grid(across: Axis, up: Axis) -> list[str]:
     parts = []
     for value in across.ticks():
         at = across.at(value)
-        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{GRID}"/>')
-        parts.append(_text(at, HEIGHT - BOTTOM + 18, human(value), anchor="middle"))
+        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{up.end}" y2="{up.start}" stroke="{GRID}"/>')
+        parts.append(_text(at, up.start + 18, human(value), anchor="middle"))
     for value in up.ticks():
         at = up.at(value)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="{GRID}"/>')
-        parts.append(_text(LEFT - 8, at + 4, human(value), anchor="end"))
+        parts.append(
+            f'<line x1="{across.start}" x2="{across.end}" y1="{at:.1f}" y2="{at:.1f}" stroke="{GRID}"/>'
+        )
+        parts.append(_text(across.start - 8, at + 4, human(value), anchor="end"))
     return parts
 
 

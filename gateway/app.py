@@ -6,10 +6,11 @@ sees them. Must never enter: behaviour of a part.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from gateway import catalog as catalogs
@@ -29,12 +30,14 @@ from gateway.downstream import (
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.allow import UrlPattern
 from gateway.fleet.health import Health
+from gateway.fleet.marks import Marks
 from gateway.fleet.members import Members
 from gateway.fleet.pauses import Pauses
 from gateway.fleet.queue import Queue
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
+from gateway.fleet.sharing import Sharing
 from gateway.fleet.sync import follow
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
@@ -66,6 +69,8 @@ from gateway.turns import Turns
 
 #: Seconds that aborts still under way get at the end of the process.
 ABORT_GRACE = 1.0
+#: Seconds that workers known without a store wait for it to say which of them are paused or held.
+FIRST_WORD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +88,19 @@ class Outside:
 class Background:
     """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that begins and ends with the application
         self,
         services: Services,
         store: Store,
         members: Members,
-        allowed: Sequence[UrlPattern],
+        sharing: Sharing,
         member: Member | None,
+        allowed: Sequence[UrlPattern],
     ) -> None:
         self._services = services
         self._store = store
         self._members = members
+        self._sharing = sharing
         self._allowed = allowed
         self._member = member
         self._tasks = Tasks()
@@ -103,21 +110,33 @@ class Background:
     async def start(self) -> None:
         """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
         process of several."""
-        services = self._services
-        self._members.watch_all()
-        self._tasks.spawn(follow(self._store, self._members, self._allowed), "following the store")
+        services, marks = self._services, self._sharing.marks
+        if self._member is not None:
+            await self._member.start(services.fleet)
+        following = follow(self._store, self._members, marks, self._allowed)
+        self._tasks.spawn(following, "following the store")
+        self._tasks.spawn(self._watch_workers(), "beginning to watch workers")
         self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
         self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
         if services.queue.on:
             self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
         if self._member is not None:
-            await self._member.start()
             await self._member.meet(services.fleet)
+
+    async def _watch_workers(self) -> None:
+        """One that is paused must not get requests before that is known; but a store that is away keeps none
+        from serving."""
+        if self._store.keeps_marks:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_WORD):
+                    await self._sharing.marks.told.wait()
+        self._members.watch_all()
 
     async def stop(self) -> None:
         """End all of it; aborts under way get a moment to be heard."""
         services = self._services
         await services.aborter.close(ABORT_GRACE)
+        await self._sharing.close()
         await self._store.close()
         await services.health.stop()
         await self._tasks.stop()
@@ -210,10 +229,11 @@ def create_app(
     keys, tls = sources_of(settings), worker_tls(settings)
     outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
     services = _services(settings, [endpoint.format for endpoint in catalog], outside)
-    members = _members(settings, services)
-    registrar = Registrar(store, members, services.fleet, settings.worker_patterns)
-    member = None if siblings is None else _member(siblings, services, catalog)
-    views = _views(services, registrar, member)
+    sharing = Sharing(Marks(services.fleet), store)
+    members = _members(settings, services, sharing.marks)
+    registrar = Registrar(store, members, services.fleet, settings.worker_patterns, sharing)
+    member = None if siblings is None else _member(siblings, services, catalog, sharing)
+    views = _views(services, registrar, member, Pauses(sharing))
     relays = _relays(settings, formats, catalog, reserved)
     app = control_app(settings, catalog, views, relays)
     control = _behind_a_door(app, settings, formats, services.guard)
@@ -224,7 +244,7 @@ def create_app(
         )
         for endpoint in (*catalog, *relays)
     }
-    background = Background(services, store, members, settings.worker_patterns, member)
+    background = Background(services, store, members, sharing, member, settings.worker_patterns)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background)
 
@@ -240,16 +260,16 @@ def _relays(
         raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
 
 
-def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint]) -> Member:
+def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: Sharing) -> Member:
     formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
-    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats)
+    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats, sharing)
 
 
-def _views(services: Services, registrar: Registrar, member: Member | None) -> Views:
+def _views(services: Services, registrar: Registrar, member: Member | None, pauses: Pauses) -> Views:
     fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
     if member is None:
-        return Views(fleet, lifecycle, services.aborter, metrics, registrar, Pauses(fleet))
-    return Views(fleet, lifecycle, member.aborter, metrics, registrar, Pauses(fleet), member.whole)
+        return Views(fleet, lifecycle, services.aborter, metrics, registrar, pauses)
+    return Views(fleet, lifecycle, member.aborter, metrics, registrar, pauses, member.whole)
 
 
 def _behind_a_door(
@@ -288,8 +308,9 @@ def _default_catalog(
         raise CatalogError(f"{', '.join(named)}: {error}" if named else str(error)) from error
 
 
-def _members(settings: Settings, services: Services) -> Members:
-    members = Members(services.fleet, services.health, settings.worker_authorization)
+def _members(settings: Settings, services: Services, marks: Marks) -> Members:
+    services.fleet.vanished = lambda url: marks.lift(url, held=False)
+    members = Members(services.fleet, services.health, settings.worker_authorization, marks)
     for entry in settings.workers:
         members.pin(WorkerRecord(entry.url, format=entry.format))
     return members
@@ -308,7 +329,12 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         homes=Homes(settings.router_overload_factor),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
-    access_log = AccessLog(enabled=settings.access_log, shape=settings.access_log_format, lock=outside.lock)
+    access_log = AccessLog(
+        enabled=settings.access_log,
+        shape=settings.access_log_format,
+        lock=outside.lock,
+        process=None if siblings is None else siblings.process,
+    )
     interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,

@@ -70,7 +70,7 @@ def one_line_errors() -> Iterator[None]:
         yield
     except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
         raise _stop(str(error), WRONG_CALL) from None
-    except (server.PortTaken, DemoFailed) as error:
+    except (server.PortTaken, server.TooFewFiles, DemoFailed) as error:
         raise _stop(str(error), CANNOT) from None
 
 

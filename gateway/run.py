@@ -56,6 +56,8 @@ from gateway.turns import Turns
 log = logging.getLogger(__name__)
 
 _COUNT = (int, type(None))
+#: A count over this is nonsense: sums of such would not be exact, if they could be told at all.
+_MOST = 2**53
 
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
@@ -92,6 +94,8 @@ class Run(Drive):
     #: What it has in common with requests that belong on the same worker.
     key: str | None = None
     _sent = False
+    #: Its connection is not to be used again, although the reply was whole.
+    _doubtful = False
     _life: object = None
     #: Until when it may wait for a worker (monotonic); None: it did not have to.
     _until: float | None = None
@@ -207,41 +211,49 @@ class Run(Drive):
     def saw(self, tokens: int) -> None:
         """``tokens`` are known to have been generated so far."""
         now = time.monotonic()
-        self.exchange.saw_tokens(tokens, now)
+        if tokens <= _MOST:
+            self.exchange.saw_tokens(tokens, now)
         if self.worker is not None:
             self.worker.last_reply_at = now
 
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
-        services, exchange, reader = self._services, self.exchange, self.reader
+        services, exchange = self._services, self.exchange
         self.client.unwatch()
         services.lifecycle.leave(self)
-        if reader is not None:
-            try:
-                _note(exchange, reader.facts)
-                refused = reader.facts.error_status in _BUSY
-            except (AttributeError, TypeError):
-                log.exception("a reader of the format %s broke its contract", self._format.name)
-                refused = False
-            if refused and self.worker is not None:
-                services.health.refused(self.worker, reader.facts.error_status or 0, None)
-        if self.worker is not None:
-            self._close_upstream(self.worker, error)
-        if self.running is not None:
-            self._free(self.running, error)
-        exchange.end(Event.FINISH if error is None else _event_of(error), time.monotonic(), error)
-        services.metrics.ended(exchange)
-        services.access_log.record(exchange)
+        try:
+            if self.reader is not None:
+                self._note_reply(self.reader)
+        except (AttributeError, TypeError, GatewayError):
+            log.exception("a reader of the format %s broke its contract", self._format.name)
+        finally:  # whatever else a reader raises
+            if self.worker is not None:
+                self._close_upstream(self.worker, error)
+            if self.running is not None:
+                self._free(self.running, error)
+            exchange.end(Event.FINISH if error is None else _event_of(error), time.monotonic(), error)
+            services.metrics.ended(exchange)
+            services.access_log.record(exchange)
         if error is not None and error.source is Source.UPSTREAM:
             log.info("%s at %s: %s%s", error.code, exchange.worker, error.message, _cause(error))
         # An engine whose inner process died may still say so itself, with an error of its own making.
         if exchange.ending is Ending.INCOMPLETE or exchange.reply_error == "internal":
             self._accuse()
 
+    def _note_reply(self, reader: Reader) -> None:
+        self._doubtful = True  # unless all of it could be read
+        facts = reader.facts
+        _note(self.exchange, facts)
+        status = facts.error_status
+        if status in _BUSY and self.worker is not None:
+            self._services.health.refused(self.worker, status or 0, None)
+        # An engine was seen to break the connection of such a stream 2 s later, whatever used it by then.
+        self._doubtful = self.exchange.stream and status is not None
+
     def _close_upstream(self, worker: Worker, error: GatewayError | None) -> None:
         connection = self.connection
         if connection is not None:
-            if error is None and not self._refused_in_stream():
+            if error is None and not self._doubtful:
                 worker.pool.give_back(connection)
                 worker.last_reply_at = time.monotonic()
             else:
@@ -264,10 +276,6 @@ class Run(Drive):
             loop.call_later(STREAM_LINGER, in_flight.release, running.ids)
         else:
             in_flight.release(running.ids)
-
-    def _refused_in_stream(self) -> bool:
-        """An engine was seen to break the connection of such a stream 2 s later, whatever used it by then."""
-        return self.exchange.stream and self.reader is not None and self.reader.facts.error_status is not None
 
     def _accuse(self) -> None:
         """Tell the shield of a body whose reply broke off; its worker may be dying of it."""
@@ -300,9 +308,10 @@ def _note(exchange: Exchange, facts: ReplyFacts) -> None:
     """What the reader made of the reply. Raises TypeError, and takes nothing, where a count is none."""
     if not (isinstance(facts.prompt_tokens, _COUNT) and isinstance(facts.cached_tokens, _COUNT)):
         raise TypeError("the token counts of a reply are not numbers")
-    if facts.prompt_tokens is not None:
+    if facts.prompt_tokens is not None and 0 <= facts.prompt_tokens <= _MOST:
         exchange.prompt_tokens = facts.prompt_tokens
-    exchange.cached_tokens = facts.cached_tokens
+    if facts.cached_tokens is not None and 0 <= facts.cached_tokens <= _MOST:
+        exchange.cached_tokens = facts.cached_tokens
     exchange.finish_reasons = tuple(facts.finish_reasons)
     exchange.ending = facts.ending
     exchange.routing_data = facts.routing_data

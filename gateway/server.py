@@ -37,11 +37,14 @@ from gateway.telemetry.logs import Logs
 log = logging.getLogger(__name__)
 
 #: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
-_YOUNG_OBJECTS = 25_000
+_YOUNG_OBJECTS = 10_000
 
 #: Longer than the idle time of any client's pool we know of, in seconds.
 KEEP_ALIVE = 75
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+#: Open files without which it is not worth starting, and for each of several processes, its channel and its
+#: listening socket among them.
+LEAST_FILES, FILES_PER_PROCESS = 64, 4
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
 
@@ -52,6 +55,10 @@ class PortTaken(Exception):
 
 class ProcessesImpossible(Exception):
     """This system cannot have several processes serve one port; the message says what it lacks."""
+
+
+class TooFewFiles(Exception):
+    """This process may not open as many files as it needs; the message says how many that are."""
 
 
 class Server(uvicorn.Server):
@@ -137,7 +144,9 @@ class MemberServer(Server):
 
 
 def run(settings: Settings) -> int:
-    """Serve until told to stop; the process's exit code. Raises PortTaken and ProcessesImpossible."""
+    """Serve until told to stop; the process's exit code. Raises PortTaken, ProcessesImpossible and
+    TooFewFiles."""
+    check_file_limit(settings.processes)
     if settings.processes > 1:
         return run_several(settings)
     listener = listen(settings.host, settings.port, settings.listen_backlog)
@@ -197,7 +206,7 @@ def _serve(
     settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
 ) -> int:
     """What each of several processes does; its exit code."""
-    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR)):
+    with Logs(settings.log_level, lock=locks.of(STANDARD_ERROR), process=os.getpid()):
         siblings = Siblings(channel, again=again)
         app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
         grace = settings.graceful_shutdown_timeout_secs
@@ -243,6 +252,14 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
     listener.setblocking(False)
     return listener
+
+
+def check_file_limit(processes: int) -> None:
+    """Raises TooFewFiles: with less, whatever fails first would say something else."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = LEAST_FILES + FILES_PER_PROCESS * processes
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise TooFewFiles(f"this process may have {hard} open files, and {least} are needed (ulimit -Hn)")
 
 
 def raise_file_limit() -> None:

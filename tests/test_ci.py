@@ -58,10 +58,13 @@ def test_last_line_of_ci_is_that_of_the_last_tests(tree: Path) -> None:
     assert [line.partition(" s: ")[2] for line in lines if " s: " in line] == [
         "make install",
         "make check",
+        "make audit ARGS=--or-say-so",
         ".venv/bin/python -m scripts.prove_dockerfile",
         "make test",
+        "make fuzz",
         "make test-system",
         "make silence",
+        "make chaos",
         "make compile",
         "make test-compiled",
         "make test-engines",

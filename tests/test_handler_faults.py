@@ -53,9 +53,14 @@ class BrokenReader:
     def __init__(self, reader: Reader, spoilt: Callable[[str, Any], Any]) -> None:
         self._reader = reader
         self._spoilt = spoilt
-        self.facts: ReplyFacts = reader.facts
+        self._whole = False
         self.streaming = reader.streaming
         self.identity = reader.identity
+
+    @property
+    def facts(self) -> ReplyFacts:
+        facts = self._reader.facts
+        return self._spoilt("facts_of_all", facts) if self._whole else facts
 
     def feed(self, data: bytes) -> bytes:
         return self._spoilt("feed", self._reader.feed(data))  # type: ignore[no-any-return]
@@ -63,6 +68,7 @@ class BrokenReader:
     def finish(self) -> bytes:
         out = self._reader.finish()
         self._spoilt("facts", self.facts)
+        self._whole = True
         return self._spoilt("finish", out)  # type: ignore[no-any-return]
 
     def fail(self, error: Any) -> bytes:
@@ -71,6 +77,13 @@ class BrokenReader:
 
 def fact(name: str, value: object) -> Break:
     return lambda facts: setattr(facts, name, value)
+
+
+def raises(error: Exception) -> Break:
+    def wrong(right: Any) -> Any:
+        raise error
+
+    return wrong
 
 
 FAULTS: dict[str, tuple[str, Break]] = {
@@ -87,6 +100,7 @@ FAULTS: dict[str, tuple[str, Break]] = {
     "text-for-cached-tokens": ("facts", fact("cached_tokens", "3")),
     "number-for-a-reason": ("facts", fact("finish_reasons", [3])),
     "nothing-for-reasons": ("facts", fact("finish_reasons", None)),
+    "facts-that-raise": ("facts_of_all", raises(LookupError("no facts"))),
 }
 
 

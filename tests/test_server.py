@@ -6,6 +6,8 @@ import asyncio
 import json
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import pytest
 from gateway.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.processes import free_port, spawned
+from tests.processes import PATIENCE, free_port, spawned
 from tests.support import RawClient, arrived, eventually, generates, sse
 from tests.test_handler_bytes import KINDS, body_of
 
@@ -169,3 +171,19 @@ def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyP
     monkeypatch.delattr(socket, "SO_REUSEPORT")
     with pytest.raises(ProcessesImpossible, match="DYN_HTTP_PROCESSES: only one process"):
         run(Settings(processes=2, port=0))
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_process_that_may_open_too_few_files_does_not_start_and_says_so_in_one_line(processes: str) -> None:
+    """Not by the traceback of whatever lacks one first."""
+    serve = f"{sys.executable} -m gateway serve --port 0 --processes {processes}"
+    for limit in ("12", "64"):
+        ended = subprocess.run(
+            ["bash", "-c", f"ulimit -n {limit}; exec {serve}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        assert f"may have {limit} open files" in line and "ulimit" in line

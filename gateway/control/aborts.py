@@ -48,6 +48,14 @@ class AbortSummary(BaseModel):
     results: list[AbortedOn]
 
 
+_ERROR: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"content": _ERROR, "description": "It names nothing, in the words of the format"},
+    413: {"content": _ERROR, "description": "The body is too large"},
+    502: {"model": AbortSummary, "description": "Some worker could not be told"},
+}
+
+
 def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
     """Paths of ``aborts_router``."""
     return tuple(path for format in formats for path in paths.get(format.name, ()))
@@ -64,7 +72,7 @@ def aborts_router(paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView
                 methods=["POST"],
                 summary="Abort running requests at the workers that hold them",
                 response_model=AbortSummary,
-                responses={502: {"model": AbortSummary, "description": "Some worker could not be told"}},
+                responses=_RESPONSES,
                 openapi_extra=_BODY,
             )
     return router

@@ -29,6 +29,7 @@ from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused, body_of
 from gateway.fleet.answers import Answer
 from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.pauses import Parts
 from gateway.fleet.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -114,19 +115,23 @@ def fanout_router(views: Views, limits: Limits) -> APIRouter:
                 fanout.handle,
                 methods=[method],
                 summary=f"Passed on to {whom}",
-                response_model=Summary,
+                response_model=Summary | Any,
                 responses=_RESPONSES,
                 openapi_extra=_BODY if method == "POST" else None,
             )
     return router
 
 
+#: A call that is for one worker is answered in that one's own words, whatever they are.
+_OWN: dict[str, Any] = {"*/*": {"schema": {}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    404: {"model": Refused, "description": "There is no such worker"},
-    409: {"model": Refused, "description": "The call is for one worker, and none is named"},
-    413: {"model": Refused, "description": "The body is too large"},
-    502: {"model": Summary, "description": "Some worker did not accept it"},
-    503: {"model": Refused, "description": "There is no worker to call"},
+    200: {"content": _OWN, "description": "All accepted it; the one that it is for in its own words"},
+    404: {"model": Refused | Any, "description": "There is no such worker", "content": _OWN},
+    409: {"model": Refused | Any, "description": "It is for one worker, and none is named", "content": _OWN},
+    413: {"model": Refused | Any, "description": "The body is too large", "content": _OWN},
+    502: {"model": Summary | Any, "description": "Some worker did not accept it", "content": _OWN},
+    503: {"model": Refused | Any, "description": "There is no worker to call", "content": _OWN},
+    "default": {"description": "What the one worker that it is for answered", "content": _OWN},
 }
 _BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
 
@@ -147,7 +152,10 @@ class _Fanout:
             workers, skipped, alone = self._whom(name)
         except BadCall as error:
             return error.reply()
-        outcomes = await asyncio.gather(*(self._one(worker, sent) for worker in workers))
+        kind = self._call.pauses
+        # All at once and before any is called, by whichever process or gateway they would get requests.
+        added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
+        outcomes = await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
         if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
@@ -170,16 +178,14 @@ class _Fanout:
             raise nobody(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: Call) -> Outcome:
-        """Call one worker. It gets no request from before it is paused until after it is resumed."""
-        kind, added = self._call.pauses, frozenset[str]()
-        if kind is not None:
-            added = self._pauses.pause(worker, kind, lacking(kind, sent))
+    async def _one(self, worker: Worker, sent: Call, added: Parts | None) -> Outcome:
+        """Call one worker. It gets no request from before it is paused until after it is resumed; if it does
+        not accept the pause, it gets back what was ``added`` to that."""
         outcome = await self._asked(worker, sent)
-        if kind is not None and not outcome.accepted:
-            self._pauses.resume(worker, kind, added)
+        if self._call.pauses is not None and not outcome.accepted:
+            await self._pauses.resume(worker, self._call.pauses, added)
         if self._call.resumes is not None and outcome.accepted:
-            self._pauses.resume(worker, self._call.resumes, returned(sent))
+            await self._pauses.resume(worker, self._call.resumes, returned(sent))
         return outcome
 
     async def _asked(self, worker: Worker, sent: Call) -> Outcome:

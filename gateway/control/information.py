@@ -112,13 +112,13 @@ class _Asking:
         targets = targets_of(self._fleet.workers, formats)
         if not targets.asked:
             raise nobody(targets)
-        told = await asyncio.gather(*(_told(worker, sent) for worker in targets.asked))
-        documents = [(worker, one) for worker, one in zip(targets.asked, told, strict=True) if _merges(one)]
-        silent = [one.worker.url for one in targets.skipped]
-        silent += [worker.url for worker, one in zip(targets.asked, told, strict=True) if not _merges(one)]
+        answers = await asyncio.gather(*(_answer(worker, sent) for worker in targets.asked))
+        told = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
+        documents = [(worker, one) for worker, one in told if isinstance(one, dict | list)]
         if not documents:
-            raise BadCall(502, "no_answer", "no worker told its load")
-        return JSONResponse(merged(documents), headers={"x-workers-silent": str(len(silent))})
+            return _refusal(answers)
+        silent = targets.total - len(documents)
+        return JSONResponse(merged(documents), headers={"x-workers-silent": str(silent)})
 
 
 def _read(request: Request, path: str) -> tuple[Call, str | None]:
@@ -145,17 +145,29 @@ async def _first(workers: Iterable[Worker], sent: Call) -> Response:
     return as_it_is(bad.head, bad.body)
 
 
-async def _told(worker: Worker, sent: Call) -> Any:
-    """What a worker answered, parsed; None: nothing that can be read."""
+async def _answer(worker: Worker, sent: Call) -> Answer | None:
     try:
-        answer = await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
-        return json.loads(answer.body, parse_constant=str) if answer.accepted else None
-    except (NotAnswered, ValueError, RecursionError):
+        return await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
+    except NotAnswered:
         return None
 
 
-def _merges(document: Any) -> bool:
-    return isinstance(document, dict | list)
+def _document(answer: Answer | None) -> Any:
+    """A good answer, parsed; None where there is none that can be read."""
+    if answer is None or not answer.accepted:
+        return None
+    try:
+        return json.loads(answer.body, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refusal(answers: Sequence[Answer | None]) -> Response:
+    """That of all workers, where they agree that the caller is at fault. Raises BadCall."""
+    first, statuses = answers[0], {None if one is None else one.head.status for one in answers}
+    if first is not None and len(statuses) == 1 and 400 <= first.head.status < 500:
+        return as_it_is(first.head, first.body)
+    raise BadCall(502, "no_answer", "no worker told its load")
 
 
 def merged(documents: Sequence[tuple[Worker, Any]]) -> Any:

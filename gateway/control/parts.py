@@ -16,6 +16,8 @@ from gateway.fleet.pauses import Parts
 
 #: What a worker lacks whose memory was released without a word about tags.
 MEMORY = frozenset({"weights", "kv_cache"})
+#: How many tags a call may have, and characters of each: no engine has more, and all of them are remembered.
+TAGS_LIMIT, TAG_LIMIT = 16, 64
 #: What one lacks that sleeps at level 0, with all its memory.
 AT_LEVEL_0 = frozenset({"scheduling"})
 
@@ -46,7 +48,8 @@ def _tags(call: Call) -> Parts:
         named = [named]
     if isinstance(named, list):
         tags += [tag for tag in named if isinstance(tag, str)]
-    return frozenset(tags)
+    found = frozenset(tag for tag in tags if len(tag) <= TAG_LIMIT and tag.isprintable())
+    return found if len(found) <= TAGS_LIMIT else frozenset()
 
 
 def _query(call: Call) -> dict[str, list[str]]:

@@ -73,8 +73,8 @@ class EndpointReadiness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """``ready`` when all processes have started, some endpoint has a worker and the gateway is not
-    draining."""
+    """``ready`` when all processes have started, some endpoint has a worker in each of them and the gateway
+    is not draining."""
 
     status: str
     message: str
@@ -171,7 +171,11 @@ class _System:
         if self._views.whole is not None and not self._views.whole.state.settled:
             return "Not all processes serve yet"
         # One is enough: a fleet of one engine leaves the other endpoint without a worker for good.
-        return "" if any(endpoint.workers for endpoint in endpoints) else "No worker is usable"
+        if not any(endpoint.workers for endpoint in endpoints):
+            return "No worker is usable"
+        if self._views.whole is not None and not self._views.whole.state.usable:
+            return "Not all processes have a usable worker yet"
+        return ""
 
     async def metrics(self) -> Response:
         whole = self._views.whole

@@ -62,11 +62,13 @@ class RegistrarView(Protocol):
 class PausesView(Protocol):
     """Marks of workers that were paused through the gateway; see gateway.fleet.pauses."""
 
-    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
-        """``worker`` lacks ``parts`` of ``kind`` and gets no request; which of them it lacked not before."""
+    async def pause(
+        self, workers: Collection[Worker], kind: str, parts: Collection[str]
+    ) -> Mapping[Worker, frozenset[str]]:
+        """They lack ``parts`` of ``kind`` and get no request; which of them each lacked not before."""
         ...
 
-    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
         """It has these again; None: all."""
         ...
 
@@ -99,7 +101,8 @@ class AbortView(Protocol):
 
 
 class StateView(Protocol):
-    """How the processes of the gateway are; ``settled``: all have served at the same time once."""
+    """How the processes of the gateway are; ``settled``: all have served at the same time once; ``usable``:
+    each that serves has a usable worker."""
 
     @property
     def wanted(self) -> int: ...
@@ -109,6 +112,9 @@ class StateView(Protocol):
 
     @property
     def settled(self) -> bool: ...
+
+    @property
+    def usable(self) -> bool: ...
 
 
 class WholeView(Protocol):

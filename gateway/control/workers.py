@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.control.replies import get
+from gateway.control.replies import Failure, get
 from gateway.control.views import RegistrarView, Views
 from gateway.control.workers_calls import BadCall, Refused, keys_of, members_of, record_of, urls_of
 from gateway.control.workers_rows import WorkerEntry, WorkerList, dumps, entry, listing
@@ -32,7 +32,8 @@ _BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["url"]}}}}
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Refused, "description": text}
+    # An id with a line end in it makes no route's path, and is answered as any such path.
+    status: {"model": Refused | Failure if status == 404 else Refused, "description": text}
     for status, text in {
         400: "The call cannot be understood",
         403: "The URL may not be registered",

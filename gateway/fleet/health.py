@@ -129,7 +129,7 @@ class Health:
         asked_at, rounds, hurried = time.monotonic(), 0, True
         while True:
             whole = watched.whole or worker.state not in _SERVING or rounds % DESCRIBE_EVERY == 0
-            whole = whole or Hold.WEIGHTS in worker.holds
+            whole = whole or Hold.WEIGHTS in worker.holds or worker.says_paused
             watched.whole = False
             if whole or hurried or worker.last_reply_at <= asked_at:
                 await self._probe(worker, whole=whole)
@@ -145,6 +145,8 @@ class Health:
             watched.away_since = watched.away_since or now
             return max(self._recovery, min(0.1 * (now - watched.away_since), LONGEST_PAUSE))
         watched.away_since = None
+        if worker.says_paused:
+            return self._interval or LONGEST_PAUSE
         if worker.state is WorkerState.BUSY:
             return max(2 * self._recovery, worker.busy_until - now)
         if worker.state is WorkerState.SUSPECT:
@@ -161,6 +163,8 @@ class Health:
             log.warning("worker %s was not probed: %s", worker.url, fault)
         elif isinstance(fault, Unreachable):
             self._fleet.on(worker, WorkerEvent.DIE, str(fault))
+            if fault.absent:
+                self._fleet.absent(worker)
         elif isinstance(fault, str):
             self._struck(worker, began, fault)
         elif fault is not None:
@@ -179,7 +183,7 @@ class Health:
         vital = await self._vital(worker)
         if vital is Vital.BAD:
             return "its health probe failed"
-        if vital is Vital.GOOD:
+        if vital is Vital.GOOD and not worker.says_paused:
             self._alive(worker)
         else:
             worker.strikes = 0

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from gateway.fleet.address import Address
 from gateway.fleet.health import Health
+from gateway.fleet.marks import Marks
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerState
@@ -19,11 +20,14 @@ from gateway.fleet.worker import Worker
 class Members:
     """``authorization`` is the ``Authorization`` value for every worker, or None.
 
-    Workers given by ``pin`` are members whatever a store says, until they are dismissed by name.
+    ``marks`` hold back, or dismiss, whom they are about. Workers given by ``pin`` are members whatever a
+    store says, until they are dismissed by name.
     """
 
-    def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None) -> None:
+    def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None, marks: Marks) -> None:
         self._fleet = fleet
+        self._marks = marks
+        marks.removed = self.dismiss
         self._health = health
         self._authorization = authorization
         self._pinned: set[str] = set()
@@ -86,6 +90,7 @@ class Members:
         self._fleet.add(worker)
         if record.held:
             self._hold(worker)
+        self._marks.enter(worker)
         return worker
 
     def _change(self, worker: Worker, known: WorkerRecord) -> None:
@@ -107,3 +112,4 @@ class Members:
     def _dismiss(self, worker: Worker) -> None:
         self._health.forget(worker)
         self._fleet.drain(worker)
+        self._marks.lift(worker.url, held=True)

@@ -1,58 +1,48 @@
 """Workers that were paused through the gateway.
 
-Owns: what each of them lacks until it is resumed, and the hold that keeps requests from it meanwhile. Must
-never enter: a dialect, HTTP, asking a worker whether it is paused.
+Owns: what each of them lacks until it is resumed, as marks that all who share the fleet know. Must never
+enter: a dialect, HTTP, asking a worker whether it is paused.
 
 A worker is paused in kinds that know nothing of each other: one whose generation is paused and whose memory
 was released serves again when both are undone. A kind has parts, as memory is released and taken back in
-parts. All is forgotten with the hold: when the worker is opened by hand, and when it died, as the engine
-after it was paused by nobody.
+parts. All is forgotten when the worker is opened by hand, and when nobody is at its URL, as the engine that
+comes next was paused by nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from weakref import WeakKeyDictionary
+from collections.abc import Collection, Mapping
 
-from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold
+from gateway.fleet.marks import Words, parts_of, paused
+from gateway.fleet.sharing import Sharing
 from gateway.fleet.worker import Worker
 
-Parts = frozenset[str]
-Lacks = dict[str, Parts]
+Parts = Words
 
 
 class Pauses:
-    """One per app."""
+    """One per app. Returns, as Sharing.edit does, when the others know."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._lacks: WeakKeyDictionary[Worker, Lacks] = WeakKeyDictionary()
+    def __init__(self, sharing: Sharing) -> None:
+        self._sharing = sharing
+        self._marks = sharing.marks
 
-    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> Parts:
-        """``worker`` lacks these ``parts`` of ``kind`` from now on; which of them it lacked not before."""
-        lacks = self._of(worker)
-        before = lacks.get(kind, frozenset())
-        lacks[kind] = before.union(parts)
-        self._lacks[worker] = lacks
-        self._show(worker, lacks)
-        return lacks[kind] - before
+    async def pause(
+        self, workers: Collection[Worker], kind: str, parts: Collection[str]
+    ) -> Mapping[Worker, Parts]:
+        """``workers`` lack these ``parts`` of ``kind`` from now on; which of them each lacked not before."""
+        wanted = frozenset(parts)
+        added = {worker: wanted - parts_of(self._marks.of(worker.url), kind) for worker in workers}
+        await self._sharing.edit({worker.url: _edit(kind, wanted, there=True) for worker in workers})
+        return added
 
-    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
         """It has these ``parts`` of ``kind`` again; None: all of them."""
-        lacks = self._of(worker)
-        left = frozenset[str]() if parts is None else lacks.get(kind, frozenset()).difference(parts)
-        if left:
-            lacks[kind] = left
-        else:
-            lacks.pop(kind, None)
-        self._show(worker, lacks)
+        lacks = parts_of(self._marks.of(worker.url), kind)
+        back = lacks if parts is None else lacks.intersection(parts)
+        if back:
+            await self._sharing.edit({worker.url: _edit(kind, back, there=False)})
 
-    def _of(self, worker: Worker) -> Lacks:
-        return self._lacks.get(worker, {}) if Hold.PAUSED in worker.holds else {}
 
-    def _show(self, worker: Worker, lacks: Lacks) -> None:
-        if lacks:
-            self._fleet.hold(worker, Hold.PAUSED, f"paused through the gateway: {', '.join(sorted(lacks))}")
-        else:
-            self._fleet.open(worker, Hold.PAUSED)
+def _edit(kind: str, parts: Parts, *, there: bool) -> dict[str, bool]:
+    return {paused(kind, part): there for part in parts}

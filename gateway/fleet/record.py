@@ -82,6 +82,11 @@ class WorkerRecord:
         return json.dumps({name: value for name, value in members.items() if value != defaults[name]})
 
 
+def is_text(value: str) -> bool:
+    """Whether it could stand in a record."""
+    return 0 < len(value) <= TEXT_LIMIT and value.isprintable()
+
+
 def _text(name: str, value: object, limit: int) -> None:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a text that is not empty")

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.fleet.allow import UrlPattern, permitted
+from gateway.fleet.marks import HELD, REMOVED, waived
 from gateway.fleet.members import Members
-from gateway.fleet.record import WorkerRecord
+from gateway.fleet.record import WorkerRecord, is_text
 from gateway.fleet.registry import Fleet
+from gateway.fleet.sharing import Sharing
 from gateway.fleet.states import Hold
 from gateway.fleet.worker import Worker
 from gateway.stores.base import Store
@@ -24,16 +26,25 @@ class UrlNotAllowed(Exception):
 
 
 class Registrar:
-    """``allowed`` limits what may be registered; () allows any URL.
+    """``allowed`` limits what may be registered; () allows any URL. ``sharing`` tells what the store has no
+    record for, of workers that were given at the start or that others write.
 
     All but ``find`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
     """
 
-    def __init__(self, store: Store, members: Members, fleet: Fleet, allowed: Sequence[UrlPattern]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        members: Members,
+        fleet: Fleet,
+        allowed: Sequence[UrlPattern],
+        sharing: Sharing,
+    ) -> None:
         self._store = store
         self._members = members
         self._fleet = fleet
         self._allowed = allowed
+        self._sharing = sharing
 
     @property
     def store(self) -> Store:
@@ -49,13 +60,18 @@ class Registrar:
         """Register a worker, or change what is known of it. Raises UrlNotAllowed."""
         if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
+        if REMOVED in self._sharing.marks.of(record.url):
+            await self._sharing.edit({record.url: {REMOVED: False}})
         await self._store.put(record)
         return self._members.admit(record)
 
     async def remove(self, worker: Worker) -> None:
         """Let it finish what runs on it, and forget it."""
         await self._store.delete(worker.url)
+        pinned = self._members.is_pinned(worker.url)
         self._members.dismiss(worker.url)
+        if pinned:
+            await self._sharing.edit({worker.url: {REMOVED: True}})
 
     async def forget(self, url: str) -> bool:
         """Take a record away whose worker is no member here, as it was written elsewhere a moment ago.
@@ -66,20 +82,28 @@ class Registrar:
 
     async def hold(self, worker: Worker) -> None:
         """Give it no request until it is opened."""
-        await self._mark(worker, held=True)
-        self._fleet.hold(worker, Hold.OWNER, "held until it is opened")
+        if await self._recorded(worker, held=True):
+            self._fleet.hold(worker, Hold.OWNER, "held until it is opened")
+        else:
+            await self._sharing.edit({worker.url: {HELD: True}})
 
     async def open(self, worker: Worker) -> None:
         """Lift every hold on it."""
-        await self._mark(worker, held=False)
+        await self._recorded(worker, held=False)
+        edit = dict.fromkeys(self._sharing.marks.of(worker.url), False)
+        version = worker.weight_version
+        if Hold.WEIGHTS in worker.holds and (version is None or is_text(version)):
+            edit[waived(version)] = True
         self._fleet.open(worker)
+        if edit:
+            await self._sharing.edit({worker.url: edit})
 
-    async def _mark(self, worker: Worker, *, held: bool) -> None:
-        """Keep it in the store, for the other gateways and the next start, where the store can be written to
-        and has it."""
-        if worker.record.held is held:
-            return
+    async def _recorded(self, worker: Worker, *, held: bool) -> bool:
+        """Keep it in the store, where that can be written to and has the worker; whether it is so."""
         record = replace(worker.record, held=held)
-        if self._store.writable and not self._members.is_pinned(worker.url):
+        kept = self._store.writable and not self._members.is_pinned(worker.url)
+        if kept and record != worker.record:
             await self._store.put(record)
-        worker.record = record
+        if kept or not held:
+            worker.record = record
+        return kept

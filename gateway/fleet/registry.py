@@ -57,6 +57,8 @@ class Fleet:
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._followers = Followers()
+        #: Told the URL of a worker at which nobody is.
+        self.vanished: Callable[[str], None] = lambda url: None
         #: Told each transition, from and to.
         self.moved: Callable[[WorkerState, WorkerState], None] = lambda before, after: None
         #: Told of each lease for a key whether that was at its home.
@@ -150,9 +152,13 @@ class Fleet:
     def _bury(self, worker: Worker) -> None:
         """Nothing that was known of the process is true of the one after it."""
         life, worker.life = worker.life, object()
-        worker.holds.pop(Hold.PAUSED, None)
-        worker.waived, worker.reported, worker.others, worker.load_question = Worker, None, 0, 0
+        worker.reported, worker.others, worker.load_question = None, 0, 0
         self._died(life)
+
+    def absent(self, worker: Worker) -> None:
+        """There is nobody at its URL: whoever comes next was neither paused nor opened by anybody."""
+        worker.waived = Worker
+        self.vanished(worker.url)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
         """Its probes told this of it."""
@@ -191,6 +197,12 @@ class Fleet:
             self.on(worker, WorkerEvent.OPEN)
         elif worker.state is WorkerState.HELD:
             worker.reason = "; ".join(worker.holds.values())
+
+    def waive(self, worker: Worker, version: str | None) -> None:
+        """It was opened although its weight version, this one, was too low."""
+        worker.waived = version
+        if worker.weight_version == version:
+            self.open(worker, Hold.WEIGHTS)
 
     def follow(self) -> AbstractContextManager[Changes]:
         """Joins, leaves and transitions from now on, until the context ends; no follower is waited for."""

@@ -1,6 +1,7 @@
 """The fleet following a store.
 
-Owns: applying a store's changes to the members. Must never enter: a store, what a record means (``members``).
+Owns: applying a store's changes to the members and their marks. Must never enter: a store, what a record
+means (``members``) or a mark (``marks``).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import logging
 from collections.abc import Sequence
 
 from gateway.fleet.allow import UrlPattern, permitted
+from gateway.fleet.marks import Marks
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Gone, Put, Reset, Store
+from gateway.stores.base import Gone, Marked, Put, Reset, Store
 
 log = logging.getLogger(__name__)
 
@@ -20,17 +22,20 @@ log = logging.getLogger(__name__)
 BATCH = 32
 
 
-async def follow(store: Store, members: Members, allowed: Sequence[UrlPattern] = ()) -> None:
+async def follow(store: Store, members: Members, marks: Marks, allowed: Sequence[UrlPattern] = ()) -> None:
     """Apply every change of ``store``, until it is closed. Its records must match ``allowed`` as well: others
     than this gateway write to it."""
     applied = 0
     async for change in store.watch():
         match change:
             case Reset(records):
+                marks.tell_all(change.marks)
                 members.keep_only(one for one in records.values() if _may_enter(one, allowed))
             case Put(record):
                 if _may_enter(record, allowed):
                     members.refresh(record)
+            case Marked(url, words):
+                marks.tell(url, words)
             case Gone(url):
                 members.gone(url)
         applied += 1

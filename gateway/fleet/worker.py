@@ -130,6 +130,11 @@ class Worker:
         """As any of its formats told."""
         return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
 
+    @property
+    def says_paused(self) -> bool:
+        """Whether it told that it runs no requests until it is resumed."""
+        return any(info.paused for info in self.infos.values())
+
     def view(self, format_name: str) -> View:
         """What the format called ``format_name`` may know of it.
 

@@ -129,7 +129,8 @@ class WorkerInfo:
     ``capability`` equals the format's own when the worker can serve it; ``usable`` is False, with the
     reason a user needs, when it speaks the dialect but cannot serve (switched off, still starting, wrong
     key). ``context_length`` is in tokens. ``stream_mode`` is the dialect's word for how it streams.
-    ``adapters`` are those of the ``models`` that are adapters on another of them.
+    ``adapters`` are those of the ``models`` that are adapters on another of them. ``paused``: it said that it
+    runs no requests until it is resumed, which its health answer does not tell.
     """
 
     engine: str
@@ -142,6 +143,7 @@ class WorkerInfo:
     stream_mode: str | None = None
     weight_version: str | None = None
     adapters: tuple[str, ...] = ()
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,10 @@ HANGUP_INTERVAL = 0.1
 Begin = Callable[[Call], None]
 
 
+class _Refused(ValueError):
+    """A head that the parser takes, and that others may read in another way; the text says what is wrong."""
+
+
 class Application(Protocol):
     """What is served: ``direct_of`` gives, for some requests, a way around ASGI."""
 
@@ -117,10 +121,10 @@ class ClientConnection(asyncio.Protocol):
         self._barren += len(data)
         try:
             self._parse(data)
-        except httptools.HttpParserError:
-            return self._unreadable()
+        except httptools.HttpParserError as error:
+            return self._unreadable(error.__context__)
         if self._barren > HEAD_LIMIT:
-            return self._refuse(431, "The head of the request is too large")
+            return self._stop(431, "The head of the request is too large")
         self._go_on()
 
     def eof_received(self) -> bool:
@@ -137,6 +141,7 @@ class ClientConnection(asyncio.Protocol):
                 timer.cancel()
         self._lose_calls()
         self.resume_writing()
+        self._parser = None  # which holds this connection as well
 
     def pause_writing(self) -> None:
         self.full = True
@@ -166,20 +171,28 @@ class ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._reading is None:  # trailers are nobody's headers
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
         parser = self._parser
-        http11 = parser.get_http_version() == "1.1"
+        version = parser.get_http_version()
+        http11 = version == "1.1"
         call = Call(self, parser.get_method(), self._target, self._headers, http11)
         call.keep_alive = parser.should_keep_alive()
+        hosts = 0
         for name, value in self._headers:
-            if name == b"content-length":
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
                 call.announced = int(value)
             elif name == b"expect":
                 call.expects_continue = http11 and value.lower() == b"100-continue"
+            elif name == b"transfer-encoding":
+                _check_coding(value, http11)
+        if hosts != 1 or not http11:
+            _check_version(version, hosts)
         self._reading = call
         self._barren = 0
         if self._serving is None:
@@ -260,13 +273,22 @@ class ClientConnection(asyncio.Protocol):
             if not data:
                 return
 
-    def _unreadable(self) -> None:
-        """The bytes are not HTTP. A request that was whole before them is still served, then it is over."""
-        if self._serving is None or self._reading is not None:
-            return self._refuse(400, "Invalid HTTP request")
+    def _unreadable(self, why: BaseException | None) -> None:
+        reason = f": {why}" if isinstance(why, _Refused) else ""
+        self._stop(400, f"Invalid HTTP request{reason}")
+
+    def _stop(self, status: int, message: str) -> None:
+        """What comes now is no request. Those that were whole before are served, and then it is over."""
+        last = self._serving
+        if last is None or last is self._reading:
+            return self._refuse(status, message)
         self._deaf = True
-        self._ahead.clear()
-        self._serving.keep_alive = False
+        if self._ahead and self._ahead[-1] is self._reading:
+            self._ahead.pop()
+        self._reading = None
+        if self._ahead:
+            last = self._ahead[-1]
+        last.keep_alive = False
         self._go_on()
 
     def _lose_calls(self) -> None:
@@ -347,8 +369,8 @@ class ClientConnection(asyncio.Protocol):
         call.cut()
 
     def _refuse(self, status: int, message: str) -> None:
-        """The bytes are no request: say so if no reply is under way, and hang up."""
-        if self._serving is None or not self._serving.started:
+        """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
+        if self._reading is None or not self._reading.started:
             headers, body = _failure(status, message)
             self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
@@ -368,6 +390,20 @@ class ClientConnection(asyncio.Protocol):
         elif now >= due:
             return self._close()
         self._idle_timer = self._loop.call_later(due - now, self._look_if_idle)
+
+
+def _check_coding(value: bytes, http11: bool) -> None:
+    """The parser reads on behind a coding that it does not know; what is in front of us may read less."""
+    if not http11 or value.lower() != b"chunked":
+        raise _Refused("its Transfer-Encoding is not chunked alone, in HTTP/1.1")
+
+
+def _check_version(version: str, hosts: int) -> None:
+    """``hosts`` is how many lines say whom the request is for."""
+    if version not in ("1.0", "1.1"):
+        raise _Refused("its version is neither HTTP/1.0 nor HTTP/1.1")
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise _Refused("it has no Host, or more than one")
 
 
 def _failure(status: int, message: str) -> tuple[Headers, bytes]:

@@ -15,12 +15,15 @@ from typing import NamedTuple
 class Verb(StrEnum):
     # A process, about itself.
     SERVING = "serving"  # it accepts connections now
+    USABLE = "usable"  # body: whether it has a usable worker
     COUNTED = "counted"  # body: all it has counted so far
     OPEN = "open"  # body: how many exchanges it still has, said while it drains
     # A process asks all others, by way of the supervisor, which then asks them in the same words.
     METRICS = "metrics"  # body of the question: what the asker has counted; of an answer: the same
     LOADS = "loads"
     ABORT = "abort"
+    MARKS = "marks"  # body: what was said of workers, to be known by all
+    ALL_MARKS = "all_marks"  # what was said of workers before the asker was there
     ANSWER = "answer"  # body: what the one who was asked has to say
     # The supervisor.
     ANSWERS = "answers"  # body: a list of what the others answered

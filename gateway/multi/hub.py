@@ -17,8 +17,11 @@ from types import MappingProxyType
 from gateway.multi.frames import Frame, Verb
 
 #: How long the others have for an answer, in seconds. A scrape has to be answered within 100 ms and can do
-#: with what a process said before; an abort waits for workers, which have 5 s themselves.
-PATIENCE: Mapping[Verb, float] = MappingProxyType({Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5})
+#: with what a process said before; an abort waits for workers, which have 5 s themselves. Marks hold up
+#: whoever pauses a fleet, and a process that is stuck hears of them once it is no more.
+PATIENCE: Mapping[Verb, float] = MappingProxyType(
+    {Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5, Verb.MARKS: 0.3, Verb.ALL_MARKS: 0.3}
+)
 
 Send = Callable[[int, Frame], bool]
 Bury = Callable[[bytes | None, bytes], bytes]
@@ -27,6 +30,8 @@ Bury = Callable[[bytes | None, bytes], bytes]
 @dataclass(slots=True)
 class _Member:
     serving: bool = False
+    #: It has a usable worker.
+    usable: bool = False
     #: All it has counted, by its last word.
     counted: bytes | None = None
     #: Exchanges it still has, once it drains.
@@ -68,6 +73,12 @@ class Hub:
     def serving(self) -> int:
         """How many processes accept connections."""
         return sum(member.serving for member in self._members.values())
+
+    @property
+    def usable(self) -> bool:
+        """Each of those that accept connections has a worker for them."""
+        serving = [member for member in self._members.values() if member.serving]
+        return bool(serving) and all(member.usable for member in serving)
 
     @property
     def idle(self) -> bool:
@@ -115,6 +126,9 @@ class Hub:
                 member.serving = True
                 self.settled = self.settled or self.serving == self._wanted
                 self._tell_state()
+            case Verb.USABLE:
+                member.usable = frame.body == b"true"
+                self._tell_state()
             case Verb.COUNTED:
                 member.counted = frame.body
             case Verb.OPEN:
@@ -139,11 +153,15 @@ class Hub:
         self._questions[self._asked] = question
         asked = Frame(verb, self._asked, body)
         for process, member in self._members.items():
-            if process != asker and member.serving:
-                if self._send(process, asked):
-                    question.waiting.add(process)
-                else:
-                    question.unasked += 1
+            if process == asker:
+                continue
+            if not member.serving:
+                if verb is Verb.MARKS:
+                    self._send(process, asked)  # it will serve by them, though it cannot answer yet
+            elif self._send(process, asked):
+                question.waiting.add(process)
+            else:
+                question.unasked += 1
         if not question.waiting:
             self._conclude(self._asked)
 
@@ -180,6 +198,7 @@ class Hub:
             "settled": self.settled,
             "draining": self.draining,
             "restarts": self._restarts,
+            "usable": self.usable,
         }
         for process in self._members:
             self._send(process, Frame(Verb.STATE, body=json.dumps(state).encode()))

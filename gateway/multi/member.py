@@ -6,13 +6,17 @@ Owns: taking part, from its start to its last word. Must never enter: the channe
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 
 from gateway.aborts import Aborter
 from gateway.fleet.registry import Fleet
+from gateway.fleet.sharing import Sharing
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.lifecycle import Lifecycle
+from gateway.multi.frames import Verb
+from gateway.multi.marks import WideMarks
 from gateway.multi.siblings import Siblings
 from gateway.multi.whole import Whole, WideAborter
 from gateway.tasks import Tasks
@@ -25,23 +29,28 @@ ACQUAINTANCE = 1.0
 class Member:
     """``whole`` and ``aborter`` are for the control plane."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whatever the processes of a gateway have in common
         self,
         siblings: Siblings,
         metrics: Metrics,
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
+        sharing: Sharing,
     ) -> None:
         self._siblings = siblings
         self._tasks = Tasks()
         self.whole = Whole(siblings, metrics)
         self.aborter = WideAborter(siblings, aborter, formats)
+        self._marks = WideMarks(siblings, sharing)
         siblings.on_drain = lifecycle.drain
 
-    async def start(self) -> None:
-        """Begin to tell what is counted, and to answer."""
+    async def start(self, fleet: Fleet) -> None:
+        """Begin to tell what is counted and whether ``fleet`` can serve, and to answer; return once it is
+        known whom the others hold."""
         await self._siblings.open()
+        await self._marks.learn()
+        self._tasks.spawn(self._tell_usable(fleet), "report of whether there is a worker")
         self._tasks.spawn(self.whole.report(), "report of what was counted")
 
     async def meet(self, fleet: Fleet) -> None:
@@ -56,6 +65,16 @@ class Member:
                         await changes.get()
         except TimeoutError:
             pass  # a worker that is away does not keep it from serving with the others
+
+    async def _tell_usable(self, fleet: Fleet) -> None:
+        told = False
+        with fleet.follow() as changes:
+            while True:
+                usable = any(worker.usable for worker in fleet.workers)
+                if usable is not told:
+                    self._siblings.tell(Verb.USABLE, json.dumps(usable).encode())
+                    told = usable
+                await changes.get()
 
     async def stop(self) -> None:
         """Say the last word: what is counted after it is lost."""

@@ -35,13 +35,15 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The whole gateway. ``settled``: all its processes have served at the same time once."""
+    """The whole gateway. ``settled``: all its processes have served at the same time once. ``usable``: each
+    that serves has a usable worker."""
 
     wanted: int = 1
     serving: int = 0
     settled: bool = False
     draining: bool = False
     restarts: int = 0
+    usable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Siblings(asyncio.Protocol):
     def __init__(self, channel: socket.socket, *, again: bool = False) -> None:
         self.again = again
         self.supervisor = os.getppid()
+        self.process = os.getpid()
         self.state = State()
         #: Told to end at once.
         self.ended = False

@@ -1,7 +1,7 @@
 """The process that starts the others, and is the last to go.
 
-Owns: their start, their end, signals, and when one that died is started again. Must never enter: requests, an
-event loop, a thread.
+Owns: their start, their end, signals, and when one that died or hangs is started again. Must never enter:
+requests, an event loop, a thread.
 
 Processes are forked, from this one, which has neither loop nor lock that a fork could tear: a new one
 is there within milliseconds, shares most of its memory, has the settings without telling them to anybody who
@@ -36,6 +36,12 @@ FIRST_DELAY, MOST_DELAY = 0.25, 10.0
 _MOST_DOUBLED = 16
 #: Seconds that processes have to end once they were told to; one that hangs is killed then.
 LAST_GRACE = 10.0
+#: Each process says something four times a second. One that was silent for so many seconds hangs: it is
+#: killed, and who waits for it gets its successor. Once all have to end, less is enough.
+HUNG, HUNG_AT_THE_END = 30.0, 3.0
+#: Seconds between two looks at what they said. What it takes longer this process was stopped, or the whole
+#: machine was: nobody could be heard then, and nobody is to blame.
+LOOK_EVERY = 1.0
 #: Seconds until log lines that could not be written are tried again.
 _RETRY = 0.1
 
@@ -58,6 +64,8 @@ class _Place:
     pid: int = 0
     link: Link | None = None
     started_at: float = 0.0
+    #: How long the supervisor had been awake when it said something last.
+    heard_at: float = 0.0
     #: Deaths in a row, and when it is started again.
     deaths: int = 0
     due: float | None = None
@@ -79,6 +87,9 @@ class Supervisor:
         self._places = [_Place() for _ in range(count)]
         #: By process id, those that are alive.
         self._alive: dict[int, _Place] = {}
+        #: When it last looked, and for how many seconds it was awake until then, as far as it can tell.
+        self._looked_at = time.monotonic()
+        self._awake = 0.0
         self._bell, self._bell_end = socket.socketpair()
         #: When running exchanges are cut; None: not draining.
         self._deadline: float | None = None
@@ -110,6 +121,7 @@ class Supervisor:
         now = time.monotonic()
         self._hub.expire(now)
         self._lines.flush()
+        self._kill_the_hung(now)
         if self._deadline is None:
             for place in self._waiting():
                 if place.due is not None and place.due <= now:
@@ -124,10 +136,22 @@ class Supervisor:
         if self._kill_at is None:
             times.append(self._deadline)
         times += [place.due for place in self._waiting()]
+        if self._alive:
+            times.append(self._looked_at + LOOK_EVERY)
         if self._lines:
             times.append(time.monotonic() + _RETRY)
         due = min((each for each in times if each is not None), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
+
+    def _kill_the_hung(self, now: float) -> None:
+        self._awake += min(now - self._looked_at, LOOK_EVERY)
+        self._looked_at = now
+        patience = HUNG if self._kill_at is None else HUNG_AT_THE_END
+        for pid, place in self._alive.items():
+            if self._awake >= place.heard_at + patience:
+                log.error("process %d has said nothing for %g s: killed", pid, patience)
+                os.kill(pid, signal.SIGKILL)
+                place.heard_at = self._awake
 
     def _waiting(self) -> list[_Place]:
         """The places of those that will be started again."""
@@ -149,6 +173,7 @@ class Supervisor:
     def _hear(self, place: _Place, link: Link) -> None:
         now = time.monotonic()
         for frame in link.receive():
+            place.heard_at = self._awake
             self._hub.heard(place.pid, frame, now)
             if frame.verb is Verb.SERVING:
                 log.info("process %d serves", place.pid)
@@ -213,6 +238,7 @@ class Supervisor:
             log.error("no process could be started: %s", error)
             return self._put_off(place) if again else self._give_up(place, 1)
         place.pid, place.started_at = pid, time.monotonic()
+        place.heard_at = self._awake
         place.link = Link(channel, self._selector, place)
         self._alive[pid] = place
         self._hub.joined(pid, again=again)

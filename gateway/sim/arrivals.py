@@ -20,6 +20,7 @@ class Mark(StrEnum):
     FINISHED = "finished"  # its reply was written in full
     ABORTED = "aborted"  # its generation was stopped before its end
     CLIENT_GONE = "client_gone"  # its connection was closed by the other side before the reply was whole
+    CUT = "cut"  # this side broke its connection off, as it was told to
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,7 @@ class Arrival:
     finished: float | None = None
     aborted: float | None = None
     client_gone: float | None = None
+    cut: float | None = None
 
     def header(self, name: str) -> str | None:
         """The first value of a header, whatever the case of its name."""
@@ -90,6 +92,11 @@ class Log:
             self._counts[mark] += 1
             self._marked[mark].append(arrival)
             self.changed()
+
+    def called(self, abort: AbortCall) -> None:
+        """An abort route was called."""
+        self.aborts.append(abort)
+        self.changed()
 
     def changed(self) -> None:
         """Wake those whose condition holds now."""

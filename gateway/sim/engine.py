@@ -136,8 +136,7 @@ class Engine:
 
     def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
         """Remember a call of an abort route."""
-        self.log.aborts.append(AbortCall(ids, everything, hit, self.loop.time()))
-        self.log.changed()
+        self.log.called(AbortCall(ids, everything, hit, self.loop.time()))
 
     def scripts_for(self, path: bytes) -> deque[Script]:
         """The scripts that wait for requests to ``path``."""

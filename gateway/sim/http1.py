@@ -81,6 +81,12 @@ class Server:
             else:
                 connection.close()
 
+    def close_idle(self) -> None:
+        """Close those on which no request is under way."""
+        for connection in list(self.connections):
+            if not connection.busy:
+                connection.close()
+
     def reset(self) -> None:
         """Break every connection with RST."""
         for connection in list(self.connections):
@@ -152,6 +158,7 @@ class Call:
     def cut(self, *, reset: bool = False, part: bytes = b"") -> None:
         """Break the connection after ``part``, bytes outside of any framing."""
         self.done = True
+        self.connection.server.log.mark(self.arrival, Mark.CUT)
         if part:
             self.connection.write(part)
         if reset:
@@ -204,6 +211,11 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._idle_since = 0.0
         self._idle: asyncio.TimerHandle | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being read or answered."""
+        return self._active is not None or self._reading is not None
 
     # What asyncio calls.
 
@@ -349,7 +361,7 @@ class Connection(asyncio.Protocol):
 
     def _check_idle(self) -> None:
         left = self._idle_since + self.server.keep_alive - self._loop.time()
-        busy = self._active is not None or self._reading is not None
+        busy = self.busy
         if not busy and left <= 0:
             self._idle = None
             self.close()

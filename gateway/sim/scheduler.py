@@ -23,6 +23,8 @@ from gateway.sim.tokens import WIDTH, pack
 
 #: A unary request without delays makes so many tokens before others get a turn.
 _BURST = 256
+#: Of the weights an engine starts with.
+FIRST_VERSION = "default"
 _FAILURE = "The simulated engine was told to fail this request."
 
 
@@ -42,7 +44,7 @@ class Scheduler:
         self.cache = PrefixCache(config.page_size or page, config.cache_tokens)
         #: In the order in which they started.
         self.running: dict[Sequence, None] = {}
-        self.version = "default"
+        self.version = FIRST_VERSION
         self.paused: Pause | None = None
         self.prompt_tokens = 0
         self.generated_tokens = 0

@@ -26,18 +26,25 @@ _GENERATE = {SGLANG: "/generate", VLLM: "/inference/v1/generate"}
 class SimServer:
     """One simulated engine on a socket of this process. Use it as an async context manager.
 
-    ``kind`` is ``sglang`` or ``vllm``; ``tls`` makes it speak https. ``exit_code`` is set once the engine
-    has ended by itself: after ``terminate``, or because of an input that kills the real one.
+    ``kind`` is ``sglang`` or ``vllm``; ``tls`` makes it speak https; ``book`` makes its log, given how many
+    requests to remember. ``exit_code`` is set once the engine has ended by itself: after ``terminate``, or
+    because of an input that kills the real one.
     """
 
     def __init__(
-        self, kind: str, config: SimConfig | None = None, *, tls: ssl.SSLContext | None = None
+        self,
+        kind: str,
+        config: SimConfig | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        book: Callable[[int], Log] = Log,
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"{kind!r} is not one of {', '.join(KINDS)}")
         self.kind = kind
         self.config = config or SimConfig()
         self._tls = tls
+        self._book = book
         self.exit_code: int | None = None
         self._port = self.config.port
         self._listener: asyncio.Server | None = None
@@ -61,7 +68,7 @@ class SimServer:
     async def start(self) -> None:
         """Listen. After ``stop`` or ``kill`` a new engine starts on the same port, with an empty log."""
         self.exit_code = None
-        log = Log(self.config.log_limit)
+        log = self._book(self.config.log_limit)
         engine = SglangEngine(self.config, log) if self.kind == SGLANG else VllmEngine(self.config, log)
         engine.on_exit = self._exit
         engine.on_deaf = self._close_listener
@@ -83,6 +90,11 @@ class SimServer:
     async def kill(self) -> None:
         """As if the process were killed: every connection ends with RST, nothing listens any more."""
         await self._end(lambda http: http.reset())
+
+    def close_idle(self) -> None:
+        """Close every connection on which no request is under way, as after ``keep_alive`` seconds."""
+        if self._http is not None:
+            self._http.close_idle()
 
     def terminate(self) -> None:
         """What SIGTERM does to this engine; ``await exited()`` for its end."""

@@ -9,7 +9,7 @@ on from what it knows, tries again with growing pauses, and says so in ``healthy
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.fleet.record import WorkerRecord
@@ -28,9 +28,10 @@ class ReadOnlyStore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """All records there are, by URL. Whatever is not among them is gone."""
+    """All records and marks there are, by URL. Whatever is not among them is gone."""
 
     records: Mapping[str, WorkerRecord]
+    marks: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,15 @@ class Gone:
     url: str
 
 
-Change = Reset | Put | Gone
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The marks of a URL, which need not have a record, are these from now on."""
+
+    url: str
+    marks: frozenset[str]
+
+
+Change = Reset | Put | Gone | Marked
 
 
 class Store(Protocol):
@@ -66,6 +75,11 @@ class Store(Protocol):
     @property
     def writable(self) -> bool:
         """False: ``put`` and ``delete`` raise ReadOnlyStore."""
+        ...
+
+    @property
+    def keeps_marks(self) -> bool:
+        """False: ``mark`` does nothing, and no mark is ever told."""
         ...
 
     def watch(self) -> AsyncIterator[Change]:
@@ -87,6 +101,11 @@ class Store(Protocol):
 
     async def delete(self, url: str) -> bool:
         """Take a record away; False if there was none. Raises as ``put`` does."""
+        ...
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """Add and take away marks (gateway.fleet.marks): by URL, and by mark whether it is there from now on.
+        They outlive records and leases. Raises StoreUnavailable within a second."""
         ...
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ so does every lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Change, Gone, Put, Reset
@@ -24,6 +24,7 @@ class MemoryStore:
     healthy = True
     reason = ""
     writable = True
+    keeps_marks = False
 
     def __init__(self) -> None:
         self._records: dict[str, WorkerRecord] = {}
@@ -53,6 +54,9 @@ class MemoryStore:
             return False
         self._tell(Gone(url))
         return True
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """See Store: what was said in this process is known in it."""
 
     async def close(self) -> None:
         """See Store."""

@@ -34,7 +34,9 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
 class AccessLog:
-    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``lock`` is as in LineWriter."""
+    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``lock`` is as in LineWriter.
+
+    ``process`` names the process that writes, where it is one of several."""
 
     def __init__(
         self,
@@ -43,7 +45,9 @@ class AccessLog:
         shape: Literal["json", "text"] = "json",
         fd: int = _STANDARD_OUTPUT,
         lock: AbstractContextManager[object] | None = None,
+        process: int | None = None,
     ) -> None:
+        self._process = msgspec.UNSET if process is None else process
         self._encode = _as_json if shape == "json" else _as_text
         self._writer = LineWriter(fd, lock=lock) if enabled else None
 
@@ -55,7 +59,7 @@ class AccessLog:
     def record(self, exchange: Exchange) -> None:
         """Write down ``exchange``, which has ended. Never blocks, never raises for want of a reader."""
         if self._writer is not None:
-            self._writer.put(self._encode(line_of(exchange, datetime.now(UTC))))
+            self._writer.put(self._encode(line_of(exchange, datetime.now(UTC), self._process)))
 
     def close(self) -> None:
         """Write what is held, for at most a second."""
@@ -63,7 +67,7 @@ class AccessLog:
             self._writer.close()
 
 
-def line_of(exchange: Exchange, now: datetime) -> Line:
+def line_of(exchange: Exchange, now: datetime, process: int | msgspec.UnsetType = msgspec.UNSET) -> Line:
     """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
     ttft, error, gaps = exchange.ttft, exchange.error, exchange.gaps
     return Line(
@@ -92,6 +96,7 @@ def line_of(exchange: Exchange, now: datetime) -> Line:
         request_bytes=exchange.request_bytes,
         reply_bytes=exchange.reply_bytes,
         routing=_routing(exchange.routing_data) if exchange.routing_data else None,
+        process=process,
     )
 
 
@@ -153,6 +158,8 @@ def _as_text(line: Line) -> bytes:
 
 def _fields(line: Line) -> dict[str, object]:
     fields = msgspec.structs.asdict(line)
+    if line.process is msgspec.UNSET:
+        del fields["process"]
     return {**fields, "time": line.time.isoformat().replace("+00:00", "Z")}
 
 

@@ -14,7 +14,9 @@ import msgspec
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds."""
+    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds.
+
+    ``process`` is the id of the one of several processes that writes it, and not there with one process."""
 
     time: datetime
     request_id: str | None
@@ -41,3 +43,4 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     request_bytes: int
     reply_bytes: int
     routing: Mapping[str, Any] | None
+    process: int | msgspec.UnsetType = msgspec.UNSET

@@ -32,10 +32,10 @@ class Writer(Protocol):
 
 
 class _LineHandler(logging.Handler):
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, process: int | None) -> None:
         super().__init__()
         self._writer = writer
-        self.setFormatter(_Formatter())
+        self.setFormatter(_Formatter(process))
 
     def emit(self, record: logging.LogRecord) -> None:
         # Formatted here and not in the thread: the arguments may change, or hold a request.
@@ -43,12 +43,17 @@ class _LineHandler(logging.Handler):
 
 
 class _Formatter(logging.Formatter):
-    """``<UTC time> LEVEL logger: message``; control characters escaped, but for a traceback's line ends."""
+    """``<UTC time> LEVEL logger: message``, with ``[process]`` after the level where it is one of several;
+    control characters escaped, but for a traceback's line ends."""
+
+    def __init__(self, process: int | None) -> None:
+        super().__init__()
+        self._process = "" if process is None else f" [{process}]"
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         message = _CONTROL.sub(lambda match: ascii(match.group())[1:-1], record.getMessage())
-        line = f"{time.replace('+00:00', 'Z')} {record.levelname} {record.name}: {message}"
+        line = f"{time.replace('+00:00', 'Z')} {record.levelname}{self._process} {record.name}: {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -62,11 +67,12 @@ class Logs:
         *,
         writer: Writer | None = None,
         lock: AbstractContextManager[object] | None = None,
+        process: int | None = None,
     ) -> None:
         """``level`` is the lower-case name of a level of ``logging``. ``writer`` takes the place of the
-        thread that writes to ``fd``; ``lock`` is as in LineWriter."""
+        thread that writes to ``fd``; ``lock`` is as in LineWriter. ``process`` is named in every line."""
         self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
-        self._handler = _LineHandler(self._writer)
+        self._handler = _LineHandler(self._writer, process)
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])
         root.handlers[:] = [self._handler]

@@ -211,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._lost(exc)
+        self._parser = None  # which holds this connection as well
 
     # -- what the parser calls
 
@@ -227,15 +228,15 @@ class Connection(asyncio.BufferedProtocol):
         status: int = self._parser.get_status_code()
         if 100 <= status < 200:
             if status == 101:
-                self._break(UpstreamMalformed("the worker switched protocols"))
+                self._refuse("the worker switched protocols")
             return
         if not 200 <= status <= 599:
-            return self._break(UpstreamMalformed("the worker's status code is not one of HTTP's"))
+            self._refuse("the worker's status code is not one of HTTP's")
         if self._barren > HEAD_LIMIT and _size(self._headers) > HEAD_LIMIT:
-            return self._break(UpstreamMalformed(_TOO_LARGE))
+            self._refuse(_TOO_LARGE)
         sized = _sized(self._headers)
         if sized is None:
-            return self._break(UpstreamMalformed("the worker's reply has an unknown transfer coding"))
+            self._refuse("the worker's reply has an unknown transfer coding")
         self._until_close = not sized
         self._barren = 0
         self._head = ReplyHead(status, self._headers)
@@ -260,6 +261,11 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, error: UpstreamIncomplete | UpstreamMalformed) -> None:
         self._error = error
         self.ready = True
+
+    def _refuse(self, message: str) -> None:
+        """Break off, out of the parser: it would take what follows in the same read for the reply."""
+        self._break(UpstreamMalformed(message))
+        raise ValueError(message)
 
     def _break(self, error: UpstreamMalformed) -> None:
         if self._error is None:
@@ -307,7 +313,7 @@ def _sized(headers: Headers) -> bool | None:
         if name == b"content-length":
             sized = True
         elif name == b"transfer-encoding":
-            if value.lower() != b"chunked":
+            if sized or value.lower() != b"chunked":
                 return None
             sized = True
     return sized

@@ -69,7 +69,8 @@ KINDS: Mapping[str, Kind] = {
     "sglang": Kind("sglang", _SGLANG, _SGLANG_ENV),
     "sglang-incremental": Kind("sglang", _SGLANG, _SGLANG_ENV, ("--incremental-streaming-output",)),
     "sglang-tokens": Kind("sglang", _SGLANG, _SGLANG_ENV, ("--skip-tokenizer-init",)),
-    "vllm": Kind("vllm", _VLLM, _VLLM_ENV, ("--enable-scale-out",)),
+    # In the mode in which training has it: with routes that pause it, put it to sleep, change its weights.
+    "vllm": Kind("vllm", _VLLM, {**_VLLM_ENV, "VLLM_SERVER_DEV_MODE": "1"}, ("--enable-scale-out",)),
     "vllm-tokens": Kind("vllm", _VLLM, _VLLM_ENV, ("--tokens-only", "--skip-tokenizer-init")),
     "vllm-closed": Kind("vllm", _VLLM, _VLLM_ENV),
 }

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.svg import Axis, Plot, axis_of, drawn, human
+from benchmarks.svg import Axis, Panel, Plot, axis_of, drawn, human, stacked
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -61,3 +61,17 @@ def test_axis_of_one_value_has_a_width() -> None:
 @pytest.mark.parametrize(("value", "shown"), [(0.5, "0.5"), (128_000, "128k"), (2e6, "2M"), (93.24, "93.2")])
 def test_figures_are_short(value: float, shown: str) -> None:
     assert human(value) == shown
+
+
+def test_panels_lie_below_one_another_each_with_its_own_curve() -> None:
+    """All over the same time, whatever the sizes of what they show."""
+    told = [
+        Panel("memory", " MiB", "flat", [(1, 60.0), (600, 61.0)]),
+        Panel("files", "", "flat", [(1, 2e3), (600, 2e3)]),
+    ]
+    root = ElementTree.fromstring(stacked("A soak", "how", "seconds", told))
+    corners = [line.get("points", "").split() for line in root.findall(f"{SVG}polyline")]
+    places = [[tuple(map(float, corner.split(","))) for corner in line] for line in corners]
+    assert [x for x, _ in places[0]] == [x for x, _ in places[1]]
+    assert max(y for _, y in places[0]) < min(y for _, y in places[1])
+    assert {"memory (MiB)", "files", "flat"} <= {text.text for text in root.findall(f"{SVG}text")}

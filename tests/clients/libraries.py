@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -70,6 +71,10 @@ def requests_session(limit: int = 10) -> httpx.Client:
 
 class Framework:
     """What all scripted clients are: a base URL, and sessions that are closed at the end."""
+
+    #: What a recipe says: the model's name, and what it adds to the sampling that is a framework's own.
+    model_name = "sim"
+    sampling: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, base: str, http: httpx.AsyncClient) -> None:
         self.base = base.rstrip("/")

@@ -71,7 +71,12 @@ class Miles(Stubborn):
     ) -> Sample:
         body: dict[str, Any] = {
             "input_ids": list(ids),
-            "sampling_params": {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": tokens},
+            "sampling_params": {
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "max_new_tokens": tokens,
+                **self.sampling,
+            },
             "return_logprob": True,
             "return_routed_experts": False,
             "return_indexer_topk": False,

@@ -48,7 +48,7 @@ class NeMoRL(Framework):
 
     async def generate(self, ids: Sequence[int], tokens: int) -> tuple[list[int], bool]:
         """Tokens, and whether they were cut by length."""
-        sampling = {"max_new_tokens": tokens, "temperature": 1.0, "top_p": 1.0}
+        sampling = {"max_new_tokens": tokens, "temperature": 1.0, "top_p": 1.0, **self.sampling}
         body = {"sampling_params": sampling, "return_logprob": True, "input_ids": list(ids)}
 
         async def once() -> httpx.Response:

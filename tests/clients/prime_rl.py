@@ -59,6 +59,7 @@ class PrimeRL(Framework):
             "logprobs": 1,
             "skip_special_tokens": False,
             "routed_experts_prompt_start": 0,
+            **self.sampling,
         }
         reply = (
             await self._post(trace, {"token_ids": list(ids), "sampling_params": sampling, **extra})
@@ -96,7 +97,7 @@ class PrimeRL(Framework):
         return response.status_code
 
     async def _post(self, trace: str, body: dict[str, Any]) -> httpx.Response:
-        content = compact({"model": "sim", **body})
+        content = compact({"model": self.model_name, **body})
         headers = {"Content-Type": "application/json", SESSION: trace}
         response = await self.http.post(
             f"{self.root}/inference/v1/generate", content=content, headers=headers

@@ -21,6 +21,7 @@ import httpx
 
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
+from gateway.testing.rig import until
 from tests.processes import PATIENCE, free_port
 from tests.support import eventually
 
@@ -38,7 +39,8 @@ def gateway_process(log: Path, *flags: str, before: Sequence[str] = ()) -> Itera
     port = free_port()
     serve = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
     command = [*before, *serve]
-    environment = {**os.environ, **_PROXIES}  # noqa: TID251 - a child needs the parent's
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
+    environment = {**own, **_PROXIES}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
         try:
             _await_life(process, f"http://127.0.0.1:{port}", log)
@@ -133,6 +135,11 @@ async def at_work(count: int, *sims: SimServer) -> None:
     async with asyncio.timeout(PATIENCE):
         for sim in sims:
             await sim.until(partial(_has, sim, count))
+
+
+async def at_work_in_all(count: int, *sims: SimServer) -> None:
+    """Return once ``sims`` have ``count`` such requests together, spread as their keys have it."""
+    await until(lambda: sum(sim.running + sim.waiting for sim in sims) >= count, PATIENCE)
 
 
 def _has(sim: SimServer, count: int) -> bool:

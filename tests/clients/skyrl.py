@@ -44,7 +44,7 @@ class SkyRL(Framework):
         """The first choice. ``replay``: with the experts that each token went to."""
         path = "/skyrl/v1/generate" if replay else "/inference/v1/generate"
         sampling = {"max_tokens": tokens, "temperature": 1.0, "logprobs": 0, "ignore_eos": True}
-        body = {"model": "sim", "token_ids": list(ids), "sampling_params": sampling, **extra}
+        body = {"model": self.model_name, "token_ids": list(ids), "sampling_params": sampling, **extra}
         choice = (await self.post(path, trajectory, body))["choices"][0]
         content = choice["logprobs"]["content"]
         assert len(content) == len(choice["token_ids"]) and choice["finish_reason"] is not None

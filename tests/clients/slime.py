@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -100,7 +100,7 @@ class Slime(Registering):
     def body(self, prompt: Sequence[int] | str, tokens: int, images: Sequence[str] = ()) -> dict[str, Any]:
         """Text and images, or ids."""
         body: dict[str, Any] = {
-            "sampling_params": {**_SAMPLING, "max_new_tokens": tokens},
+            "sampling_params": {**_SAMPLING, **self.sampling, "max_new_tokens": tokens},
             "return_logprob": True,
         }
         if isinstance(prompt, str):
@@ -167,21 +167,18 @@ class Slime(Registering):
         loads = response.raise_for_status().json()["loads"]
         return not any(load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads)
 
-    async def update_weights(self, version: str) -> None:
+    async def update_weights(self, version: str, model_path: str = "/ckpt/step-1") -> None:
         """Straight to each engine, as the trainer knows them."""
+        loaded = {"model_path": model_path, "weight_version": version}
         for url in await self.workers():
-            for path, body in _WEIGHT_STEP:
-                filled = {**body, "weight_version": version} if "model_path" in body else body
-                (await self.http.post(f"{url}{path}", json=filled)).raise_for_status()
+            paused = await self.http.post(f"{url}/pause_generation", json={"mode": "abort"})
+            paused.raise_for_status()
+            (await self.http.post(f"{url}/update_weights_from_disk", json=loaded)).raise_for_status()
             (await self.http.get(f"{url}/flush_cache")).raise_for_status()
             (await self.http.post(f"{url}/continue_generation", json={})).raise_for_status()
 
 
 _JSON = {"Content-Type": "application/json"}
-_WEIGHT_STEP: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("/pause_generation", {"mode": "abort"}),
-    ("/update_weights_from_disk", {"model_path": "/ckpt/step-1"}),
-)
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[Sample]:

@@ -54,7 +54,7 @@ class Strands(Framework):
             "return_logprob": True,
             "logprob_start_len": None,
             "return_routed_experts": False,
-            "routed_experts_start_len": None,
+            "routed_experts_start_len": 0,
             "image_data": None,
             "stream": False,
             **extra,

@@ -46,6 +46,14 @@ def test_every_promise_names_tests_that_exist(promise: str) -> None:
         assert test.startswith("test_") and test in names_in(file), each
 
 
+def test_every_test_with_a_client_and_a_real_engine_is_named() -> None:
+    """And none that is not there."""
+    files = [f"tests/engines/test_clients_{engine}.py" for engine in ("sglang", "vllm")]
+    there = {f"{file}::{name}" for file in files for name in names_in(file) if name.startswith("test_")}
+    section = PAGE.partition("## Against real engines")[2].partition("## By client")[0]
+    assert set(re.findall(r"`(tests/engines/\w+\.py::\w+)`", section)) == there
+
+
 def test_every_client_has_its_section_with_its_tests() -> None:
     clients = {path.stem for path in Path(__file__).parent.glob("*.py")} - HELPERS
     scripts = {stem for stem in clients if not stem.startswith("test_")}

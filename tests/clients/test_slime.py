@@ -10,7 +10,7 @@ from array import array
 import pytest
 
 from gateway.sim import Reply
-from tests.clients.site import PAUSE, TOKENS, Site, as_sent, at_work, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, as_sent, at_work, at_work_in_all, engines, seen
 from tests.clients.slime import ROUTING_KEY, Slime
 from tests.support import until
 
@@ -102,7 +102,7 @@ async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(
         await site.ready(*sims)
         kept = asyncio.ensure_future(slime.turn(PROMPT, 20))
         dropped = asyncio.ensure_future(slime.turn(PROMPT, 5000))
-        await at_work(1, *sims)
+        await at_work_in_all(2, *sims)
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dropped
@@ -134,6 +134,23 @@ async def test_new_weights_show_in_samples(site: Site) -> None:
         await slime.update_weights("17")
         samples = await asyncio.gather(*(slime.generate(PROMPT, TOKENS) for _ in range(8)))
         assert {sample.weight_version for sample in samples} == {"17"}
+
+
+async def test_engines_half_way_to_new_weights_still_serve_one_model(site: Site) -> None:
+    """An engine calls itself by the path that its weights came from; to the fleet it keeps its name."""
+    async with Slime(site.url, pause=PAUSE) as slime, engines("sglang") as sims:
+        loaded = {"model_path": "/ckpt/step-1"}
+        told = await slime.http.post(f"{sims[0].url}/update_weights_from_disk", json=loaded)
+        assert told.json()["success"]
+        cards = (await slime.http.get(f"{sims[0].url}/v1/models")).json()["data"]
+        assert [card["id"] for card in cards] == ["/ckpt/step-1"]
+        for sim in sims:
+            await slime.register(sim.url)
+        await site.ready(*sims)
+        await asyncio.gather(*(slime.generate(PROMPT, TOKENS) for _ in range(8)))
+        assert all(seen(sim) for sim in sims)
+        models = (await slime.http.get(f"{site.url}/v1/models")).json()["data"]
+        assert ([model["id"] for model in models], slime.failures) == (["sim"], [])
 
 
 async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:

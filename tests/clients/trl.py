@@ -23,6 +23,7 @@ class TRL:
     """``base`` may have a path. ``pause`` is between two tries, in seconds."""
 
     THREADS, STATUS_TRIES, READ_TRIES = 64, 3, 5
+    model_name = "sim"
 
     def __init__(self, base: str, pause: float = 1.0) -> None:
         self.base = base.rstrip("/")
@@ -54,7 +55,7 @@ class TRL:
     def complete(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
         """All prompts in one call; choices in their order."""
         body = {
-            "model": "sim",
+            "model": self.model_name,
             "prompt": [list(prompt) for prompt in prompts],
             "max_tokens": tokens,
             "logprobs": 0,
@@ -70,11 +71,11 @@ class TRL:
             return list(threads.map(lambda messages: self._look(messages, tokens), conversations))
 
     def _look(self, messages: Sequence[Any], tokens: int) -> list[int]:
-        chat = {"model": "sim", "messages": list(messages)}
+        chat = {"model": self.model_name, "messages": list(messages)}
         rendered = self.post("/v1/chat/completions/render", chat).json()
         body = {
             "request_id": uuid.uuid4().hex,
-            "model": "sim",
+            "model": self.model_name,
             "token_ids": rendered["token_ids"],
             "features": rendered["features"],
             "sampling_params": {"max_tokens": tokens, "logprobs": 0, "output_kind": 2},

@@ -27,15 +27,15 @@ class Vime(Registering):
 
     async def generate(self, ids: Sequence[int], tokens: int) -> Sample:
         headers = self._session()
-        body = {"model": "sim", "token_ids": list(ids), "sampling_params": _sampling(tokens)}
+        body = {"model": self.model_name, "token_ids": list(ids), "sampling_params": self._sampling(tokens)}
         return vllm_sample(await self.post(f"{self.base}{GENERATE}", body, headers))
 
     async def look(self, messages: Sequence[Mapping[str, Any]], tokens: int) -> Sample:
         """With images: rendered to ids and features first, then generated, both in one session."""
         headers = self._session()
-        chat = {"model": "sim", "messages": list(messages)}
+        chat = {"model": self.model_name, "messages": list(messages)}
         rendered = await self.post(f"{self.base}{RENDER}", chat, headers)
-        body = {**rendered, "sampling_params": _sampling(tokens)}
+        body = {**rendered, "sampling_params": self._sampling(tokens)}
         return vllm_sample(await self.post(f"{self.base}{GENERATE}", body, headers))
 
     async def abort_rollout(self, interval: float = 3.0) -> None:
@@ -52,16 +52,16 @@ class Vime(Registering):
     def _session(self) -> dict[str, str]:
         return {SESSION: str(uuid.uuid4())} if self.keyed else {}
 
-
-def _sampling(tokens: int) -> dict[str, Any]:
-    return {
-        "max_tokens": tokens,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "logprobs": 1,
-        "skip_special_tokens": False,
-        "include_stop_str_in_output": True,
-    }
+    def _sampling(self, tokens: int) -> dict[str, Any]:
+        return {
+            "max_tokens": tokens,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "logprobs": 1,
+            "skip_special_tokens": False,
+            "include_stop_str_in_output": True,
+            **self.sampling,
+        }
 
 
 def vllm_sample(reply: Any) -> Sample:

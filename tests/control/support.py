@@ -122,10 +122,12 @@ class Desk:
     async def forget(self, url: str) -> bool:
         raise AssertionError(url)
 
-    def pause(self, worker: Worker, kind: str, parts: Collection[str]) -> frozenset[str]:
-        raise AssertionError(worker)
+    async def pause(
+        self, workers: Collection[Worker], kind: str, parts: Collection[str]
+    ) -> Mapping[Worker, frozenset[str]]:
+        raise AssertionError(workers)
 
-    def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
         raise AssertionError(worker)
 
 
@@ -140,6 +142,7 @@ class Others:
     wanted: int = 2
     serving: int = 2
     settled: bool = True
+    usable: bool = True
     elsewhere: dict[str, int] = field(default_factory=dict)
     scrape: tuple[bytes, str] | None = (b"of_all 1\n", "text/plain")
 

@@ -69,12 +69,14 @@ async def test_call_crosses_byte_for_byte(kind: str) -> None:
             target, method = f"{call.path}?a=%2F+x&a=&b", call.methods[-1]
             body = BODY if method == "POST" else b""
             own = Reply(body=b"mine", headers=(("x-engine", "1"),), content_type="text/plain")
-            sim.behave(own, path=call.path)
+            for _ in range(2):
+                sim.behave(own, path=call.path)
             reply = await of.gateway.client.request(method, target, content=body, headers=headers)
             assert (reply.status_code, reply.content, reply.headers["x-engine"]) == (200, b"mine", "1")
             assert reply.headers["content-type"] == "text/plain"
-            (arrival,) = called(sim, call.path)
-            assert (arrival.method, arrival.target) == (method.encode(), target.encode())
+            # Probes ask some of these as well, without a query.
+            (arrival,) = (each for each in called(sim, call.path) if each.target == target.encode())
+            assert arrival.method == method.encode()
             assert arrival.body == body
             sent = dict(arrival.headers)
             assert {name.encode(): value.encode() for name, value in headers.items()}.items() <= sent.items()
@@ -89,7 +91,8 @@ async def test_call_goes_to_every_worker_that_speaks_its_dialect() -> None:
         summary = reply.json()
         assert (summary["success"], summary["message"]) == (True, "accepted by 2 of 2 workers")
         assert [row["worker"] for row in summary["results"]] == [of.sims[0].url, of.sims[2].url]
-        assert all(row == {**row, "status": 200, "body": "Cache flushed.\n"} for row in summary["results"])
+        assert all(row == {**row, "status": 200} for row in summary["results"])
+        assert all(row["body"].startswith("Cache flushed.\n") for row in summary["results"])
         assert [len(called(sim, "/flush_cache")) for sim in of.sims] == [1, 0, 1]
 
 
@@ -212,7 +215,8 @@ async def test_named_worker_alone_is_called_and_its_reply_is_as_it_is(by: str) -
         query = {"query-id": {"worker": worker.id}, "query-url": {"worker": worker.url}, "header": {}}[by]
         headers = {"x-worker-id": worker.id} if by == "header" else {}
         reply = await of.post("/flush_cache", params={**query, "timeout": "1"}, headers=headers)
-        assert (reply.status_code, reply.text) == (200, "Cache flushed.\n")
+        assert reply.status_code == 200
+        assert reply.text.startswith("Cache flushed.\n")
         assert not called(of.sims[0], "/flush_cache")
         (arrival,) = called(of.sims[1], "/flush_cache")
         assert arrival.target == b"/flush_cache?timeout=1"
@@ -271,13 +275,13 @@ PAUSES = [
 async def test_paused_worker_gets_no_request_until_it_is_resumed(kind: str, pause: str, resume: str) -> None:
     """However many good probes come meanwhile."""
     async with fleet(kind, kind, probe_interval_secs=0.02) as of:
-        assert (await of.post(f"{pause}?worker={of.worker().id}")).status_code == 200
+        assert (await of.post(f"{pause}?worker={of.worker().id}", json={})).status_code == 200
         assert (of.worker().state, of.worker(1).state) == (WorkerState.HELD, WorkerState.READY)
         before = len(of.sims[0].all_requests)
         await until(lambda: len(of.sims[0].all_requests) >= before + 3)
         assert of.worker().state is WorkerState.HELD
         assert "paused" in of.worker().reason
-        assert (await of.post(f"{resume}?worker={of.worker().id}")).status_code == 200
+        assert (await of.post(f"{resume}?worker={of.worker().id}", json={})).status_code == 200
         await until(lambda: of.worker().usable)
 
 

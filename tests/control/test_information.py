@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gateway.calls import INFORMATION_PATHS
@@ -9,7 +11,7 @@ from gateway.control.information import merged
 from gateway.fleet.address import Address
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.sim import Drop, Reply
+from gateway.sim import Drop, Reply, SimServer
 from tests.control.test_fanout import GENERATE, called, fleet
 from tests.support import until
 
@@ -61,9 +63,16 @@ async def test_silent_worker_is_a_502() -> None:
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 
 
+def tell_versions(sims: Sequence[SimServer]) -> None:
+    """As SGLang servers did it before the version that is simulated; it is asked for by nobody else."""
+    for sim in sims:
+        sim.behave(Reply(body=b'{"weight_version":"default"}'), path="/get_weight_version", times=4)
+
+
 async def test_paused_worker_answers_where_no_other_can() -> None:
     """Trainers ask for the weight version while all are paused."""
     async with fleet("sglang", "sglang") as of:
+        tell_versions(of.sims)
         await of.post("/pause_generation", json={})
         assert (await of.gateway.client.get("/get_weight_version")).status_code == 200
         await of.post(f"/continue_generation?worker={of.worker(1).id}", json={})
@@ -74,6 +83,7 @@ async def test_paused_worker_answers_where_no_other_can() -> None:
 
 async def test_named_worker_is_the_one_that_is_asked() -> None:
     async with fleet("sglang", "sglang") as of:
+        tell_versions(of.sims)
         # Both are asked for their load by probes as well, so only the other call can be counted.
         for path, counted in (("/get_weight_version", True), ("/v1/loads", False)):
             before = [len(called(sim, path)) for sim in of.sims]
@@ -110,9 +120,19 @@ async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
 
 
 async def test_load_that_nobody_tells_is_a_502() -> None:
-    async with fleet("sglang") as of:
-        reply = await of.gateway.client.get("/get_load")  # gone from today's engines
+    async with fleet("sglang", "sglang") as of:
+        of.sims[0].behave(Reply(status=500), path="/get_load")
+        reply = await of.gateway.client.get("/get_load")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
+
+
+async def test_load_that_all_refuse_to_tell_is_their_refusal() -> None:
+    """A call that is wrong, or of another version of the engine."""
+    async with fleet("sglang", "sglang") as of:
+        wrong = await of.gateway.client.get("/v1/loads?dp_rank=x")
+        assert (wrong.status_code, "dp_rank" in wrong.json()["message"]) == (400, True)
+        gone = await of.gateway.client.get("/get_load")  # from today's engines
+        assert (gone.status_code, gone.json()) == (404, {"detail": "Not Found"})
 
 
 def test_merged_documents_keep_the_shape_of_each() -> None:

@@ -131,6 +131,20 @@ async def test_gateway_of_several_processes_is_not_ready_before_all_have_served(
         assert (await http.get("/ready")).status_code == 200
 
 
+async def test_not_ready_while_another_process_has_no_worker_yet() -> None:
+    """A connection may come to that one as well."""
+    world, others = World(), Others(usable=False)
+    world.add("http://a:1")
+    async with client(world, others=others) as http:
+        reply = await http.get("/ready")
+        assert (reply.status_code, reply.json()["message"]) == (
+            503,
+            "Not all processes have a usable worker yet",
+        )
+        others.usable = True
+        assert (await http.get("/ready")).status_code == 200
+
+
 async def test_health_of_several_processes_says_how_many_serve_and_adds_their_load() -> None:
     world = World()
     world.add("http://a:1").in_flight = 3

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,12 +10,15 @@ import httpx
 import pytest
 
 from scripts.engines import install, paths, servers
-from tests.engines.front import Front, wait_for
+from tests.clients.site import Site, gateway_process, site_at
+from tests.engines.front import Front, held, wait_for
 
 START_WITHIN = 30.0
+PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
 
 Servers = dict[str, servers.Server]
 Serve = Callable[[str, str], str]
+EngineOf = Callable[[str], Front]
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +80,36 @@ def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Fro
     return _front(request.param, engines, serve)
 
 
+@pytest.fixture(scope="session")
+def open_url() -> Iterator[str]:
+    """A gateway for clients that bring their engines themselves, and then maybe have to wait for them."""
+    flags = ("--probe-interval-secs", "0.5", "--hold-seconds", "20")
+    with gateway_process(paths.runs() / "gateway-open.log", *flags) as url:
+        yield url
+
+
+@pytest.fixture
+async def site(open_url: str) -> AsyncIterator[Site]:
+    """That gateway, without a worker before and after the test."""
+    async with site_at(open_url) as site:
+        yield site
+
+
+@pytest.fixture
+async def engine_of(engines: Servers, site: Site, client: httpx.AsyncClient) -> AsyncIterator[EngineOf]:
+    """Give it a kind of server: it returns that, no worker of ``site`` yet. It has no request left at the
+    end of the test."""
+    given: dict[str, Front] = {}
+
+    def engine(kind: str) -> Front:
+        require(kind)
+        given[kind] = Front(kind, PATHS[_engine(kind)], engines[kind].url, site.url)
+        return given[kind]
+
+    yield engine
+    assert [await held(client, front, 0) for front in given.values()] == [0] * len(given)
+
+
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     # Engines close a connection that was idle for 5 s; one about to be closed must not be used again.
@@ -104,42 +134,23 @@ def require(kind: str) -> None:
 @contextmanager
 def gateway(workers: list[str], log: Path) -> Iterator[str]:
     """``python -m gateway serve`` in front of ``workers``, ready; its URL."""
-    port = servers.free_port()
-    flags = [flag for worker in workers for flag in ("--worker", worker)]
-    command = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("DYN_")}  # noqa: TID251
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        ready = wait_for(lambda: process.poll() is not None or _all_ready(url), START_WITHIN)
-        assert ready and process.poll() is None, f"the gateway did not get ready:\n{log.read_text()}"
+    with gateway_process(log, *(flag for worker in workers for flag in ("--worker", worker))) as url:
+        assert wait_for(lambda: _all_ready(url), START_WITHIN), f"no worker is ready:\n{log.read_text()}"
         yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _all_ready(url: str) -> bool:
-    """Whether the gateway answers and has found every worker usable."""
-    try:
-        with httpx.Client(trust_env=False) as client:
-            workers = client.get(url + "/workers").json()["workers"]
-    except httpx.TransportError:
-        return False
+    """Whether the gateway has found every worker usable."""
+    with httpx.Client(trust_env=False) as client:
+        workers = client.get(url + "/workers").json()["workers"]
     return all(worker["state"] == "ready" for worker in workers)
 
 
 def _front(kind: str, engines: Servers, serve: Serve) -> Front:
     """``kind`` and a gateway that has it as a worker, beside one of the other engine."""
     require(kind)
-    if kind == "vllm":
-        return Front(kind, "/inference/v1/generate", engines[kind].url, serve("sglang", kind))
-    return Front(kind, "/generate", engines[kind].url, serve(kind, "vllm"))
+    through = serve("sglang", kind) if kind == "vllm" else serve(kind, "vllm")
+    return Front(kind, PATHS[_engine(kind)], engines[kind].url, through)
 
 
 def _engine(kind: str) -> str:

@@ -5,10 +5,12 @@ Owns: both engines' request and reply shapes as far as a comparison needs them. 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -51,6 +53,11 @@ class Front:
     path: str
     direct: str
     through: str
+
+    @property
+    def url(self) -> str:
+        """The engine's own, as it is registered."""
+        return self.direct
 
     def body(self, name: str, tokens: int, *, stream: bool, **more: object) -> Json:
         """A greedy request under the id ``name`` for exactly ``tokens`` tokens."""
@@ -162,6 +169,17 @@ def events(content: bytes) -> list[Json]:
 def shapes(stream: list[Json]) -> set[tuple[str, ...]]:
     """The keys, in order, of every kind of event in a stream; first and last events may have their own."""
     return {tuple(event) for event in stream}
+
+
+async def held(client: httpx.AsyncClient, front: Front, awaited: int, seconds: float = 10) -> int:
+    """How many requests the engine holds: ``awaited`` once it does, else its last count in ``seconds``."""
+    count = await front.running(client)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while count != awaited:  # noqa: ASYNC110 - the engine tells no one, it can only be asked
+                await asyncio.sleep(0.02)
+                count = await front.running(client)
+    return count
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:

@@ -7,13 +7,13 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.engines.front import LONG, Front, Json, events
+from tests.engines.front import LONG, Front, Json, events, held
 
 #: How long an engine may go on for a client that has left, in seconds.
 FREED_WITHIN = 1.0
@@ -49,17 +49,6 @@ class Visitor:
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._writer.close()
         await self._writer.wait_closed()
-
-
-async def held(client: httpx.AsyncClient, front: Front, awaited: int, seconds: float = 10) -> int:
-    """How many requests the engine holds: ``awaited`` once it does, else its last count in ``seconds``."""
-    count = await front.running(client)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while count != awaited:  # noqa: ASYNC110 - the engine tells no one, it can only be asked
-                await asyncio.sleep(0.02)
-                count = await front.running(client)
-    return count
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from gateway.transport.pool import Pool
 class EchoFormat:
     """What probing needs of a format. Its engine answers ``/info`` with its model."""
 
-    probes = (ProbeRequest("GET", "/info"), ProbeRequest("POST", "/models", b"{}"))
+    probes: tuple[ProbeRequest, ...] = (ProbeRequest("GET", "/info"), ProbeRequest("POST", "/models", b"{}"))
     health = ProbeRequest("GET", "/health")
     loads = (ProbeRequest("GET", "/load"),)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.fleet.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerState
 from gateway.fleet.worker import Worker
+from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from tests.fleet.engine import EchoFormat, Engine, engine
 from tests.processes import free_port
@@ -475,6 +477,41 @@ async def test_paused_worker_can_join() -> None:
         async with watched(worker) as (_, fleet):
             await becomes(worker, BUSY)
             assert fleet.lease("echo-generate", None) is worker
+
+
+async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good() -> None:
+    """Until it says otherwise, which is asked with each probe from then on."""
+
+    class Pausable(EchoFormat):
+        probes = (*EchoFormat.probes, ProbeRequest("GET", "/paused"))
+
+        def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+            info = super().identify(replies)
+            return info and replace(info, paused=replies["/paused"].body == b"yes")
+
+    async with engine(lambda server: server.answers.update({"/paused": (200, b"yes")})) as server:
+        worker = server.worker()
+        async with watched(worker, formats=(Pausable(),)) as (_, fleet):
+            await becomes(worker, BUSY)
+            assert fleet.lease("echo-generate", None) is worker
+            server.answers["/paused"] = (200, b"no")
+            await becomes(worker, READY)
+
+
+async def test_nobody_at_the_url_is_told_apart_from_silence() -> None:
+    """Whoever comes next is another process only in the first case."""
+    vanished: list[str] = []
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, patience=0.05) as (_, fleet):
+            fleet.vanished = vanished.append
+            await becomes(worker, READY)
+            server.answers.clear()
+            await becomes(worker, DEAD)
+            assert not vanished
+            server.stop()
+            await until(lambda: bool(vanished))
+            assert set(vanished) == {worker.url}
 
 
 async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from gateway.fleet.health import Health
+from gateway.fleet.marks import Marks
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registry import Fleet
@@ -35,7 +36,7 @@ def made() -> tuple[Members, Fleet, Watch]:
     fleet, watch = Fleet(LeastInFlight(Random(0)), 5.0), Watch()
     health: Any = watch
     assert callable(Health.watch) and callable(Health.forget)
-    return Members(fleet, health, b"Bearer k"), fleet, watch
+    return Members(fleet, health, b"Bearer k", Marks(fleet)), fleet, watch
 
 
 def urls(fleet: Fleet) -> list[str]:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.fleet.allow import UrlPattern
+from gateway.fleet.marks import HELD, REMOVED, Edits, Marks, waived
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar, UrlNotAllowed
 from gateway.fleet.registry import Fleet
+from gateway.fleet.sharing import Sharing
 from gateway.fleet.states import Hold
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
@@ -40,9 +42,10 @@ class Failing(MemoryStore):
 def desk(*allowed: str) -> tuple[Registrar, Fleet, Failing, Members]:
     watch: Any = Watch()
     fleet, store = Fleet(LeastInFlight(Random(0)), 5.0), Failing()
-    members = Members(fleet, watch, None)
+    sharing = Sharing(Marks(fleet), store)
+    members = Members(fleet, watch, None, sharing.marks)
     patterns = [UrlPattern.parse(pattern) for pattern in allowed]
-    return Registrar(store, members, fleet, patterns), fleet, store, members
+    return Registrar(store, members, fleet, patterns, sharing), fleet, store, members
 
 
 async def records(store: MemoryStore) -> Reset:
@@ -104,7 +107,7 @@ async def test_change_that_the_store_does_not_take_is_none(fault: Exception) -> 
         await registrar.remove(worker)
     with pytest.raises(type(fault)):
         await registrar.hold(worker)
-    assert (fleet.workers, worker.holds) == ((worker,), {})
+    assert (fleet.workers, worker.holds, worker.record.held) == ((worker,), {}, False)
 
 
 async def test_worker_of_a_read_only_store_can_be_held_here() -> None:
@@ -135,3 +138,33 @@ async def test_open_lifts_every_hold() -> None:
     await registrar.open(worker)
     assert not worker.holds
     assert await records(store) == Reset({A.url: A})
+
+
+async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
+    """A worker given at the start is held, opened, removed and taken back in all of them."""
+    registrar, fleet, store, members = desk()
+    members.pin(A)
+    (worker,) = fleet.workers
+    said: list[Any] = []
+
+    async def others(edits: Edits) -> None:
+        said.append(edits)
+
+    registrar._sharing.to_processes = others
+    await registrar.hold(worker)
+    await registrar.open(worker)
+    await registrar.remove(worker)
+    await registrar.add(A)
+    words = [{HELD: True}, {HELD: False}, {REMOVED: True}, {REMOVED: False}]
+    assert said == [{A.url: each} for each in words]
+
+
+async def test_opening_old_weights_is_said_with_their_version() -> None:
+    """Others have the same hold, each for itself."""
+    registrar, fleet, _, members = desk()
+    members.pin(A)
+    (worker,) = fleet.workers
+    fleet.hold(worker, Hold.WEIGHTS, "old")
+    await registrar.open(worker)
+    assert registrar._sharing.marks.of(A.url) == {waived(None)}
+    assert not worker.holds

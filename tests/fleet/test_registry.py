@@ -515,6 +515,7 @@ def test_worker_opened_by_hand_stays_open_with_the_weights_it_has() -> None:
     assert shown(worker)[0] == "held"
     fleet.open(worker)
     fleet.on(worker, WorkerEvent.DIE)
+    fleet.absent(worker)
     tell(fleet, worker, "3")
     assert shown(worker)[0] == "held"
 

@@ -7,8 +7,6 @@ import errno
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,43 +15,12 @@ from gateway.fleet.states import WorkerState
 from gateway.listener.connection import ClientConnection
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.transport.http1 import Connection
-from tests.support import RawClient, Rig, arrived, generates, rig, until
+from tests.listener.raw import CHUNKED, SMALL, TYPE, chunk, plain, raw_client, reply_of
+from tests.support import arrived, generates, rig, until
 from tests.test_handler_bytes import JSON, body_of
 
-SMALL = json.dumps(body_of("sglang", rid="r")).encode()
 STREAM = json.dumps(body_of("sglang", 4000, True, rid="s")).encode()
-TYPE = "content-type: application/json"
-CHUNKED = f"POST /generate HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
 GARBAGE = b"\x00garbage\r\n\r\n"
-
-
-@asynccontextmanager
-async def _client(gateway: Rig, limit: int = 2**16) -> AsyncIterator[RawClient]:
-    """A raw client that is gone afterwards, whatever happened."""
-    client = await RawClient.connect(gateway.port, limit)
-    try:
-        yield client
-    finally:
-        client.writer.transport.abort()
-
-
-def _plain(body: bytes, *lines: str, path: str = "/generate") -> bytes:
-    """One request in full, with a length."""
-    head = [f"POST {path} HTTP/1.1", "host: g", TYPE, *lines, f"content-length: {len(body)}", "", ""]
-    return "\r\n".join(head).encode() + body
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-async def _reply(client: RawClient) -> tuple[int, bytes]:
-    """Status and body of a reply that has a length."""
-    async with asyncio.timeout(10):
-        head = await client.head()
-        lines = head.lower().split(b"\r\n")
-        length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
-        return int(head.split(b" ")[1]), await client.reader.readexactly(length)
 
 
 # -- early replies
@@ -79,23 +46,23 @@ async def test_request_after_one_that_was_refused_early_is_served(
     async with (
         SimServer("sglang", SimConfig()) as sim,
         rig(sim.url, body_limit_mb=1) as gateway,
-        _client(gateway) as client,
+        raw_client(gateway) as client,
     ):
         part, count = b"a" * 65536, 128
         announced = b"transfer-encoding: chunked"
         if framing == "length":
             announced = b"content-length: %d" % (len(part) * count)
         head = f"{method} {path} HTTP/1.1\r\nhost: g\r\n".encode()
-        piece = _chunk(part) if framing == "chunked" else part
+        piece = chunk(part) if framing == "chunked" else part
         client.writer.write(head + announced + b"\r\n\r\n" + piece * ahead)
         async with asyncio.timeout(10):
             for _ in range(count - ahead):
                 client.writer.write(piece)
                 await client.writer.drain()
         client.writer.write(b"0\r\n\r\n" if framing == "chunked" else b"")
-        assert (await _reply(client))[0] == status
+        assert (await reply_of(client))[0] == status
         client.request("/generate", SMALL)
-        assert (await _reply(client))[0] == 200
+        assert (await reply_of(client))[0] == 200
 
 
 # -- floods
@@ -111,7 +78,7 @@ async def test_leaving_a_large_batch_tells_the_worker_of_each_prompt_over_few_co
         SimServer("sglang", SimConfig(prefill_base=60.0, unary_disconnect_poll=60.0)) as sim,
         rig(sim.url) as gateway,
     ):
-        async with _client(gateway) as client:
+        async with raw_client(gateway) as client:
             client.request("/generate", body)
             await arrived(1, sim)
             before = sim.accepted
@@ -166,7 +133,7 @@ async def test_pipelined_request_waits_until_the_client_takes_the_reply_before_i
     count, big = 40, b'{"text":"' + b"a" * 900_000 + b'"}'
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Reply(body=big), times=count)
-        async with _client(gateway) as client:
+        async with raw_client(gateway) as client:
             for _ in range(count):
                 client.request("/generate", SMALL)
             await arrived(1, sim)
@@ -177,7 +144,7 @@ async def test_pipelined_request_waits_until_the_client_takes_the_reply_before_i
                 seen, same = (now, same + 1) if now == seen else (now, 0)
             assert 0 < seen < count // 2
             for _ in range(count):
-                assert await _reply(client) == (200, big)
+                assert await reply_of(client) == (200, big)
             assert len(generates(sim)) == count
 
 
@@ -187,11 +154,11 @@ async def test_client_that_sent_more_ahead_than_is_read_is_noticed_when_it_leave
     ahead: str, reset: bool
 ) -> None:
     """Its socket is not read any more, and still the worker is free within half a second."""
-    more = _plain(SMALL) * 16 if ahead == "requests" else _plain(b" " * 200_000 + SMALL)
+    more = plain(SMALL) * 16 if ahead == "requests" else plain(b" " * 200_000 + SMALL)
     async with SimServer("sglang", SimConfig(unary_disconnect_poll=0.0)) as sim, rig(sim.url) as gateway:
         sim.behave(Pace(prefill_base=60.0))
-        async with _client(gateway) as client:
-            client.writer.write(_plain(SMALL) + more)
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL) + more)
             await client.writer.drain()
             await arrived(1, sim)
             assert (await gateway.client.get("/live")).status_code == 200
@@ -206,7 +173,7 @@ async def test_client_that_stops_reading_a_stream_and_then_finishes_frees_the_wo
     """What is unsent of its reply does not keep the exchange."""
     config = SimConfig(max_model_len=2**20, merge_unread=False)
     body = json.dumps(body_of("sglang", 1_000_000, True, rid="s")).encode()
-    async with SimServer("sglang", config) as sim, rig(sim.url) as gateway, _client(gateway) as client:
+    async with SimServer("sglang", config) as sim, rig(sim.url) as gateway, raw_client(gateway) as client:
         client.request("/generate", body)
         await client.head()
         transport: Any = client.writer.transport
@@ -228,12 +195,12 @@ async def test_client_that_stops_reading_a_stream_and_then_finishes_frees_the_wo
 
 async def test_cut_reply_to_http_1_0_ends_with_a_reset() -> None:
     """Without a length and without chunks, a clean end of the connection would mean a whole reply."""
-    part = _chunk(b'{"text":"' + b"a" * 3_000_000)
+    part = chunk(b'{"text":"' + b"a" * 3_000_000)
     reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n" + part
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Raw(data=reply))
-        async with _client(gateway) as client:
-            client.writer.write(_plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
             assert (await client.head()).startswith(b"HTTP/1.1 200 ")
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(client.reader.read(-1), 10)
@@ -242,9 +209,9 @@ async def test_cut_reply_to_http_1_0_ends_with_a_reset() -> None:
 async def test_whole_reply_to_http_1_0_ends_without_a_reset() -> None:
     reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        sim.behave(Raw(data=reply + _chunk(b"{}") + b"0\r\n\r\n"))
-        async with _client(gateway) as client:
-            client.writer.write(_plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        sim.behave(Raw(data=reply + chunk(b"{}") + b"0\r\n\r\n"))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
             answer = await asyncio.wait_for(client.reader.read(-1), 10)
             assert answer.endswith(b"\r\n\r\n{}")
 
@@ -258,52 +225,66 @@ OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings:
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 async def test_request_that_offers_another_protocol_is_served_with_its_body(size: int, framing: str) -> None:
     """The offer is not taken up; the request and the one after it are served in HTTP/1.1."""
-    sent = _plain(SMALL, *OFFER)
+    sent = plain(SMALL, *OFFER)
     if framing == "chunked":
         lines = "\r\n".join(OFFER).encode() + b"\r\n\r\n"
-        sent = CHUNKED[:-2] + lines + _chunk(SMALL[:9]) + _chunk(SMALL[9:]) + b"0\r\n\r\n"
+        sent = CHUNKED[:-2] + lines + chunk(SMALL[:9]) + chunk(SMALL[9:]) + b"0\r\n\r\n"
     second = SMALL.replace(b'"r"', b'"other"')
-    sent += _plain(second)
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
+    sent += plain(second)
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
         client.writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for start in range(0, len(sent), size):
             client.writer.write(sent[start : start + size])
             await asyncio.sleep(0)
         for _ in range(2):
-            assert (await _reply(client))[0] == 200
+            assert (await reply_of(client))[0] == 200
         assert [arrival.body for arrival in generates(sim)] == [SMALL, second]
 
 
 async def test_request_without_a_body_that_offers_another_protocol_is_served() -> None:
-    async with rig() as gateway, _client(gateway) as client:
+    async with rig() as gateway, raw_client(gateway) as client:
         for _ in range(2):
             lines = "\r\n".join(["GET /live HTTP/1.1", "host: g", *OFFER, "", ""])
             client.writer.write(lines.encode())
-            assert (await _reply(client))[0] == 200
+            assert (await reply_of(client))[0] == 200
 
 
 async def test_thousands_of_offers_in_one_segment_are_all_answered() -> None:
     """Each starts a new parser; that may not grow with what is behind it."""
     count = 3_000
-    async with rig() as gateway, _client(gateway) as client:
-        client.writer.write(b"GET /live HTTP/1.1\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n" * count)
+    async with rig() as gateway, raw_client(gateway) as client:
+        client.writer.write(
+            b"GET /live HTTP/1.1\r\nhost: g\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n" * count
+        )
         for _ in range(count):
-            assert (await _reply(client))[0] == 200
+            assert (await reply_of(client))[0] == 200
 
 
 @pytest.mark.parametrize("coding", ["chunked, identity", "gzip"])
 async def test_offer_makes_no_odd_coding_acceptable(coding: str) -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
         lines = "\r\n".join(["POST /generate HTTP/1.1", "host: g", TYPE, *OFFER])
-        client.writer.write(f"{lines}\r\ntransfer-encoding: {coding}\r\n\r\n".encode() + _chunk(SMALL))
-        assert (await _reply(client))[0] == 400
+        client.writer.write(f"{lines}\r\ntransfer-encoding: {coding}\r\n\r\n".encode() + chunk(SMALL))
+        assert (await reply_of(client))[0] == 400
         assert not generates(sim)
 
 
 async def test_request_before_garbage_in_one_segment_is_served_and_then_it_is_over() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
-        client.writer.write(_plain(SMALL) + GARBAGE)
-        assert (await _reply(client))[0] == 200
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        client.writer.write(plain(SMALL) + GARBAGE)
+        assert (await reply_of(client))[0] == 200
         assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
         assert len(generates(sim)) == 1
 
@@ -312,25 +293,29 @@ async def test_garbage_behind_a_request_that_is_being_served_does_not_end_it() -
     """Nor do its bytes, in a segment of their own, when the reply is under way already."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Reply(delay=0.3))
-        async with _client(gateway) as client:
-            client.writer.write(_plain(SMALL))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL))
             await arrived(1, sim)
             client.writer.write(GARBAGE)
-            assert await _reply(client) == (200, b"{}")
+            assert await reply_of(client) == (200, b"{}")
             assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
 
 
 @pytest.mark.parametrize("after", [b"ZZ\r\n", b"2\r\n{}X\r\n"], ids=["size", "end"])
 @pytest.mark.parametrize("split", [False, True], ids=["one-segment", "later"])
 async def test_bad_chunk_behind_a_good_head_gets_a_400(after: bytes, split: bool) -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
         if split:
             client.writer.write(CHUNKED)
             await until(lambda: gateway.app.lifecycle.open_exchanges == 1)
             client.writer.write(after)
         else:
             client.writer.write(CHUNKED + after)
-        status, body = await _reply(client)
+        status, body = await reply_of(client)
         assert (status, json.loads(body)["code"]) == (400, 400)
         assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
         assert not generates(sim)
@@ -340,9 +325,13 @@ async def test_bad_chunk_behind_a_good_head_gets_a_400(after: bytes, split: bool
 async def test_trailers_are_no_headers_at_the_worker() -> None:
     """A field behind the body was seen by no proxy in front."""
     trailers = b"0\r\nauthorization: Bearer sneaky\r\nx-request-id: from-trailer\r\nx-odd: 1\r\n\r\n"
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
-        client.writer.write(CHUNKED + _chunk(SMALL) + trailers)
-        assert (await _reply(client))[0] == 200
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        client.writer.write(CHUNKED + chunk(SMALL) + trailers)
+        assert (await reply_of(client))[0] == 200
         [arrival] = generates(sim)
         assert arrival.body == SMALL
         assert arrival.header("x-odd") is arrival.header("authorization") is None
@@ -351,20 +340,28 @@ async def test_trailers_are_no_headers_at_the_worker() -> None:
 
 @pytest.mark.parametrize("expected", ["100-continue", "100-Continue", "100-CONTINUE"])
 async def test_client_that_waits_for_leave_to_send_gets_it_whatever_the_case(expected: str) -> None:
-    head, body = _plain(SMALL, f"Expect: {expected}").split(b"\r\n\r\n")
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
+    head, body = plain(SMALL, f"Expect: {expected}").split(b"\r\n\r\n")
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
         client.writer.write(head + b"\r\n\r\n")
         assert await asyncio.wait_for(client.head(), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.writer.write(body)
-        assert (await _reply(client))[0] == 200
+        assert (await reply_of(client))[0] == 200
 
 
 @pytest.mark.parametrize("origin", ["http://gw", "HTTP://gw:80", "https://gw"])
 async def test_target_in_absolute_form_is_that_of_its_path(origin: str) -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway, _client(gateway) as client:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
         for path, status in (("/generate", 200), ("/generate?a=b", 200), ("/nothing", 404)):
-            client.writer.write(_plain(SMALL, path=origin + path))
-            assert (await _reply(client))[0] == status, path
+            client.writer.write(plain(SMALL, path=origin + path))
+            assert (await reply_of(client))[0] == status, path
         assert len(generates(sim)) == 2
 
 
@@ -375,8 +372,8 @@ async def test_head_of_a_stream_is_not_held_back_by_half_an_event() -> None:
     """It came together with bytes that make no event yet, so it may not wait for the rest of that."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        sim.behave(Raw(data=head + _chunk(b'data: {"text"'), close=False))
-        async with _client(gateway) as client:
+        sim.behave(Raw(data=head + chunk(b'data: {"text"'), close=False))
+        async with raw_client(gateway) as client:
             client.request("/generate", STREAM)
             started = time.monotonic()
             assert (await asyncio.wait_for(client.head(), 5)).startswith(b"HTTP/1.1 200 ")

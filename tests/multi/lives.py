@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 
 from gateway.multi import supervisor
 from gateway.multi.frames import Frame, Frames, Verb
@@ -49,11 +50,25 @@ def serves(listener: socket.socket, channel: socket.socket, again: bool) -> int:
     return 0
 
 
-STORIES: dict[str, Serve] = {each.__name__: each for each in (serves, raises, dies_again, hangs)}
+def beats(listener: socket.socket, channel: socket.socket, again: bool) -> int:
+    """Says something time and again, as real ones do, until it is told to end."""
+    channel.settimeout(0.05)
+    channel.sendall(Frame(Verb.SERVING).encode())
+    said = b""
+    while b"end " not in said:
+        channel.sendall(Frame(Verb.OPEN, 0, b"0").encode())
+        with suppress(TimeoutError):
+            said += channel.recv(65536)
+    return 0
+
+
+STORIES: dict[str, Serve] = {each.__name__: each for each in (serves, raises, dies_again, hangs, beats)}
 
 
 def main(story: str, count: int = 2) -> int:
     supervisor.LAST_GRACE = 0.2
+    if story == "beats":
+        supervisor.HUNG, supervisor.LOOK_EVERY = 0.6, 0.1
     lines = PatientLines(2, WriteLocks().of(2))
     with Logs("info", writer=lines):
         port = Port(listen("127.0.0.1", 0, 10), 10)

@@ -200,6 +200,18 @@ async def test_second_signal_ends_all_at_once() -> None:
         assert len(sim.aborts) == 2
 
 
+async def test_second_signal_does_not_wait_for_a_process_that_is_stopped() -> None:
+    """It could do nothing with more time."""
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
+        os.kill(gateway.pids[0], signal.SIGSTOP)
+        for _ in range(2):
+            gateway.process.send_signal(signal.SIGTERM)
+            await until(lambda: "draining" in gateway.log.read_text())
+        started = time.monotonic()
+        assert await gateway.ends() == 0
+        assert time.monotonic() - started < 6
+
+
 async def test_grace_time_is_that_of_the_whole() -> None:
     async with SimServer("sglang", SLOW) as sim:
         async with several(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
@@ -270,12 +282,12 @@ async def test_same_id_in_two_processes_is_two_ids_at_the_engine() -> None:
 
 
 async def test_lines_of_all_processes_never_run_into_each_other() -> None:
-    """However long they are, and however slowly they are read."""
+    """However long they are, and however slowly they are read; each names its process."""
     out, into = os.pipe()
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, stdout=into) as gateway:
         os.close(into)
-        session = "s" * 250
-        for pid in gateway.pids:
+        session, pids = "s" * 250, gateway.pids
+        for pid in pids:
             client = await gateway.client_of(pid)
             for number in range(150):
                 body = request(rid=f"{number}-" + "\u00e9" * 250)
@@ -287,7 +299,10 @@ async def test_lines_of_all_processes_never_run_into_each_other() -> None:
         gateway.process.send_signal(signal.SIGTERM)
         written = await asyncio.to_thread(_read_all, out)
         assert len(written) > 1 << 18
-        assert len([json.loads(line)["request_id"] for line in written.splitlines()]) == 300
+        lines = [json.loads(line) for line in written.splitlines()]
+        assert [line["process"] for line in lines].count(pids[0]) == 150
+        assert {line["process"] for line in lines} == set(pids)
+        assert f"INFO [{pids[0]}] gateway" in gateway.log.read_text()
         assert await gateway.ends() == 0
 
 

@@ -132,12 +132,13 @@ def test_gateway_is_settled_once_all_serve_and_stays_so() -> None:
     hub.joined(1, again=False)
     hub.joined(2, again=False)
     hub.heard(1, Frame(Verb.SERVING), 0.0)
-    assert play.state() == {"wanted": 2, "serving": 1, "settled": False, "draining": False, "restarts": 0}
+    state = {"wanted": 2, "serving": 1, "settled": False, "draining": False, "restarts": 0, "usable": False}
+    assert play.state() == state
     hub.heard(2, Frame(Verb.SERVING), 0.0)
     assert play.state()["settled"]
     hub.left(1)
     hub.joined(3, again=True)
-    assert play.state() == {"wanted": 2, "serving": 1, "settled": True, "draining": False, "restarts": 1}
+    assert play.state() == {**state, "settled": True, "restarts": 1}
 
 
 def test_process_that_does_not_serve_yet_is_not_asked() -> None:
@@ -159,3 +160,33 @@ def test_hub_is_idle_when_it_drains_and_nobody_has_an_exchange() -> None:
     assert play.hub.idle
     play.hub.end()
     assert [frame.verb for _, frame in play.sent[-2:]] == [Verb.END, Verb.END]
+
+
+def test_marks_are_told_to_a_process_that_does_not_serve_yet_but_not_waited_for() -> None:
+    """It will serve by them."""
+    play = Play(1, 2)
+    play.hub.joined(3, again=True)
+    play.sent.clear()
+    play.say(1, Verb.MARKS, b'"m"', 7)
+    told = play.sent[:]
+    assert [(process, frame.body) for process, frame in told] == [(2, b'"m"'), (3, b'"m"')]
+    play.sent.clear()
+    play.say(2, Verb.ANSWER, b"null", told[0][1].number)
+    assert play.answers() == [(1, 7, b'{"answers":[null],"missing":0}')]
+
+
+def test_gateway_is_usable_once_each_that_serves_has_a_worker() -> None:
+    """One that does not accept connections yet takes nothing away."""
+    play = Play(1, 2)
+    play.say(1, Verb.USABLE, b"true")
+    assert not play.state()["usable"]
+    play.say(2, Verb.USABLE, b"true")
+    assert play.state()["usable"]
+    play.hub.left(1)
+    play.hub.joined(3, again=True)
+    assert play.state()["usable"]
+    play.say(3, Verb.SERVING)
+    assert not play.state()["usable"]
+    play.say(3, Verb.USABLE, b"true")
+    play.say(2, Verb.USABLE, b"false")
+    assert not play.state()["usable"]

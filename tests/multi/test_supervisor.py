@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,6 +67,38 @@ def test_process_that_does_not_end_is_killed() -> None:
         lines_until(process, "draining")
         process.send_signal(signal.SIGTERM)
         lines_until(process, "does not end: killed", 2)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_process_that_hangs_is_killed_and_replaced() -> None:
+    """It says nothing any more; who waits for it gets its successor."""
+    with living("beats") as process:
+        victim = re.findall(r"process (\d+) serves", "".join(lines_until(process, " serves", 2)))[0]
+        os.kill(int(victim), signal.SIGSTOP)
+        log = "".join(lines_until(process, " serves"))
+        assert f"process {victim} has said nothing for 0.6 s: killed" in log
+        assert f"process {victim} ended by signal 9" in log
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_supervisor_that_was_stopped_itself_blames_nobody() -> None:
+    """As by Ctrl-Z, or when the whole machine was: nobody could be heard then."""
+    with living("beats") as process:
+        lines = lines_until(process, " serves", 2)
+        pids = [int(pid) for pid in re.findall(r"process (\d+) serves", "".join(lines))]
+        stopped = [*pids, process.pid]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(0.1)  # the supervisor looks before there is anything to hear
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        log = "".join(lines_until(process, "draining"))
+        assert "has said nothing" not in log
         assert process.wait(PATIENCE) == 0
 
 

@@ -89,6 +89,17 @@ async def test_idle_connection_is_closed() -> None:
             assert await client.reader.read() == b""
 
 
+async def test_idle_connections_are_closed_when_told_to_and_others_go_on() -> None:
+    async with SimServer("sglang", SimConfig(prefill_base=0.1)) as sim:
+        busy, idle = await begin(sim), await Client.connect(sim.port)
+        await sim.arrived()
+        sim.close_idle()
+        assert await idle.reader.read() == b""
+        assert (await busy.answer()).status == 200
+        idle.leave()
+        busy.leave()
+
+
 async def test_garbage_is_refused_as_by_uvicorn() -> None:
     """A 400 in plain text, then the connection ends."""
     async with SimServer("vllm") as sim, await Client.connect(sim.port) as client:

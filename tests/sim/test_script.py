@@ -85,6 +85,7 @@ async def test_drop_can_be_gentle() -> None:
         sim.behave(Drop(reset=False))
         client = await begin(sim)
         assert await client.reader.read() == b""
+        assert sim.log[0].cut is not None and sim.log[0].client_gone is None
         client.leave()
 
 

@@ -209,3 +209,35 @@ class SharedStoreContract(StoreContract):
             await watched.until(lambda: not watched.urls)
             await asyncio.sleep(1)
         assert not watched.urls
+
+    async def test_marks_are_told_like_records_and_outlive_them(self, open_store: Open) -> None:
+        """Also of a URL that has no record; each is added and taken away by itself."""
+        here, there = open_store(), open_store()
+        assert here.keeps_marks
+        async with watching(there) as watched:
+            await watched.until(lambda: bool(watched.changes))
+            await here.mark({ONE.url: {"held": True, "paused:memory:a/b": True}, TWO.url: {"held": True}})
+            await watched.until(lambda: watched.marks.keys() == {ONE.url, TWO.url})
+            await watched.until(lambda: watched.marks[ONE.url] == {"held", "paused:memory:a/b"})
+            await here.put(ONE)
+            await here.delete(ONE.url)
+            await there.mark({ONE.url: {"held": False, "never": False}, TWO.url: {"held": False}})
+            await watched.until(lambda: watched.marks == {ONE.url: {"paused:memory:a/b"}})
+        async with watching(open_store()) as later:
+            await later.until(lambda: bool(later.changes))
+        assert later.changes == [Reset({}, {ONE.url: frozenset({"paused:memory:a/b"})})]
+
+    async def test_marks_by_several_at_once_are_all_kept(self, open_store: Open) -> None:
+        stores = [open_store() for _ in range(3)]
+        edits = [{ONE.url: {f"mark-{number}": True}} for number in range(12)]
+        await asyncio.gather(*(stores[number % 3].mark(edit) for number, edit in enumerate(edits)))
+        async with watching(stores[0]) as watched:
+            await watched.until(lambda: bool(watched.changes))
+        assert watched.changes == [Reset({}, {ONE.url: frozenset(f"mark-{n}" for n in range(12))})]
+
+    async def test_marks_of_a_large_fleet_are_written_in_time(self, open_store: Open) -> None:
+        store = open_store()
+        urls = [f"http://10.{number // 256}.{number % 256}.1:8000" for number in range(512)]
+        await store.mark({url: {"paused:generation:generation": True} for url in urls})
+        async with watching(store) as watched:
+            await watched.until(lambda: watched.marks.keys() == set(urls))

@@ -15,7 +15,7 @@ from gateway.sim import SimConfig, SimServer
 from tests.processes import free_port, spawned
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
-from tests.support import eventually
+from tests.support import eventually, generates
 
 REQUEST = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 
@@ -37,6 +37,9 @@ class Gateway:
 
     async def remove(self, url: str) -> int:
         return (await self._client.post(f"{self.url}/remove_worker", params={"url": url})).status_code
+
+    async def call(self, path: str) -> int:
+        return (await self._client.post(f"{self.url}{path}", json={})).status_code
 
     async def generate(self) -> int:
         return (await self._client.post(f"{self.url}/generate", json=REQUEST)).status_code
@@ -119,6 +122,67 @@ async def test_two_gateways_on_one_file_see_the_same_fleet_within_a_second(tmp_p
     """Likewise."""
     file = str(tmp_path / "workers.json")
     await share_a_fleet({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
+
+
+async def share_pauses(variables: Mapping[str, str]) -> None:
+    """Of a worker that the store has no record of: both gateways were started with it."""
+    loop = asyncio.get_running_loop()
+    async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
+        urls = (one.url, two.url)
+        given = {**variables, "DYN_WORKER": ",".join(urls)}
+        async with gateways(2, given) as (here, there):
+            for gateway in (here, there):
+                await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+            started = loop.time()
+            assert await here.call("/pause_generation") == 200
+            assert set((await here.workers()).values()) == {"held"}
+            await eventually(lambda: states(there, "held", "held"))
+            took(1, started)
+            assert await here.call(f"/workers/{two.url}/hold") == 200
+            async with gateways(1, given) as (later,):
+                await eventually(lambda: states(later, "held", "held"))
+                assert await later.generate() == 503
+                assert not generates(one) and not generates(two)
+                started = loop.time()
+                assert await later.call("/continue_generation") == 200
+                for gateway in (here, there, later):
+                    await eventually(lambda gateway=gateway: states(gateway, "ready", "held"))  # type: ignore[misc]
+                took(1, started)
+            assert await there.call(f"/workers/{two.url}/open") == 200
+            for gateway in (here, there):
+                await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+
+
+async def states(gateway: Gateway, *wanted: str) -> bool:
+    return list((await gateway.workers()).values()) == list(wanted)
+
+
+async def test_gateways_on_one_etcd_know_who_is_paused_and_held(member: Member) -> None:
+    """Within a second, and one that starts later before it gives anybody a request."""
+    await share_pauses({"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url})
+
+
+async def test_gateways_on_one_file_know_who_is_paused_and_held(tmp_path: Path) -> None:
+    """Likewise."""
+    file = str(tmp_path / "workers.json")
+    await share_pauses({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
+
+
+async def test_pause_while_etcd_is_away_is_known_once_it_is_back(member: Member) -> None:
+    """It counts at once where it was called, and the call does not fail."""
+    variables = {"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url}
+    async with SimServer("sglang", SimConfig()) as sim, gateways(2, variables) as (here, there):
+        assert await here.add(sim.url) == 202
+        for gateway in (here, there):
+            await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+        await asyncio.to_thread(member.kill)
+        assert await here.call("/pause_generation") == 200
+        assert await states(here, "held") and not await states(there, "held")
+        member.start()
+        await asyncio.to_thread(member.wait)
+        await eventually(lambda: states(there, "held"))
+        assert await there.call("/continue_generation") == 200
+        await eventually(lambda: all_ready(here))
 
 
 async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, Gone, Put, Reset, Store
+from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
 from gateway.tasks import Tasks
 
 #: Seconds for what happens at once on a machine that is not busy with other tests.
@@ -20,6 +20,7 @@ class Watched:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.records: dict[str, WorkerRecord] | None = None
+        self.marks: dict[str, frozenset[str]] = {}
         self.ended = False
         self._news = asyncio.Event()
 
@@ -31,11 +32,15 @@ class Watched:
         assert (self.records is None) <= isinstance(change, Reset), "a Reset comes first"
         self.changes.append(change)
         match change:
-            case Reset(records):
-                self.records = dict(records)
+            case Reset(records, marks):
+                self.records, self.marks = dict(records), dict(marks)
             case Put(record):
                 assert self.records is not None and self.records.get(record.url) != record, "no news"
                 self.records[record.url] = record
+            case Marked(url, marked):
+                assert self.marks.pop(url, frozenset()) != marked, "no news"
+                if marked:
+                    self.marks[url] = marked
             case Gone(url):
                 assert self.records is not None
                 del self.records[url]

@@ -7,6 +7,7 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.errors import Cancelled, InvalidRequest, NoWorker, Poisoned, UpstreamIncomplete
@@ -30,9 +31,9 @@ NASTY = [
 ]
 
 
-def logged(*exchanges: Exchange, shape: Any = "json") -> list[str]:
+def logged(*exchanges: Exchange, shape: Any = "json", process: int | None = None) -> list[str]:
     reading, writing = os.pipe()
-    log = AccessLog(shape=shape, fd=writing)
+    log = AccessLog(shape=shape, fd=writing, process=process)
     for exchange in exchanges:
         log.record(exchange)
     log.close()
@@ -197,4 +198,14 @@ def test_line_keeps_no_hold_on_the_exchange_or_its_error() -> None:
     exchange = failed(UpstreamIncomplete("cut", cause=ValueError("large")), dispatched())
     line = line_of(exchange, datetime.now(UTC))
     held = [getattr(line, name) for name in line.__struct_fields__]
-    assert all(type(value) in (str, int, float, datetime, dict, type(None)) for value in held)
+    plain = (str, int, float, datetime, dict, type(None), msgspec.UnsetType)
+    assert all(type(value) in plain for value in held)
+
+
+def test_line_names_its_process_where_there_are_several() -> None:
+    """In both shapes, whatever the ids are; and else it says nothing of processes."""
+    for public_id in ("a", "\ud800"):
+        (line,) = logged(completed(public_id=public_id), process=7)
+        assert json.loads(line)["process"] == 7
+        assert "process" not in logged(completed(public_id=public_id))[0]
+        assert logged(completed(public_id=public_id), shape="text", process=7)[0].endswith(" process=7")

@@ -15,10 +15,10 @@ class Captured:
 
 
 @contextmanager
-def capturing(level: str) -> Iterator[Captured]:
+def capturing(level: str, process: int | None = None) -> Iterator[Captured]:
     reading, writing = os.pipe()
     captured = Captured()
-    with Logs(level, writing):
+    with Logs(level, writing, process=process):
         yield captured
     os.close(writing)
     with open(reading, "rb") as stream:
@@ -29,6 +29,12 @@ def test_line_holds_time_level_logger_and_message() -> None:
     with capturing("info") as captured:
         logging.getLogger("gateway.x").info("worker %s is %s", "a", "ready")
     assert captured.text.endswith("Z INFO gateway.x: worker a is ready\n")
+
+
+def test_line_names_its_process_where_there_are_several() -> None:
+    with capturing("info", process=7) as captured:
+        logging.getLogger("gateway.x").info("ready")
+    assert captured.text.endswith("Z INFO [7] gateway.x: ready\n")
 
 
 def test_less_severe_lines_are_left_out() -> None:

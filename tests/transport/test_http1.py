@@ -90,6 +90,16 @@ NONSENSE = {
     "coding on top": OK + b"transfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     "coding after": OK
     + b"transfer-encoding: chunked\r\ntransfer-encoding: gzip\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "coding twice": OK
+    + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "coding on top, a reply behind it": OK
+    + b"transfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    + OK
+    + b"content-length: 2\r\n\r\nok",
+    "switched in silence, a reply behind it": b"HTTP/1.1 101 S\r\n\r\n" + OK + b"content-length: 0\r\n\r\n",
+    "status 600, a reply behind it": b"HTTP/1.1 600 Late\r\ncontent-length: 0\r\n\r\n"
+    + OK
+    + b"content-length: 0\r\n\r\n",
     "space before colon": OK + b"content-length : 5\r\n\r\nhello",
     "nul in a header": OK + b"x: a\x00b\r\ncontent-length: 0\r\n\r\n",
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamMalformed
 from gateway.formats.base import ErrorReply
 from gateway.formats.failures import error_event, error_reply
 
@@ -35,9 +35,16 @@ def in_band(error: GatewayError) -> bytes:
 def without_stream(event: bytes, status: int) -> bytes:
     """The engine's whole reply with ``status`` where, in a stream, ``event`` told of the failure.
 
-    ``event`` is the object of an error event, or of one with a finish reason that has a status.
+    ``event`` is the object of an error event, or of one with a finish reason that has a status. Raises
+    UpstreamMalformed where it holds a number too long to be written again.
     """
-    document = msgspec.json.decode(event)
+    try:
+        return _without_stream(msgspec.json.decode(event), status)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UpstreamMalformed("The worker sent an error that cannot be read.", cause=error) from error
+
+
+def _without_stream(document: dict[str, Any], status: int) -> bytes:
     error = document.get("error")
     if error is not None:
         # The Python frontend says more in a stream than without; the Rust one says the same.

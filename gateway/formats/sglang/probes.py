@@ -100,11 +100,21 @@ def _cards(models: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _models(
     cards: list[dict[str, Any]], info: Mapping[str, Any], model: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    ids = tuple(name for card in cards if (name := _text(card.get("id"))) is not None)
-    if ids:
-        return ids
-    name = _text(info.get("served_model_name")) or _text(model.get("served_model_name"))
-    return () if name is None else (name,)
+    """Its name, then those of its adapters.
+
+    The name is the one it was started with, if that is told: with new weights from disk it calls itself by
+    their path, and engines that get them one after another would seem to serve several models meanwhile.
+    """
+    started_as = _text(info.get("served_model_name"))
+    ids = tuple(
+        name
+        for card in cards
+        if (name := _text(card.get("id"))) is not None and (started_as is None or card.get("parent"))
+    )
+    if started_as is not None:
+        return (started_as, *ids)
+    name = _text(model.get("served_model_name"))
+    return ids or (() if name is None else (name,))
 
 
 def _context_length(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> int | None:

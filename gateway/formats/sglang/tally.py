@@ -216,6 +216,9 @@ def _integer(value: Any) -> int | None:
 
 def _code(error: msgspec.Raw) -> int:
     """The status an engine's error object names, 500 if it names none."""
-    detail = _decode_any(error)
+    try:
+        detail = _decode_any(error)
+    except (msgspec.DecodeError, RecursionError):
+        return 500  # a number of thousands of digits, or too deep a nesting
     code = _integer(detail.get("code")) if isinstance(detail, dict) else None
     return code if code is not None and 400 <= code <= 599 else 500

@@ -26,9 +26,12 @@ _AROUND: Mapping[str, tuple[str, str]] = MappingProxyType(
 NAME_LIMIT = 1024
 
 _HEADER_SAFE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# Engines write no blanks around the colon; something in between might.
+# Engines write no blanks around the colon; something in between might. No string goes on in the next line, so
+# that a broken event takes nothing of the one behind it.
 _BLANKS = 8
-_MEMBER = re.compile(rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})("[^"\\]*")' % (_BLANKS, _BLANKS))
+_MEMBER = re.compile(
+    rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})("[^"\\\x00-\x1f]*")' % (_BLANKS, _BLANKS)
+)
 
 
 def fits_header(name: str) -> bool:

@@ -22,10 +22,12 @@ CAPABILITY = "vllm_generate"
 VERSION = ProbeRequest("GET", "/version")
 MODELS = ProbeRequest("GET", "/v1/models")
 GENERATE = ProbeRequest("POST", GENERATE_PATH, b"{}")
-#: Served in development mode only.
+#: Served in development mode only, as is what pauses it.
 WEIGHTS = ProbeRequest("GET", "/weight_info")
+PAUSED = ProbeRequest("GET", "/is_paused")
+SLEEPING = ProbeRequest("GET", "/is_sleeping")
 
-PROBES = (VERSION, MODELS, GENERATE, WEIGHTS)
+PROBES = (VERSION, MODELS, GENERATE, WEIGHTS, PAUSED, SLEEPING)
 HEALTH = ProbeRequest("GET", "/health")
 
 _REASONS = {
@@ -45,6 +47,8 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
     usable = reply is not None and _serves(reply, named)
     if not usable and not _is_engine(reply, version, models):
         return None
+    paused = _object(replies.get(PAUSED.target)).get("is_paused") is True
+    sleeping = _object(replies.get(SLEEPING.target)).get("is_sleeping") is True
     lengths = [length for model in models if isinstance(length := model.get("max_model_len"), int)]
     return WorkerInfo(
         engine="vllm" if named else "vllm-compatible",
@@ -60,6 +64,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         adapters=tuple(
             name for model in models if model.get("parent") and isinstance(name := model.get("id"), str)
         ),
+        paused=paused or sleeping,
     )
 
 

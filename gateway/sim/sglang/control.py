@@ -7,25 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.sim.engine import GET, GET_OR_POST, POST, Refusal, Route, encode, ok, plain, query
+from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Refusal, Route, encode, ok, plain, query
 from gateway.sim.http1 import Call
 from gateway.sim.scheduler import Pause
-from gateway.sim.sglang import errors, facts, schema
+from gateway.sim.sglang import control_bodies, errors, facts
 
 if TYPE_CHECKING:
     from gateway.sim.sglang.engine import SglangEngine
 
 _HEALTH_DELAY = 1.0
-_MODES = ("abort", "retract", "in_place")
-_WEIGHTS = (
-    "/update_weights_from_tensor",
-    "/update_weights_from_distributed",
-    "/update_weights_from_ipc",
-    "/init_weights_update_group",
-    "/destroy_weights_update_group",
-    "/begin_weight_update",
-    "/end_weight_update",
+_WEIGHTS = {
+    "/update_weights_from_tensor": "UpdateWeightsFromTensorReqInput",
+    "/update_weights_from_distributed": "UpdateWeightsFromDistributedReqInput",
+    "/update_weights_from_ipc": "UpdateWeightsFromIPCReqInput",
+    "/begin_weight_update": "BeginWeightUpdateReqInput",
+    "/end_weight_update": "EndWeightUpdateReqInput",
+}
+_FLUSHED = (
+    b"Cache flushed.\nPlease check backend logs for more details. "
+    b"(When there are running or waiting requests, the operation will not be performed.)\n"
 )
+_NOT_FLUSHED = b"Flush cache failed.\n"
+_NO_LORA = "LoRA is not enabled. Please set `--enable-lora` to enable LoRA."
+_GROUP = "weight_update_group"
+_MEMORY = ("kv_cache", "weights", "cuda_graph")
 _LORA_FIELDS = {"rid": None, "http_worker_ipc": None}
 
 
@@ -36,6 +41,8 @@ class Control:
         self._engine = engine
         self._scheduler = engine.scheduler
         self._config = engine.config
+        self._groups: set[str] = set()
+        self._released: set[str] = set()
 
     def routes(self) -> dict[bytes, Route]:
         api, admin = "api", "admin"
@@ -52,8 +59,6 @@ class Control:
             "/v1/models": Route(GET, self.models, api),
             f"/v1/models/{self._config.model}": Route(GET, self.model, api),
             "/v1/loads": Route(GET, self.loads, api),
-            "/get_weight_version": Route(GET, self.weight_version, api),
-            "/weight_version": Route(GET, self.weight_version, api),
             "/abort_request": Route(POST, self.abort, admin),
             "/flush_cache": Route(GET_OR_POST, self.flush_cache, admin),
             "/pause_generation": Route(POST, self.pause, admin),
@@ -62,9 +67,11 @@ class Control:
             "/update_weight_version": Route(POST, self.update_weight_version, admin),
             "/load_lora_adapter": Route(POST, self.load_lora, admin),
             "/unload_lora_adapter": Route(POST, self.unload_lora, admin),
-            "/release_memory_occupation": Route(GET_OR_POST, lambda call: ok(call, None), admin),
-            "/resume_memory_occupation": Route(GET_OR_POST, lambda call: ok(call, None), admin),
-            **{path: Route(POST, self.update_weights, admin) for path in _WEIGHTS},
+            "/release_memory_occupation": Route(GET_OR_POST, self.release_memory, admin),
+            "/resume_memory_occupation": Route(GET_OR_POST, self.take_memory_back, admin),
+            "/init_weights_update_group": Route(POST, self.join_group, admin),
+            "/destroy_weights_update_group": Route(POST, self.leave_group, admin),
+            **{path: Route(POST, self._weights_route(struct), admin) for path, struct in _WEIGHTS.items()},
         }
         if self._config.enable_metrics:
             table["/metrics"] = Route(GET, self.metrics)
@@ -91,31 +98,32 @@ class Control:
     # Facts.
 
     def model_info(self, call: Call) -> None:
-        ok(call, facts.model_info(self._config, self._scheduler))
+        ok(call, facts.model_info(self._config, self._scheduler, self._engine.loaded))
 
     def server_info(self, call: Call) -> None:
         ok(call, facts.server_info(self._config, self._scheduler))
 
     def models(self, call: Call) -> None:
-        cards = [facts.model_card(self._config)]
-        cards += [facts.model_card(self._config, lora=name) for name in self._engine.loras]
+        name = self._engine.loaded or self._config.model
+        cards = [facts.model_card(self._config, name)]
+        cards += [facts.model_card(self._config, lora, parent=name) for lora in self._engine.loras]
         ok(call, {"object": "list", "data": cards})
 
     def model(self, call: Call) -> None:
-        ok(call, facts.model_card(self._config))
+        ok(call, facts.model_card(self._config, self._config.model))
 
     def loads(self, call: Call) -> None:
         asked = query(call)
-        try:
-            body = facts.loads(
-                self._config, self._scheduler, asked.get("include", "all"), asked.get("dp_rank")
+        rank = asked.get("dp_rank")
+        if rank is not None and not rank.removeprefix("-").isdecimal():
+            raise errors.malformed(
+                [_unparsed("int", "dp_rank", "a valid integer", "an integer", rank)], ("get_loads", call)
             )
+        try:
+            body = facts.loads(self._config, self._scheduler, asked.get("include", "all"), rank)
         except ValueError as error:
             raise errors.internal() from error
         ok(call, body)
-
-    def weight_version(self, call: Call) -> None:
-        ok(call, {"weight_version": self._scheduler.version})
 
     def metrics(self, call: Call) -> None:
         call.send(200, facts.metrics(self._config, self._scheduler), facts.METRICS_TYPE)
@@ -123,7 +131,7 @@ class Control:
     # Requests.
 
     def abort(self, call: Call) -> None:
-        body = schema.read(call, "AbortReq", "abort_request")
+        body = control_bodies.read(call, "AbortReq")
         engine = self._engine
         everything = bool(body.get("abort_all", False))
         rid = body.get("rid")
@@ -136,67 +144,75 @@ class Control:
 
     def flush_cache(self, call: Call) -> None:
         wait = _timeout(call)
-        if not self._scheduler.idle:
+        if self._busy:
             if wait <= 0:
-                raise Refusal(400, b"Flush cache failed.\n", b"text/plain; charset=utf-8")
+                raise Refusal(400, _NOT_FLUSHED, b"")
             until = self._engine.loop.time() + wait
             self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(call, until))
             return
         self._flush(call)
 
     def _flush_later(self, call: Call, until: float) -> None:
-        if self._scheduler.idle:
+        if not self._busy:
             self._flush(call)
         elif self._engine.loop.time() < until:
             self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(call, until))
         else:
-            plain(call, 400, "Flush cache failed.\n")
+            call.send(400, b"Timed out waiting for idle state.", b"")
 
     def _flush(self, call: Call) -> None:
         self._scheduler.cache.clear()
-        plain(call, 200, "Cache flushed.\n")
+        call.send(200, _FLUSHED, b"")
 
     def pause(self, call: Call) -> None:
-        mode = _body(call, "PauseGenerationReqInput").get("mode", "abort")
-        if mode not in _MODES:
-            expected = "'abort', 'retract' or 'in_place'"
-            problem = (
-                f"{{'type': 'literal_error', 'loc': ('body', 'mode'), 'msg': \"Input should be {expected}\", "
-                f"'input': {mode!r}}}"
-            )
-            raise errors.malformed(problem, ("pause_generation", call))
+        mode = control_bodies.read(call, "PauseGenerationReqInput").get("mode", "abort")
         if mode == "abort":
             self._scheduler.abort_all()
         self._scheduler.pause(Pause.HOLD, retract=mode == "retract")
         ok(call, {"message": "Generation paused successfully.", "status": "ok"})
 
     def resume(self, call: Call) -> None:
+        control_bodies.read(call, "ContinueGenerationReqInput")
         self._scheduler.resume()
         ok(call, {"message": "Generation continued successfully.", "status": "ok"})
 
     # Weights.
 
     def update_weights_from_disk(self, call: Call) -> None:
-        body = _body(call, "UpdateWeightFromDiskReqInput")
-        if not isinstance(body.get("model_path"), str):
-            raise errors.malformed(
-                "{'type': 'missing', 'loc': ('body', 'model_path'), 'msg': 'Field required'}",
-                ("update_weights_from_disk", call),
-            )
+        body = control_bodies.read(call, "UpdateWeightFromDiskReqInput")
         self._take_weights(body)
+        # From now on it calls itself so, whatever name it was started with.
+        self._engine.loaded = body["model_path"]
         paused = self._scheduler.queued if self._scheduler.paused else 0
-        ok(
-            call,
-            {"success": True, "message": "Succeeded to update model weights.", "num_paused_requests": paused},
-        )
+        message = "Succeeded to update model weights."
+        if (version := body.get("weight_version")) is not None:
+            message += f" Weight version updated to {version}."
+        ok(call, {"success": True, "message": message, "num_paused_requests": paused})
 
-    def update_weights(self, call: Call) -> None:
-        self._take_weights(_body(call, "UpdateWeightsReqInput"))
-        ok(call, {"success": True, "message": "Success"})
+    def _weights_route(self, struct: str) -> Handler:
+        def update(call: Call) -> None:
+            self._take_weights(control_bodies.read(call, struct))
+            ok(call, {"success": True, "message": "Success"})
+
+        return update
+
+    def join_group(self, call: Call) -> None:
+        body = control_bodies.read(call, "InitWeightsUpdateGroupReqInput")
+        self._groups.add(body.get("group_name", _GROUP))
+        ok(call, {"success": True, "message": "Succeeded to initialize custom process group."})
+
+    def leave_group(self, call: Call) -> None:
+        name = control_bodies.read(call, "DestroyWeightsUpdateGroupReqInput").get("group_name", _GROUP)
+        if name not in self._groups:
+            message = "The group to be destroyed does not exist."
+            call.send(400, encode({"success": False, "message": message}))
+            return
+        self._groups.remove(name)
+        ok(call, {"success": True, "message": "Succeeded to destroy custom process group."})
 
     def update_weight_version(self, call: Call) -> None:
-        body = _body(call, "UpdateWeightVersionReqInput")
-        version = str(body.get("new_version", ""))
+        body = control_bodies.read(call, "UpdateWeightVersionReqInput")
+        version = body["new_version"]
         # The default stops everything; callers that do not expect it lose their rollouts.
         if body.get("abort_all_requests", True):
             self._scheduler.abort_all()
@@ -212,22 +228,49 @@ class Control:
         if isinstance(version := body.get("weight_version"), str):
             self._scheduler.set_version(version)
 
+    # Memory.
+
+    def release_memory(self, call: Call) -> None:
+        tags = control_bodies.read(call, "ReleaseMemoryOccupationReqInput").get("tags") or _MEMORY
+        if self._busy:
+            # It insists on being idle, and ends where it is not.
+            self._engine.on_exit(1)
+            return
+        self._released.update(tags)
+        ok(call, None)
+
+    def take_memory_back(self, call: Call) -> None:
+        tags = control_bodies.read(call, "ResumeMemoryOccupationReqInput").get("tags") or _MEMORY
+        if not self._released.issuperset(tags):
+            self._engine.on_exit(1)
+            return
+        self._released.difference_update(tags)
+        ok(call, None)
+
+    @property
+    def _busy(self) -> bool:
+        """Something runs, or waits to: what waits while it is paused holds nothing."""
+        scheduler = self._scheduler
+        return bool(scheduler.running) or (scheduler.queued > 0 and scheduler.paused is None)
+
     # Adapters.
 
     def load_lora(self, call: Call) -> None:
-        body = _body(call, "LoadLoRAAdapterReqInput")
-        name = str(body.get("lora_name", ""))
+        body = control_bodies.read(call, "LoadLoRAAdapterReqInput")
+        name = body["lora_name"]
         if not self._config.enable_lora:
-            self._lora_reply(call, "LoRA is not enabled. Please set `--enable-lora` to enable LoRA.")
+            self._lora_reply(call, _NO_LORA)
         elif name in self._engine.loras:
             self._lora_reply(call, f"LoRA adapter {name} is already loaded.")
         else:
-            self._engine.loras[name] = str(body.get("lora_path", ""))
+            self._engine.loras[name] = body["lora_path"]
             self._lora_reply(call, None)
 
     def unload_lora(self, call: Call) -> None:
-        name = str(_body(call, "UnloadLoRAAdapterReqInput").get("lora_name", ""))
-        if self._engine.loras.pop(name, None) is None:
+        name = control_bodies.read(call, "UnloadLoRAAdapterReqInput")["lora_name"]
+        if not self._config.enable_lora:
+            self._lora_reply(call, _NO_LORA)
+        elif self._engine.loras.pop(name, None) is None:
             self._lora_reply(call, f"LoRA adapter {name} is not loaded.")
         else:
             self._lora_reply(call, None)
@@ -237,7 +280,7 @@ class Control:
             **_LORA_FIELDS,
             "success": error is None,
             "error_message": error or "",
-            "loaded_adapters": dict(self._engine.loras),
+            "loaded_adapters": dict(self._engine.loras) if self._config.enable_lora else None,
         }
         call.send(200 if error is None else 400, encode(body))
 
@@ -246,12 +289,12 @@ def _timeout(call: Call) -> float:
     try:
         return float(query(call).get("timeout", 0))
     except ValueError as error:
-        problem = (
-            "{'type': 'float_parsing', 'loc': ('query', 'timeout'), 'msg': 'Input should be a valid number'}"
-        )
-        raise errors.malformed(problem, ("flush_cache", call)) from error
+        text = query(call)["timeout"]
+        problem = _unparsed("float", "timeout", "a valid number", "a number", text)
+        raise errors.malformed([problem], ("flush_cache", call)) from error
 
 
-def _body(call: Call, model: str) -> dict[str, Any]:
-    """A control call's body; an empty one is an empty object."""
-    return schema.read(call, model, "control") if call.arrival.body else {}
+def _unparsed(kind: str, name: str, wanted: str, parsed: str, text: str) -> str:
+    """A query parameter that is no number."""
+    message = f"Input should be {wanted}, unable to parse string as {parsed}"
+    return f"{{'type': '{kind}_parsing', 'loc': ('query', {name!r}), 'msg': {message!r}, 'input': {text!r}}}"

@@ -33,6 +33,8 @@ class SglangEngine(Engine):
         super().__init__(config, log, Scheduler(config, 1, larger_first=True))
         #: Loaded adapters, name to path.
         self.loras: dict[str, str] = {}
+        #: The path of weights that were loaded since it started.
+        self.loaded: str | None = None
         self.routes[b"/generate"] = Route(POST_OR_PUT, self.start_generate, "api", generate=True)
         self.routes.update(Control(self).routes())
 

@@ -5,6 +5,8 @@ Owns: the bodies. Must never enter: when they are due.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.sim.engine import Refusal, encode
 from gateway.sim.http1 import TEXT, Call
 from gateway.sim.sequence import Finish
@@ -22,14 +24,16 @@ class Crash(Exception):
     """An input that ends the whole engine."""
 
 
-def malformed(problem: str, where: tuple[str, Call]) -> Refusal:
-    """Body not JSON, or not of the types of the request's class. ``problem`` is the validator's own text,
-    ``where`` the engine's function and the call it was for."""
+def malformed(problems: Sequence[str], where: tuple[str, Call]) -> Refusal:
+    """Body not JSON, or not of the types of the request's class. ``problems`` are the validator's own texts,
+    ``where`` is the engine's function and the call it was for."""
     function, call = where
     path = call.arrival.target.partition(b"?")[0].decode("latin-1")
     file = '  File "/usr/lib/python3/site-packages/sglang/srt/entrypoints/http_server.py", line 912, in '
     route = f"{call.arrival.method.decode()} {path}"
-    message = f"1 validation error:\n  {problem}\n\n{file}{function}\n    {route} [{problem}]"
+    count = "1 validation error" if len(problems) == 1 else f"{len(problems)} validation errors"
+    lines = "".join(f"  {problem}\n" for problem in problems)
+    message = f"{count}:\n{lines}\n{file}{function}\n    {route} [{', '.join(problems)}]"
     return Refusal(400, _flat(message, "Bad Request", 400))
 
 

@@ -10,19 +10,23 @@ from typing import Any
 
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import wall_clock
-from gateway.sim.scheduler import Scheduler
+from gateway.sim.scheduler import FIRST_VERSION, Scheduler
 
 VERSION = "0.5.22"
 METRICS_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 _SECTIONS = frozenset({"core", "memory", "spec", "lora", "disagg", "queues", "all"})
 _MAX_RUNNING = 1 << 20
 _KV_TOKENS = 1 << 20
+_GRAPHS = dict.fromkeys(
+    ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend"), 0.0
+)
 
 
-def model_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
+def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> dict[str, Any]:
+    """``loaded`` is the path of weights that were loaded since it started."""
     return {
-        "model_path": f"/models/{config.model}",
-        "served_model_name": config.model,
+        "model_path": loaded or f"/models/{config.model}",
+        "served_model_name": loaded or config.model,
         "tokenizer_path": f"/models/{config.model}",
         "is_generation": True,
         "preferred_sampling_params": None,
@@ -39,7 +43,7 @@ def model_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
 
 
 def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
-    """The arguments a caller may look for, and the scheduler's facts."""
+    """The arguments a caller may look for, as they were given at the start, and the scheduler's facts."""
     return {
         "model_path": f"/models/{config.model}",
         "tokenizer_path": f"/models/{config.model}",
@@ -59,7 +63,7 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
         "host": config.host,
         "port": config.port,
         "served_model_name": config.model,
-        "weight_version": scheduler.version,
+        "weight_version": FIRST_VERSION,
         "reasoning_parser": None,
         "tool_call_parser": None,
         "preferred_sampling_params": None,
@@ -68,19 +72,30 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
         "incremental_streaming_output": config.incremental_streaming_output,
         "enable_metrics": config.enable_metrics,
         "kv_events_config": None,
-        "enable_lora": config.enable_lora,
+        "enable_lora": config.enable_lora or None,
         "disaggregation_mode": "null",
         "launch_command": f"tito-gateway sim sglang --model {config.model}",
         "max_total_num_tokens": _KV_TOKENS,
         "max_req_input_len": config.max_model_len - 1,
-        "startup_time": 0.0,
+        "startup_time": {
+            "load_weight": 0.0,
+            "kv_cache_allocation": 0.0,
+            "scheduler_e2e": 0.0,
+            "cuda_graph": _GRAPHS,
+            "tokenizer_e2e": 0.0,
+        },
         "kv_events": None,
         "internal_states": [
             {
                 "effective_max_running_requests_per_dp": config.max_running or _MAX_RUNNING,
                 "weight_version": scheduler.version,
                 "last_gen_throughput": 0.0,
-                "memory_usage": {"weight": 0.0, "kvcache": 0.0, "token_capacity": _KV_TOKENS, "graph": 0.0},
+                "memory_usage": {
+                    "weight": 0.0,
+                    "kvcache": 0.0,
+                    "token_capacity": _KV_TOKENS,
+                    "graph": _GRAPHS,
+                },
             }
         ],
         "version": VERSION,
@@ -88,15 +103,16 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def model_card(config: SimConfig, *, lora: str | None = None) -> dict[str, Any]:
+def model_card(config: SimConfig, name: str, *, parent: str | None = None) -> dict[str, Any]:
+    """Of the model itself, or of an adapter, which has a ``parent``."""
     return {
-        "id": lora or config.model,
+        "id": name,
         "object": "model",
         "created": int(wall_clock()),
         "owned_by": "sglang",
-        "root": lora or config.model,
-        "parent": config.model if lora else None,
-        "max_model_len": None if lora else config.max_model_len,
+        "root": name,
+        "parent": parent,
+        "max_model_len": None if parent else config.max_model_len,
     }
 
 

@@ -1,37 +1,52 @@
-"""The types a SGLang body must have for the class behind it, as pydantic sees them.
+"""The types a SGLang generate body must have for the class behind it, as pydantic sees them.
 
-Owns: reading a body, the first type check and its texts. Must never enter: values and their meaning.
+Owns: reading a body as JSON, the first type check of a generate body. Must never enter: values and their
+meaning.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from gateway.sim.http1 import Call
 from gateway.sim.sglang import errors
+from gateway.sim.sglang.field_types import (
+    MISSING,
+    NOT_INT,
+    NOT_LIST,
+    Check,
+    Problem,
+    boolean,
+    dictionary,
+    integer,
+    one_or_list,
+    optional,
+    problem,
+    string,
+    value_problem,
+)
 
 Body = dict[str, Any]
 
 
-def read(call: Call, model: str, function: str) -> Body:
-    """The body as a dictionary, for the class ``model`` and the handler ``function`` of the engine.
+def decoded(call: Call, function: str) -> Any:
+    """The body's JSON, or its bytes if it does not call itself that, for the engine's handler ``function``.
 
     Raises Refusal in the shape of a failed validation.
     """
-    where = (function, call)
+    body = call.arrival.body
+    if not body:
+        raise errors.malformed([MISSING((), None)], (function, call))
     if not _is_json(call):
-        raise errors.malformed(_not_a_dict(call.arrival.body, model), where)
+        return body
     try:
-        body = msgspec.json.decode(call.arrival.body)
+        return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.malformed(_bad_json(str(error), len(call.arrival.body)), where) from error
-    if not isinstance(body, dict):
-        raise errors.malformed(_not_a_dict(body, model), where)
-    return body
+        raise errors.malformed([_bad_json(str(error), len(body))], (function, call)) from error
 
 
 def _is_json(call: Call) -> bool:
@@ -44,10 +59,10 @@ def _is_json(call: Call) -> bool:
     return False
 
 
-def _not_a_dict(value: object, model: str) -> str:
+def _not_a_dict(value: object) -> str:
     return (
         "{'type': 'dataclass_type', 'loc': ('body',), 'msg': 'Input should be a dictionary or an instance of "
-        f"{model}', 'input': {value!r}, 'ctx': {{'class_name': '{model}'}}}}"
+        f"GenerateReqInput', 'input': {value!r}, 'ctx': {{'class_name': 'GenerateReqInput'}}}}"
     )
 
 
@@ -65,103 +80,36 @@ def _bad_json(reason: str, length: int) -> str:
 def read_generate(call: Call) -> Body:
     """The body of a generate request. Raises Refusal for a value pydantic does not take."""
     where = ("generate_request", call)
-    body = read(call, "GenerateReqInput", where[0])
+    body = decoded(call, where[0])
+    if not isinstance(body, dict):
+        raise errors.malformed([_not_a_dict(body)], where)
     for name, value in body.items():
         check = _MODEL.get(name)
-        if check is not None and (problem := check(value)) is not None:
-            raise errors.malformed(problem(name, value), where)
+        if check is not None and (wrong := check(value)) is not None:
+            raise errors.malformed([wrong((name,), value)], where)
     return body
-
-
-Problem = Callable[[str, Any], str]
-
-
-def _problem(kind: str, message: str) -> Problem:
-    return lambda name, value: (
-        f"{{'type': '{kind}', 'loc': ('body', '{name}'), 'msg': '{message}', 'input': {value!r}}}"
-    )
-
-
-def _value_problem(message: str) -> Problem:
-    def text(name: str, value: Any) -> str:
-        quoted = repr("Value error, " + message)
-        return (
-            f"{{'type': 'value_error', 'loc': ('body', '{name}'), 'msg': {quoted}, 'input': {value!r}, "
-            f"'ctx': {{'error': ValueError({message!r})}}}}"
-        )
-
-    return text
-
-
-_NOT_BOOL = _problem("bool_type", "Input should be a valid boolean")
-_NOT_INT = _problem("int_type", "Input should be a valid integer")
-_NOT_STR = _problem("string_type", "Input should be a valid string")
-_NOT_DICT = _problem("dict_type", "Input should be a valid dictionary")
-_NOT_LIST = _problem("list_type", "Input should be a valid list")
-_LAX_BOOLS = {"true", "false", "1", "0", "on", "off", "yes", "no", "t", "f", "y", "n"}
-
-
-def _bool(value: Any) -> Problem | None:
-    if isinstance(value, str):
-        return None if value.lower() in _LAX_BOOLS else _NOT_BOOL
-    return None if isinstance(value, int | float) and value in (0, 1) else _NOT_BOOL
-
-
-def _int(value: Any) -> Problem | None:
-    if isinstance(value, str):
-        return None if value.strip().lstrip("+-").isdecimal() else _NOT_INT
-    if isinstance(value, float):
-        return None if value.is_integer() else _NOT_INT
-    return None if isinstance(value, int) else _NOT_INT
-
-
-def _str(value: Any) -> Problem | None:
-    return None if isinstance(value, str) else _NOT_STR
-
-
-def _dict(value: Any) -> Problem | None:
-    return None if isinstance(value, dict) else _NOT_DICT
-
-
-def _list(value: Any) -> Problem | None:
-    return None if isinstance(value, list) else _NOT_LIST
-
-
-def _optional(check: Callable[[Any], Problem | None]) -> Callable[[Any], Problem | None]:
-    return lambda value: None if value is None else check(value)
-
-
-def _one_or_list(check: Callable[[Any], Problem | None]) -> Callable[[Any], Problem | None]:
-    def either(value: Any) -> Problem | None:
-        if value is None:
-            return None
-        if isinstance(value, list):
-            return next((problem for item in value if (problem := check(item))), None)
-        return check(value)
-
-    return either
 
 
 def _ids(value: Any) -> Problem | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        return _value_problem(f"must be list or null; got {type(value).__name__}")
+        return value_problem(f"must be list or null; got {type(value).__name__}")
     if not value:
         return None
     first = value[0]
     if isinstance(first, list):
-        return next((problem for row, ids in enumerate(value) if (problem := _row(row, ids))), None)
+        return next((wrong for row, ids in enumerate(value) if (wrong := _row(row, ids))), None)
     if not isinstance(first, int):
-        return _value_problem(f"elements must be int or list; got {type(first).__name__}")
+        return value_problem(f"elements must be int or list; got {type(first).__name__}")
     return _int64s(value)
 
 
 def _row(row: int, ids: Any) -> Problem | None:
     if not isinstance(ids, list):
-        return _value_problem(f"row {row}: must be list; got {type(ids).__name__}")
+        return value_problem(f"row {row}: must be list; got {type(ids).__name__}")
     if ids and not isinstance(ids[0], int):
-        return _value_problem(f"row {row}: elements must be int; got {type(ids[0]).__name__}")
+        return value_problem(f"row {row}: elements must be int; got {type(ids[0]).__name__}")
     return _int64s(ids)
 
 
@@ -169,19 +117,19 @@ def _int64s(ids: list[Any]) -> Problem | None:
     try:
         array("q", ids)
     except (TypeError, OverflowError) as error:
-        return _value_problem(f"contains non-int64 element: {error}")
+        return value_problem(f"contains non-int64 element: {error}")
     return None
 
 
 def _embeds(value: Any) -> Problem | None:
     """Rows of numbers, or one such list for each prompt."""
-    if value is None or _list(value):
-        return None if value is None else _NOT_LIST
+    if value is None or not isinstance(value, list):
+        return None if value is None else NOT_LIST
     for row in value:
         for item in row if isinstance(row, list) else [None]:
             numbers = item if isinstance(item, list) else [item]
             if set(map(type, numbers)) - {int, float}:
-                return _problem("float_type", "Input should be a valid number")
+                return problem("float_type", "Input should be a valid number")
     return None
 
 
@@ -191,32 +139,35 @@ def _token_ids(value: Any) -> Problem | None:
         return None
     rows = value if isinstance(value, list) and isinstance(value[0], list) else [value]
     wrong = (row for row in rows if not isinstance(row, list) or set(map(type, row)) - {int})
-    return _NOT_INT if next(wrong, None) is not None else None
+    return NOT_INT if next(wrong, None) is not None else None
 
 
-_MODEL: dict[str, Callable[[Any], Problem | None]] = {
-    "rid": _one_or_list(_str),
-    "text": _one_or_list(_str),
+_FLAGS = (
+    *("return_text_in_logprobs", "stream", "log_metrics", "background", "return_prompt_token_ids"),
+    *("return_routed_experts", "return_indexer_topk", "return_entropy", "return_bytes", "no_logs"),
+    *("return_flat_raw_top_logprobs", "return_flat_raw_output_top_logprobs", "require_reasoning"),
+    "use_audio_in_video",
+)
+_MODEL: Mapping[str, Check] = {
+    **dict.fromkeys(_FLAGS, boolean),
+    "rid": one_or_list(string),
+    "text": one_or_list(string),
     "input_ids": _ids,
     "input_embeds": _embeds,
-    "sampling_params": _one_or_list(_dict),
-    "return_logprob": _one_or_list(_bool),
-    "logprob_start_len": _one_or_list(_int),
-    "top_logprobs_num": _one_or_list(_int),
-    "return_text_in_logprobs": _bool,
-    "stream": _bool,
-    "log_metrics": _bool,
-    "background": _bool,
-    "return_prompt_token_ids": _bool,
-    "session_params": _optional(_dict),
-    "priority": _optional(_int),
-    "routed_dp_rank": _optional(_int),
-    "data_parallel_rank": _optional(_int),
+    "sampling_params": one_or_list(dictionary),
+    "return_logprob": one_or_list(boolean),
+    "logprob_start_len": one_or_list(integer),
+    "top_logprobs_num": one_or_list(integer),
+    "routed_experts_start_len": integer,
+    "session_params": optional(dictionary),
+    "priority": optional(integer),
+    "routed_dp_rank": optional(integer),
+    "data_parallel_rank": optional(integer),
     "token_ids_logprob": _token_ids,
-    "lora_path": _one_or_list(_optional(_str)),
-    "extra_key": _one_or_list(_optional(_str)),
-    "cache_salt": _one_or_list(_optional(_str)),
-    "session_id": _optional(_str),
-    "routing_key": _optional(_str),
-    "conversation_id": _optional(_str),
+    "lora_path": one_or_list(optional(string)),
+    "extra_key": one_or_list(optional(string)),
+    "cache_salt": one_or_list(optional(string)),
+    "session_id": optional(string),
+    "routing_key": optional(string),
+    "conversation_id": optional(string),
 }

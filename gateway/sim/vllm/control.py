@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gateway.sim.engine import GET, GET_OR_POST, POST, Route, ok, plain, query, wall_clock
+from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Route, ok, plain, wall_clock
 from gateway.sim.http1 import Call
 from gateway.sim.scheduler import Pause
-from gateway.sim.vllm import errors
+from gateway.sim.vllm import errors, lax
+from gateway.sim.vllm.control_input import field, optional_field, parameter, parameters, whole
 
 if TYPE_CHECKING:
     from gateway.sim.vllm.engine import VllmEngine
 
 VERSION = "0.33.0"
 _METRICS_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
+#: Path -> what it says, and the field of its body that it cannot do without.
 _WEIGHT_STEPS = {
-    "/init_weight_transfer_engine": "Weight transfer initialized",
-    "/start_weight_update": "Weight update started",
-    "/start_draft_weight_update": "Draft weight update started",
-    "/update_weights": "Weights updated",
-    "/shutdown_weight_transfer_engine": "Weight transfer engine shut down",
+    "/init_weight_transfer_engine": ("Weight transfer initialized", "init_info"),
+    "/start_weight_update": ("Weight update started", None),
+    "/start_draft_weight_update": ("Draft weight update started", None),
+    "/update_weights": ("Weights updated", "update_info"),
+    "/shutdown_weight_transfer_engine": ("Weight transfer shut down", None),
 }
+_MEMORY = ("weights", "kv_cache")
+_PAUSE_MODE = lax.literal("abort", "wait", "keep")
 
 
 class Control:
@@ -36,7 +39,8 @@ class Control:
         self._engine = engine
         self._scheduler = engine.scheduler
         self._config = engine.config
-        self._sleep_level: int | None = None
+        #: Memory that sleeps.
+        self._asleep: set[str] = set()
 
     def routes(self) -> dict[bytes, Route]:
         table = {
@@ -69,8 +73,8 @@ class Control:
             ),
             "/sleep": Route(POST, self.sleep),
             "/wake_up": Route(POST, self.wake_up),
-            "/is_sleeping": Route(GET, lambda call: ok(call, {"is_sleeping": self._sleep_level is not None})),
-            "/release_kv_cache_memory": Route(POST, lambda call: ok(call, {"status": "kv_cache_released"})),
+            "/is_sleeping": Route(GET, lambda call: ok(call, {"is_sleeping": self._sleeps})),
+            "/release_kv_cache_memory": Route(POST, self.release_kv_cache),
             "/reset_prefix_cache": Route(POST, self.reset_prefix_cache),
             "/reset_mm_cache": Route(POST, lambda call: plain(call, 200)),
             "/reset_encoder_cache": Route(POST, lambda call: plain(call, 200)),
@@ -80,8 +84,8 @@ class Control:
             "/get_world_size": Route(GET, lambda call: ok(call, {"world_size": 1})),
             "/server_info": Route(GET, self.server_info),
         }
-        for path, message in _WEIGHT_STEPS.items():
-            table[path] = Route(POST, _says(message))
+        for path, (message, needed) in _WEIGHT_STEPS.items():
+            table[path] = Route(POST, _says(message, needed))
         return table
 
     # Facts.
@@ -124,7 +128,11 @@ class Control:
         }
 
     def server_info(self, call: Call) -> None:
-        ok(call, {"vllm_config": f"model='{self._config.model}', max_seq_len={self._config.max_model_len}"})
+        name, length = self._config.model, self._config.max_model_len
+        if parameter(call, "config_format", lax.literal("text", "json"), "text") == "text":
+            ok(call, {"vllm_config": f"model='{name}', max_seq_len={length}"})
+        else:
+            ok(call, {"vllm_config": {"model_config": {"model": name, "max_model_len": length}}})
 
     def metrics(self, call: Call) -> None:
         scheduler, cache = self._scheduler, self._scheduler.cache
@@ -156,27 +164,36 @@ class Control:
     def abort(self, call: Call) -> None:
         if not (self._config.enable_scale_out or self._config.skip_tokenizer):
             raise errors.scale_out_off()
-        ids = _ids(_body(call))
-        if ids is None:
+        body = whole(call, lambda reason: f"JSON decode error: {reason}")
+        if not isinstance(body, dict):
+            raise errors.internal(f"'{type(body).__name__}' object has no attribute 'get'")
+        if body.get("request_ids") is None:
             raise errors.refusal("Missing 'request_ids' in request body", "Bad Request", 400)
+        # Whether it makes sense is found out later, when nobody is told any more.
+        ids = _ids(body["request_ids"])
         hit = self._scheduler.abort(ids)
         self._engine.note_abort(ids, everything=False, hit=hit)
         plain(call, 200)
 
     def abort_and_wait(self, call: Call) -> None:
-        """Development mode's own: no ids means all."""
-        ids = _ids(_body(call)) or ()
+        """Development mode's own: no ids means all. Those that are named are counted whether they run or
+        not."""
+        body = whole(call, lambda reason: "Invalid JSON format")
+        if not isinstance(body, dict):
+            raise errors.refusal("Request body must be a JSON object", "Bad Request", 400)
+        ids = _ids(body.get("request_ids") or ())
         hit = self._scheduler.abort(ids) if ids else self._scheduler.abort_all()
         self._engine.note_abort(ids, everything=not ids, hit=hit)
-        ok(call, {"status": "aborted", "aborted": hit})
+        ok(call, {"status": "aborted", "aborted": len(ids) if ids else hit})
 
     # Pausing and sleeping.
 
     def pause(self, call: Call) -> None:
-        mode = query(call).get("mode", "abort")
+        mode = parameter(call, "mode", _PAUSE_MODE, "abort")
+        clear = parameter(call, "clear_cache", lax.boolean, True)
         if mode == "abort":
             self._scheduler.abort_all()
-        if query(call).get("clear_cache", "true").lower() != "false":
+        if clear:
             self._scheduler.cache.clear()
         if mode == "keep":
             self._scheduler.pause(Pause.HOLD)
@@ -190,21 +207,38 @@ class Control:
         ok(call, {"status": "resumed"})
 
     def sleep(self, call: Call) -> None:
-        level = _level(call)
-        self._sleep_level = level
+        level = parameter(call, "level", lax.between(0, 2), 1)
+        parameter(call, "mode", _PAUSE_MODE, "abort")
+        if level:
+            self._asleep = set(_MEMORY)
         self._scheduler.abort_all()
         self._scheduler.pause(Pause.REJECT)
         ok(call, {"status": "sleeping", "level": level})
 
     def wake_up(self, call: Call) -> None:
-        self._sleep_level = None
-        self._scheduler.resume()
-        tags = query(call).get("tags")
-        ok(call, {"status": "awake", "tags": None if tags is None else [tags]})
+        tags = parameters(call, "tags")
+        self._asleep.difference_update(tags or _MEMORY)
+        if not self._asleep:
+            # It was paused for its sleep, and is resumed whoever else has paused it.
+            self._scheduler.resume()
+        ok(call, {"status": "sleeping" if self._asleep else "awake", "tags": tags or None})
+
+    @property
+    def _sleeps(self) -> bool:
+        """A pause is one of the ways to sleep."""
+        return bool(self._asleep) or self._scheduler.paused is not None
+
+    def release_kv_cache(self, call: Call) -> None:
+        if self._scheduler.paused is None or not self._scheduler.idle:
+            reason = "release_kv_cache_memory() requires a completed pause first"
+            raise errors.internal(f"Call to release_kv_cache_memory method failed: {reason}")
+        self._scheduler.cache.clear()
+        ok(call, {"status": "kv_cache_released"})
 
     def reset_prefix_cache(self, call: Call) -> None:
         busy = bool(self._scheduler.running)
-        forced = query(call).get("reset_running_requests", "false").lower() == "true"
+        forced = parameter(call, "reset_running_requests", lax.boolean, False)
+        parameter(call, "reset_external", lax.boolean, False)
         if not busy or forced:
             self._scheduler.cache.clear()
         ok(call, {"success": not busy or forced})
@@ -212,12 +246,13 @@ class Control:
     # Weights and adapters.
 
     def finish_weight_update(self, call: Call) -> None:
-        if isinstance(version := _body(call).get("weight_version"), str):
+        version = optional_field(call, "weight_version", lax.text)
+        if version is not None:
             self._scheduler.set_version(version)
         ok(call, {"message": "Weight update finished"})
 
     def update_weight_version(self, call: Call) -> None:
-        version = str(_body(call).get("new_version", ""))
+        version = field(call, "new_version", lax.text)
         self._scheduler.set_version(version)
         ok(call, {"success": True, "new_version": version})
 
@@ -237,15 +272,13 @@ class Control:
         plain(call, 200, f"Success: LoRA adapter '{name}' removed successfully.")
 
 
-def _level(call: Call) -> int:
-    text = query(call).get("level", "1")
-    if text not in ("0", "1", "2"):
-        raise errors.refusal(f"level must be 0, 1 or 2, got {text!r}.", "BadRequestError", 400)
-    return int(text)
+def _says(message: str, needed: str | None) -> Handler:
+    def handle(call: Call) -> None:
+        if needed is not None:
+            field(call, needed, lax.mapping)
+        ok(call, {"message": message})
 
-
-def _says(message: str) -> Callable[[Call], None]:
-    return lambda call: ok(call, {"message": message})
+    return handle
 
 
 def _body(call: Call) -> dict[str, Any]:
@@ -259,8 +292,7 @@ def _body(call: Call) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _ids(body: dict[str, Any]) -> tuple[str, ...] | None:
-    ids = body.get("request_ids")
-    if ids is None:
-        return None
-    return (ids,) if isinstance(ids, str) else tuple(str(id) for id in ids)
+def _ids(ids: Any) -> tuple[str, ...]:
+    if isinstance(ids, list | tuple):
+        return tuple(str(id) for id in ids)
+    return (ids,) if isinstance(ids, str) else ()

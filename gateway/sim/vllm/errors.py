@@ -40,6 +40,12 @@ def refusal(message: str, kind: str, code: int, param: str | None = None) -> Ref
     return Refusal(code, encode({"error": {"message": message, "type": kind, "param": param, "code": code}}))
 
 
+def internal(message: str) -> Refusal:
+    """The engine raised something."""
+    error = {"message": message, "type": "InternalServerError", "param": None, "code": 500}
+    return Refusal(500, encode({"error": error}), extra=b"")
+
+
 def malformed(problems: list[str], param: str | None) -> Refusal:
     """A body that fails validation; ``problems`` are the validator's own lines."""
     plural = "error" if len(problems) == 1 else "errors"

@@ -70,6 +70,36 @@ def boolean(value: Any, path: str) -> bool:
     raise Problem("bool_type", path, "Input should be a valid boolean", value)
 
 
+def literal(*values: str) -> Convert:
+    """One of ``values``."""
+    *rest, last = map(repr, values)
+    expected = f"{', '.join(rest)} or {last}"
+
+    def convert(value: Any, path: str) -> str:
+        if value in values:
+            return str(value)
+        context = f"{{'expected': {expected!r}}}"
+        raise Problem("literal_error", path, f"Input should be {expected}", value, context)
+
+    return convert
+
+
+def between(least: int, most: int) -> Convert:
+    """An integer from ``least`` to ``most``."""
+
+    def convert(value: Any, path: str) -> int:
+        found = integer(value, path)
+        if found < least:
+            message = f"Input should be greater than or equal to {least}"
+            raise Problem("greater_than_equal", path, message, value, f"{{'ge': {least}}}")
+        if found > most:
+            message = f"Input should be less than or equal to {most}"
+            raise Problem("less_than_equal", path, message, value, f"{{'le': {most}}}")
+        return found
+
+    return convert
+
+
 def text(value: Any, path: str) -> str:
     if isinstance(value, str):
         return value

@@ -53,7 +53,7 @@ def decode(call: Call) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        body = _decode_slowly(raw)
+        body = decode_json(raw)
     if not isinstance(body, dict):
         message = "Input should be a valid dictionary or object to extract fields from"
         problem = lax.Problem("model_attributes_type", "body", message, body)
@@ -68,7 +68,7 @@ def _is_json(call: Call) -> bool:
     return False
 
 
-def _decode_slowly(raw: bytes) -> Any:
+def decode_json(raw: bytes) -> Any:
     """As the engine's own decoder: it takes NaN, and words its errors otherwise."""
     try:
         return json.loads(raw)

@@ -1,4 +1,4 @@
-"""Where a worker's record lies in etcd, and how it is spelt in the JSON of its API.
+"""Where a worker's record and marks lie in etcd, and how they are spelt in the JSON of its API.
 
 Owns: keys, ranges, base64. Must never enter: a call.
 """
@@ -8,21 +8,36 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from gateway.fleet.record import WorkerRecord
 
 
 class Keys:
-    """Keys of the workers of one deployment, which has ``prefix`` to itself: PREFIX/workers/URL."""
+    """Keys of the workers of one deployment, which has ``prefix`` to itself: PREFIX/workers/URL, and for each
+    mark of one PREFIX/marks/MARK/URL, so that no write of a mark can undo another."""
 
     def __init__(self, prefix: str) -> None:
-        self._start = f"{prefix.rstrip('/')}/workers/".encode()
+        root = prefix.rstrip("/")
+        self._start = f"{root}/workers/".encode()
+        self._marks = f"{root}/marks/".encode()
         #: The range that holds them all, as members of a request.
-        self.all = {"key": _text(self._start), "range_end": _text(self._start[:-1] + b"0")}
+        self.all = {"key": _text(self._marks), "range_end": _text(self._start[:-1] + b"0")}
 
     def of(self, url: str) -> str:
         """The key of ``url``."""
         return _text(self._start + url.encode())
+
+    def of_mark(self, url: str, word: str) -> str:
+        """The key of a mark."""
+        return _text(self._marks + f"{quote(word, safe='')}/{url}".encode())
+
+    def mark(self, key: bytes) -> tuple[str, str] | None:
+        """The URL and the mark in ``key``; None: it is no mark's."""
+        if not key.startswith(self._marks):
+            return None
+        word, _, url = key.removeprefix(self._marks).decode(errors="replace").partition("/")
+        return url, unquote(word)
 
     def url(self, key: bytes) -> str:
         """The URL in ``key``."""

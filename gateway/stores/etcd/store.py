@@ -14,7 +14,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,6 +37,8 @@ PAUSES = Pauses(first=0.05, longest=2.0)
 
 _Reply = TypeVar("_Reply")
 
+#: Changes in one transaction; etcd takes 128, unless it was told otherwise.
+_MOST_CHANGES = 100
 _LEASE_NOT_FOUND = 5
 _LEASE_EXISTS = 9
 
@@ -54,6 +56,7 @@ class EtcdStore(WatchedStore):
     """See Store. ``prefix`` is of all keys of this deployment; ``patience`` in seconds, for one write."""
 
     writable = True
+    keeps_marks = True
 
     def __init__(self, access: Access, prefix: str, *, patience: float = PATIENCE) -> None:
         super().__init__(f"etcd at {', '.join(access.endpoints)}")
@@ -86,6 +89,19 @@ class EtcdStore(WatchedStore):
             # Should a renewal that was given up reach etcd late: without its lease it can write nothing.
             await self._revoke(kept, until)
         return int(reply.get("deleted", 0)) > 0
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """See Store."""
+        until = within(self._patience)
+        changes = [
+            {"request_put": {"key": key, "value": ""}} if there else {"request_delete_range": {"key": key}}
+            for url, words in edits.items()
+            for word, there in words.items()
+            for key in [self._keys.of_mark(url, word)]
+        ]
+        for start in range(0, len(changes), _MOST_CHANGES):
+            some = {"success": changes[start : start + _MOST_CHANGES]}
+            await self._written(self._client.call("/v3/kv/txn", some, until=until))
 
     async def close(self) -> None:
         """See Store."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.etcd.client import EtcdClient, EtcdError, Unreachable, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.feeds import Tell
@@ -45,6 +45,7 @@ class Reader:
         #: The first revision not seen yet; 0: no place yet.
         self._next = 0
         self._records: dict[str, WorkerRecord] = {}
+        self._marks: dict[str, frozenset[str]] = {}
         #: The revision each key was changed at last, those that hold no record as well.
         self._revisions: dict[bytes, int] = {}
 
@@ -71,12 +72,13 @@ class Reader:
         header = reply.get("header", {})
         self._revisions.clear()
         self._records.clear()
+        self._marks.clear()
         for entry in reply.get("kvs", ()):
             for change in self._put(entry):
-                assert isinstance(change, Put), "there was nothing before"
+                assert isinstance(change, Put | Marked), "there was nothing before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
-        return Reset(dict(self._records))
+        return Reset(dict(self._records), dict(self._marks))
 
     def _understood(self, message: Mapping[str, Any]) -> Sequence[Change]:
         try:
@@ -103,6 +105,9 @@ class Reader:
     def _put(self, entry: Mapping[str, Any]) -> Iterator[Change]:
         key, value = self._keys.decode(entry)
         self._revisions[key] = int(entry["mod_revision"])
+        if (mark := self._keys.mark(key)) is not None:
+            yield from self._marked(*mark, there=True)
+            return
         try:
             record = self._keys.record(key, value)
         except ValueError as error:
@@ -118,7 +123,18 @@ class Reader:
         self._revisions.pop(key, None)
         yield from self._forget(key)
 
+    def _marked(self, url: str, word: str, *, there: bool) -> Iterator[Change]:
+        before = self._marks.pop(url, frozenset())
+        after = before | {word} if there else before - {word}
+        if after:
+            self._marks[url] = after
+        if after != before:
+            yield Marked(url, after)
+
     def _forget(self, key: bytes) -> Iterator[Change]:
+        if (mark := self._keys.mark(key)) is not None:
+            yield from self._marked(*mark, there=False)
+            return
         url = self._keys.url(key)
         if self._records.pop(url, None) is not None:
             yield Gone(url)

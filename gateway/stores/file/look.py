@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
 
@@ -29,6 +29,7 @@ class Look:
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
+        self._marks: Mapping[str, frozenset[str]] = {}
         self._lenient_until = 0.0
         self._written: dict[str, WorkerRecord | None] = {}
         #: Looks in a row that failed.
@@ -61,9 +62,15 @@ class Look:
             self._lenient_until = time.monotonic() + LENIENCE
         self.failures = 0
         before, self._told = self._told, self._records()
+        marked, self._marks = self._marks, self._document.marks
         if before is None:
-            return [Reset(dict(self._told))]
-        return [*_between(before, self._told), *_undone(written, before, self._told)]
+            return [Reset(dict(self._told), self._marks)]
+        # Marks first: a worker that joins is held from its first moment.
+        return [
+            *_remarked(marked, self._marks),
+            *_between(before, self._told),
+            *_undone(written, before, self._told),
+        ]
 
     def _refresh(self) -> None:
         stamp = self._disk.stamp()
@@ -95,6 +102,13 @@ def read(disk: Disk, *, known: bool) -> Document:
 def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecord]) -> Iterator[Change]:
     yield from (Gone(url) for url in before if url not in after)
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
+
+
+def _remarked(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> Iterator[Marked]:
+    none = frozenset[str]()
+    for url in {**before, **after}:
+        if (marks := after.get(url, none)) != before.get(url, none):
+            yield Marked(url, marks)
 
 
 def _undone(

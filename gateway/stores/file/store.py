@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,6 +44,7 @@ class FileStore(WatchedStore):
     """See Store. ``patience`` is in seconds, for one write."""
 
     writable = True
+    keeps_marks = True
 
     def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
         super().__init__(f"the file of workers {path}")
@@ -80,6 +81,10 @@ class FileStore(WatchedStore):
         found = await self._write(lambda document: document.delete(url))
         self._wrote(url, None)
         return found
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """See Store."""
+        await self._write(lambda document: document.mark(edits))
 
     async def close(self) -> None:
         """See Store."""

@@ -6,6 +6,7 @@ Owns: what a store promises, for workers that others keep. Must never enter: how
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import ReadOnlyStore
@@ -19,6 +20,7 @@ class KubernetesStore(WatchedStore):
     """See Store for what each member promises."""
 
     writable = False
+    keeps_marks = False
 
     def __init__(
         self, access: Access, selection: Selection, chance: random.Random, timing: Timing | None = None
@@ -36,6 +38,9 @@ class KubernetesStore(WatchedStore):
     async def delete(self, url: str) -> bool:
         """Raises ReadOnlyStore."""
         raise _read_only()
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        """See Store: the cluster is read only."""
 
     async def _feed(self, tell: Tell) -> None:
         follower = Follower(self._access, self._selection, self._timing, self._status, self._chance)

@@ -25,7 +25,8 @@ def recording(name: str) -> ProbeReply:
 
 
 INFO = {"version": "0.5.22", "tp_size": 1, "frontend": "python", "incremental_streaming_output": False}
-CARDS = answer({"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}, {"id": "lora"}]})
+LORA = {"id": "lora", "parent": "tiny"}
+CARDS = answer({"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}, LORA]})
 
 
 def identified(**replies: ProbeReply) -> WorkerInfo:
@@ -52,6 +53,7 @@ def test_recorded_server_is_identified() -> None:
         context_length=2048,
         stream_mode="incremental",
         weight_version="default",
+        adapters=("lora",),
     )
 
 
@@ -82,6 +84,22 @@ def test_context_length_is_that_of_the_first_model_else_the_servers() -> None:
     assert identified(server_info=info, v1_models=CARDS).context_length == 2048
     found = identified(server_info=info)
     assert (found.context_length, found.models) == (4096, ("m",))
+
+
+def test_model_keeps_its_name_when_its_weights_come_from_disk() -> None:
+    """The server then calls itself by their path; its adapters are its own still."""
+    info = answer(INFO | {"served_model_name": "tiny"})
+    cards = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent": "/ckpt/step-1"}]}
+    found = identified(
+        server_info=info, model_info=answer({"served_model_name": "/ckpt/step-1"}), v1_models=answer(cards)
+    )
+    assert (found.models, found.context_length) == (("tiny", "lora"), 2048)
+
+
+def test_cards_name_the_models_where_the_server_does_not() -> None:
+    """Servers of other versions tell less of themselves."""
+    found = identified(server_info=answer({"version": "0", "tp_size": 1}), v1_models=CARDS)
+    assert found.models == ("tiny", "lora")
 
 
 def test_server_that_wants_a_key_is_unusable_and_says_so() -> None:

@@ -51,6 +51,14 @@ def test_other_members_with_the_id_are_left_alone() -> None:
     assert IdMapper(PRIVATE).whole(body) == b'{"request_id":"generate-tokens-job-1",%b}' % params
 
 
+def test_string_without_an_end_takes_nothing_of_the_next_line() -> None:
+    """Events are mapped alike, whether a broken one came in the same read or not."""
+    broken, event = b'data: {"request_id": "gen: null}\n\n', b'data: {"request_id": "%b"}\n\n' % ENGINE
+    mapper = IdMapper(PRIVATE)
+    assert mapper.whole(broken + event) == broken + mapper.whole(event)
+    assert mapper.whole(event) != event
+
+
 def test_other_request_ids_are_left_alone() -> None:
     """Only this exchange's id is replaced."""
     body = b'{"request_id":"%b-1","a":{"request_id": "other"},"b":"%b"}' % (ENGINE, ENGINE)

@@ -164,3 +164,23 @@ def test_adapters_are_told_from_base_models() -> None:
     found = FORMAT.identify({"/v1/models": models, "/inference/v1/generate": ProbeReply(400, b"{}")})
     assert found is not None
     assert (found.models, found.adapters) == (("base", "alias", "tuned"), ("tuned",))
+
+
+@pytest.mark.parametrize(
+    ("paused", "sleeping", "says"),
+    [(None, None, False), (False, False, False), (True, False, True), (False, True, True), ("yes", 1, False)],
+)
+def test_engine_that_is_paused_or_sleeps_says_so_in_development_mode(
+    paused: object, sleeping: object, says: bool
+) -> None:
+    """It is usable all the same: what it is sent waits in it."""
+    replies = {
+        "/version": ProbeReply(200, b'{"version":"0.33.0"}'),
+        GENERATE: ProbeReply(400, json.dumps(REFUSAL).encode()),
+    }
+    if paused is not None:
+        replies["/is_paused"] = ProbeReply(200, json.dumps({"is_paused": paused}).encode())
+        replies["/is_sleeping"] = ProbeReply(200, json.dumps({"is_sleeping": sleeping}).encode())
+    info = FORMAT.identify(replies)
+    assert info is not None
+    assert (info.usable, info.paused) == (True, says)

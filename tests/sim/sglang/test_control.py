@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-
-import pytest
+from typing import Any
 
 from gateway.sim import SimConfig, SimServer
 from tests.sim.calls import JSON, begin, control, generate
-from tests.sim.client import ask
+from tests.sim.client import Answer, Client, ask
 
 
 async def test_health_takes_a_second_unless_told_otherwise() -> None:
@@ -86,26 +85,31 @@ async def test_flush_cache_needs_an_idle_engine() -> None:
         client = await begin(sim, 20)
         await sim.until(lambda: sim.running == 1)
         busy = await control(sim, "/flush_cache")
+        late = await control(sim, "/flush_cache?timeout=0.01")
         waited = await control(sim, "/flush_cache?timeout=5")
         assert (await client.answer()).status == 200
         client.leave()
         cached = (await generate(sim, 1)).json["meta_info"]["cached_tokens"]
         bad = await control(sim, "/flush_cache?timeout=soon")
     assert (busy.status, waited.status, cached) == (400, 200, 0)
+    assert (late.status, late.body) == (400, b"Timed out waiting for idle state.")
     assert bad.status == 400
 
 
 async def test_weights_from_disk_set_the_version_and_empty_the_cache() -> None:
-    """A missing path is a 400."""
+    """A missing path is a 400. It calls itself by the path then; what it was started with stays as it was."""
     async with SimServer("sglang") as sim:
         await generate(sim, 1)
         missing = await control(sim, "/update_weights_from_disk")
         done = await control(sim, "/update_weights_from_disk", model_path="/m", weight_version="7")
-        version = (await control(sim, "/get_weight_version", "GET")).json
+        told = (await control(sim, "/model_info", "GET")).json
+        started = (await control(sim, "/server_info", "GET")).json
         meta = (await generate(sim, 1)).json["meta_info"]
     assert missing.status == 400
     assert done.json["success"] is True and done.json["num_paused_requests"] == 0
-    assert version == {"weight_version": "7"}
+    assert done.json["message"] == "Succeeded to update model weights. Weight version updated to 7."
+    assert (told["weight_version"], told["served_model_name"]) == ("7", "/m")
+    assert (started["weight_version"], started["served_model_name"]) == ("default", "sim")
     assert (meta["weight_version"], meta["cached_tokens"]) == ("7", 0)
 
 
@@ -135,12 +139,45 @@ async def test_metrics_are_served_only_where_switched_on() -> None:
     assert 'sglang:num_running_reqs{model_name="sim"} 0.0' in text
 
 
-@pytest.mark.parametrize("path", ["/release_memory_occupation", "/resume_memory_occupation"])
-async def test_memory_calls_answer_null(path: str) -> None:
-    """As the engine does."""
+RELEASE, TAKE_BACK = "/release_memory_occupation", "/resume_memory_occupation"
+
+
+async def test_memory_is_released_and_taken_back_in_parts() -> None:
+    """Each call answers null."""
     async with SimServer("sglang") as sim:
-        answer = await control(sim, path, tags=["weights"])
-    assert (answer.status, answer.body) == (200, b"null")
+        answers = [
+            await control(sim, RELEASE),
+            await control(sim, TAKE_BACK, tags=["weights"]),
+            await control(sim, TAKE_BACK, tags=["kv_cache", "cuda_graph"]),
+        ]
+    assert {(answer.status, answer.body) for answer in answers} == {(200, b"null")}
+
+
+async def test_memory_that_was_not_released_ends_the_engine() -> None:
+    """It cannot be taken back."""
+    async with SimServer("sglang") as sim:
+        client = await Client.connect(sim.port)
+        client.send(TAKE_BACK, b'{"tags": ["weights"]}', headers=JSON)
+        assert await sim.exited() == 1
+        client.leave()
+
+
+async def test_memory_of_a_busy_engine_cannot_be_released() -> None:
+    """It ends; paused, with its requests sent back to wait, it does not."""
+    async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
+        running = await begin(sim, 3000)
+        await sim.until(lambda: sim.running == 1)
+        await control(sim, "/pause_generation", mode="retract")
+        assert (await control(sim, "/flush_cache")).status == 200
+        assert (await control(sim, RELEASE)).status == 200
+        assert (await control(sim, TAKE_BACK)).status == 200
+        await control(sim, "/continue_generation")
+        await sim.until(lambda: sim.running == 1)
+        client = await Client.connect(sim.port)
+        client.send(RELEASE, b"{}", headers=JSON)
+        assert await sim.exited() == 1
+        for each in (client, running):
+            each.leave()
 
 
 async def test_bad_pause_mode_is_refused() -> None:
@@ -148,3 +185,47 @@ async def test_bad_pause_mode_is_refused() -> None:
     async with SimServer("sglang") as sim:
         assert (await control(sim, "/pause_generation", mode="zzz")).status == 400
         assert (await generate(sim)).status == 200
+
+
+async def test_body_of_a_control_call_is_checked_as_the_struct_behind_it() -> None:
+    """It has to be there, to be an object, and to have what it needs."""
+    path = "/update_weight_version"
+    async with SimServer("sglang") as sim:
+        none = await ask(sim.port, path, b"", headers=JSON)
+        no_object = await ask(sim.port, path, b"[1]", headers=JSON)
+        incomplete = await control(sim, path, abort_all_requests="perhaps")
+        plain = await ask(sim.port, "/abort_request", b'{"rid":"x"}')
+        many = await control(sim, "/abort_request", rid=["a", "b"])
+    assert {answer.status for answer in (none, no_object, incomplete, plain, many)} == {400}
+    assert "{'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': None}" in message(none)
+    assert message(no_object).startswith("2 validation errors:\n  {'type': 'is_instance_of'")
+    place = "'function-after[build_struct(), UpdateWeightVersionReqInput]'"
+    assert f"'type': 'missing', 'loc': ('body', {place}, 'new_version')" in message(incomplete)
+    assert f"'type': 'bool_parsing', 'loc': ('body', {place}, 'abort_all_requests')" in message(incomplete)
+    assert "'type': 'string_type'" in message(many)
+
+
+def message(answer: Answer) -> str:
+    return str(answer.json["message"])
+
+
+async def test_group_is_destroyed_once() -> None:
+    """One that nobody set up is a 400."""
+    place: dict[str, Any] = {"master_address": "10.0.0.1", "master_port": 29500}
+    group = {**place, "rank_offset": 1, "world_size": 2}
+    async with SimServer("sglang") as sim:
+        before = await control(sim, "/destroy_weights_update_group")
+        joined = await control(sim, "/init_weights_update_group", **group)
+        left = await control(sim, "/destroy_weights_update_group")
+        again = await control(sim, "/destroy_weights_update_group")
+    assert [answer.status for answer in (before, joined, left, again)] == [400, 200, 200, 400]
+    assert again.json == {"success": False, "message": "The group to be destroyed does not exist."}
+
+
+async def test_adapters_are_refused_where_they_are_not_enabled() -> None:
+    """Loading and unloading alike."""
+    async with SimServer("sglang") as sim:
+        loaded = await control(sim, "/load_lora_adapter", lora_name="a", lora_path="/a")
+        unloaded = await control(sim, "/unload_lora_adapter", lora_name="a")
+    assert (loaded.status, unloaded.status, loaded.json) == (400, 400, unloaded.json)
+    assert loaded.json["error_message"].startswith("LoRA is not enabled")

@@ -55,12 +55,15 @@ async def test_sleep_refuses_and_wake_up_serves() -> None:
         asleep = await control(sim, "/sleep?level=2")
         told = await control(sim, "/is_sleeping", "GET")
         refused = await generate(sim)
-        awake = await control(sim, "/wake_up?tags=weights")
+        half = await control(sim, "/wake_up?tags=weights")
+        assert (await generate(sim)).status == 503
+        awake = await control(sim, "/wake_up?tags=kv_cache")
         assert (await generate(sim)).status == 200
         wrong = await control(sim, "/sleep?level=9")
     assert asleep.json == {"status": "sleeping", "level": 2} and told.json == {"is_sleeping": True}
     assert refused.status == 503
-    assert awake.json == {"status": "awake", "tags": ["weights"]}
+    assert half.json == {"status": "sleeping", "tags": ["weights"]}
+    assert awake.json == {"status": "awake", "tags": ["kv_cache"]}
     assert wrong.status == 400
 
 
@@ -127,3 +130,53 @@ async def test_other_caches_reset_to_nothing(path: str) -> None:
     async with SimServer("vllm") as sim:
         answer = await control(sim, path)
     assert (answer.status, answer.body) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "where", "kind"),
+    [
+        ("/pause?mode=zzz", "query.mode", "literal_error"),
+        ("/pause?clear_cache=perhaps", "query.clear_cache", "bool_parsing"),
+        ("/sleep?level=x", "query.level", "int_parsing"),
+        ("/sleep?level=9", "query.level", "less_than_equal"),
+        ("/reset_prefix_cache?reset_running_requests=x", "query.reset_running_requests", "bool_parsing"),
+        ("/update_weight_version", "body.new_version", "missing"),
+        ("/init_weight_transfer_engine", "body.init_info", "missing"),
+        ("/update_weights", "body.update_info", "missing"),
+    ],
+)
+async def test_wrong_argument_is_refused_by_its_name(path: str, where: str, kind: str) -> None:
+    """And changes nothing."""
+    async with SimServer("vllm") as sim:
+        answer = await control(sim, path)
+        assert not (await control(sim, "/is_paused", "GET")).json["is_paused"]
+    error = answer.json["error"]
+    assert (answer.status, error["param"], kind in error["message"]) == (400, where, True)
+
+
+async def test_abort_of_what_is_no_list_of_ids_is_accepted_or_an_error() -> None:
+    """As the engine looks at them: after it has answered."""
+    async with SimServer("vllm") as sim:
+        path = "/inference/v1/abort_requests"
+        assert (await control(sim, path, request_ids=5)).status == 200
+        assert (await ask(sim.port, path, b"", headers=JSON)).status == 400
+        assert (await ask(sim.port, path, b"[1]", headers=JSON)).status == 500
+        named = await control(sim, "/abort_requests", request_ids=["nobody"])
+        assert named.json == {"status": "aborted", "aborted": 1}
+        assert (await ask(sim.port, "/abort_requests", b"", headers=JSON)).status == 400
+
+
+async def test_memory_of_the_cache_is_released_only_in_a_pause() -> None:
+    """Else the engine raises."""
+    async with SimServer("vllm") as sim:
+        assert (await control(sim, "/release_kv_cache_memory")).status == 500
+        await control(sim, "/pause")
+        assert (await control(sim, "/release_kv_cache_memory")).status == 200
+
+
+async def test_configuration_is_told_as_text_or_as_an_object() -> None:
+    async with SimServer("vllm") as sim:
+        text = (await control(sim, "/server_info", "GET")).json["vllm_config"]
+        whole = (await control(sim, "/server_info?config_format=json", "GET")).json["vllm_config"]
+    assert "max_seq_len=8192" in text
+    assert whole["model_config"]["max_model_len"] == 8192

@@ -1,0 +1,153 @@
+"""``make audit``: the licences of all that the locks install, and what is known to be wrong with it.
+
+Owns: the set of licences that are allowed, and asking for advisories. Must never enter: choosing versions.
+Exits 1 where something is wrong, and 3 where nothing is but the advisories could not be asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+#: What users install, and all that developers and CI do, which holds the former.
+PRODUCT, ALL = ROOT / "requirements.lock", ROOT / "requirements-dev.lock"
+AUDITOR = "pip-audit==2.10.1"
+WRONG, NOT_ASKED = 1, 3
+
+#: None of them asks anything of who only uses a package as it is.
+ALLOWED = frozenset(
+    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause ISC MIT MIT-0 MPL-2.0 PSF-2.0 Unlicense Zlib".split()
+)
+#: What packages without an SPDX expression say, in lower case.
+_SPELLINGS = {
+    "apache 2.0": "Apache-2.0",
+    "apache software license": "Apache-2.0",
+    "bsd license": "BSD-3-Clause",
+    "isc license": "ISC",
+    "isc license (iscl)": "ISC",
+    "mit license": "MIT",
+    "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
+    "python software foundation license": "PSF-2.0",
+}
+_PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Pin:
+    name: str
+    version: str
+
+
+def pins(lock: str) -> list[Pin]:
+    """What the text of a lock installs."""
+    return [Pin(*found) for found in _PIN.findall(lock)]
+
+
+def licence_of(name: str) -> str | None:
+    """The SPDX expression of an installed package, or what stands in its place; None: not installed."""
+    try:
+        told = importlib.metadata.metadata(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    classifiers = [
+        line.rpartition(" :: ")[2] for line in told.get_all("Classifier", ()) if line.startswith("License ::")
+    ]
+    said = next((told[name] for name in ("License-Expression", "License") if name in told), "")
+    if said and "\n" not in said:
+        return _SPELLINGS.get(said.lower(), said)
+    return (
+        " OR ".join(_SPELLINGS.get(line.lower(), line) for line in classifiers) or said[:60] or "not stated"
+    )
+
+
+def allowed(expression: str) -> bool:
+    """Whether a licence may be chosen that is in the set, for each part that has one of its own."""
+    parts = re.split(r"\s+AND\s+", expression.replace("(", "").replace(")", ""))
+    return all(not ALLOWED.isdisjoint(re.split(r"\s+OR\s+", part.strip())) for part in parts)
+
+
+def wrong_licences(given: Sequence[Pin], shipped: frozenset[str]) -> Iterator[str]:
+    """Prints the list; yields what is wrong in it."""
+    for pin in given:
+        licence = licence_of(pin.name)
+        place = "product" if pin.name in shipped else "development"
+        print(f"{pin.name:24} {pin.version:20} {place:12} {licence}")
+        if licence is None:
+            yield f"{pin.name} is not installed, so that its licence is not known: run this in .venv"
+        elif not allowed(licence):
+            yield f"{pin.name} {pin.version}: its licence, {licence!r}, is not one of {sorted(ALLOWED)}"
+
+
+def advisories(lock: Path) -> Mapping[str, Any] | str:
+    """What the advisory service says of a lock, in the auditor's own form; why not, where it says nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = str(Path(folder) / "bin" / "python")
+        steps = (
+            [sys.executable, "-m", "venv", folder],
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", AUDITOR],
+        )
+        for step in steps:
+            done = subprocess.run(step, capture_output=True, text=True, timeout=300)
+            if done.returncode:
+                return f"the auditor could not be installed: {_last_line(done.stderr)}"
+        command = [python, "-m", "pip_audit", "--require-hashes", "--disable-pip", "--format", "json"]
+        asked = subprocess.run(
+            [*command, "--progress-spinner", "off", "-r", str(lock)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    try:
+        return dict(json.loads(asked.stdout))
+    except ValueError:
+        return _last_line(asked.stderr)
+
+
+def wrong_versions(told: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What is known to be wrong, and which packages nothing could be asked about."""
+    rows = told["dependencies"]
+    known = [
+        f"{row['name']} {row['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'none'}"
+        for row in rows
+        for flaw in row.get("vulns", ())
+    ]
+    return known, [row["name"] for row in rows if "skip_reason" in row]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make audit", description=__doc__)
+    parser.add_argument(
+        "--or-say-so", action="store_true", help="exit 0, with a loud word, where no advisories can be had"
+    )
+    options = parser.parse_args(arguments)
+    shipped = frozenset(pin.name for pin in pins(PRODUCT.read_text()))
+    wrong = list(wrong_licences(pins(ALL.read_text()), shipped))
+    told = advisories(ALL)
+    silent = told
+    if not isinstance(told, str):
+        known, unknown = wrong_versions(told)
+        wrong += known
+        silent = f"it knows nothing of {len(unknown)} packages, {unknown[0]} among them" if unknown else ""
+    for line in wrong:
+        print(f"!!! {line}")
+    if silent:
+        print(f"!!! ADVISORIES WERE NOT LOOKED AT: could not reach the service for them ({silent})")
+    return WRONG if wrong else NOT_ASKED if silent and not options.or_say_so else 0
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no word"])[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,277 @@
+"""Whether the books of a run agree.
+
+Owns: what must hold, and saying where it does not. Must never enter: files, processes, time of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.chaos.run import choices
+from tests.chaos.run.records import HONEST, Asked, Books, Life, Outcome, Seen
+from tests.chaos.run.watch import total
+
+#: Within which a worker that runs has to see that its client left, in seconds. The promise is 0.25, and most
+#: see it within a few milliseconds (the table says how soon); a machine that is short of processors may keep
+#: all of them from running for seconds.
+NOTICE = 5.0
+#: A reply that a worker had finished for so long, in seconds, has to have arrived.
+DELIVERY = 4.0
+#: What a worker did so shortly before it was killed may have been lost with it.
+LAST_WORDS = 0.5
+#: How much more memory the gateway may have after the run.
+MEMORY = 1.10
+
+_ENDS = ("finished", "aborted", "client_gone", "cut")
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A promise that was broken: ``kind`` is a word for the table, ``marker`` names the request."""
+
+    kind: str
+    marker: str
+    text: str
+
+
+class Case:
+    """The books, looked up by request."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.lives: dict[tuple[int, int], Life] = {(life.worker, life.life): life for life in books.lives}
+
+    @cached_property
+    def asked(self) -> dict[str, Asked]:
+        return {asked.marker: asked for asked in self.books.asked}
+
+    @cached_property
+    def seen(self) -> dict[str, list[Seen]]:
+        found: dict[str, list[Seen]] = defaultdict(list)
+        for seen in self.books.seen:
+            found[seen.marker].append(seen)
+        return found
+
+    def arrivals(self, marker: str) -> list[Seen]:
+        return [seen for seen in self.seen.get(marker, ()) if seen.mark == "arrived"]
+
+    def life(self, seen: Seen) -> Life:
+        return self.lives[seen.worker, seen.life]
+
+    def end_of(self, arrival: Seen) -> float | None:
+        """When the worker was done with it; None: never."""
+        ends = [
+            seen.at
+            for seen in self.seen[arrival.marker]
+            if seen.mark in _ENDS and (seen.worker, seen.life) == (arrival.worker, arrival.life)
+        ]
+        return min(ends, default=None)
+
+    def history(self, marker: str) -> list[str]:
+        """All that is known of a request, a line each."""
+        lines = [f"client: {self.asked[marker]}"] if marker in self.asked else []
+        lines += [f"worker: {seen}" for seen in self.seen.get(marker, ())]
+        ids = {seen.id for seen in self.seen.get(marker, ())}
+        lines += [f"abort:  {call}" for call in self.books.aborts if ids & set(call.ids)]
+        lines += [f"log:    {line}" for line in self.books.lines if line["session_id"] == marker]
+        return lines
+
+
+Check = Callable[[Case], Iterator[Breach]]
+
+
+def one_outcome(case: Case) -> Iterator[Breach]:
+    """Every request has one, and an honest one."""
+    for marker, count in Counter(asked.marker for asked in case.books.asked).items():
+        if count > 1:
+            yield Breach("duplicated", marker, f"{count} outcomes at its client")
+    for asked in case.books.asked:
+        if asked.outcome not in HONEST:
+            kind = "dressed up" if asked.outcome is Outcome.WRONG else "lost"
+            yield Breach(kind, asked.marker, f"{asked.outcome}: {asked.detail}")
+
+
+def one_generation(case: Case) -> Iterator[Breach]:
+    """No request is given to two workers, or twice to one."""
+    for marker in case.seen:
+        if (count := len(case.arrivals(marker))) > 1:
+            yield Breach("duplicated", marker, f"arrived {count} times at workers")
+
+
+def whole_replies_were_generated(case: Case) -> Iterator[Breach]:
+    """What a client was given as whole is what a worker finished."""
+    for asked in case.books.asked:
+        if asked.outcome is not Outcome.WHOLE:
+            continue
+        arrivals = case.arrivals(asked.marker)
+        marks = {seen.mark for seen in case.seen.get(asked.marker, ())}
+        if not arrivals:
+            yield Breach("dressed up", asked.marker, "a whole reply that no worker was asked for")
+        elif "finished" not in marks and not _killed(case.life(arrivals[0]), asked.ended, LAST_WORDS):
+            yield Breach("dressed up", asked.marker, "a whole reply that no worker finished")
+
+
+def finished_replies_arrive(case: Case) -> Iterator[Breach]:
+    """What a worker answered in full reaches its client, who did not leave before."""
+    for asked in case.books.asked:
+        ends = [seen for seen in case.seen.get(asked.marker, ()) if seen.mark == "finished"]
+        if not ends or _killed(case.life(ends[0]), ends[0].at, DELIVERY):
+            continue
+        waited = asked.ended - ends[0].at
+        if asked.outcome is Outcome.LEFT and asked.detail == "out of patience" and waited > DELIVERY:
+            yield Breach(
+                "lost", asked.marker, f"finished by its worker {waited:.1f} s before its client left"
+            )
+        if asked.status in (502, 504):
+            yield Breach("lost", asked.marker, f"finished by its worker, told as {asked.status}")
+
+
+def leavers_are_stopped(case: Case) -> Iterator[Breach]:
+    """A worker that runs ends what nobody waits for any more, soon."""
+    for marker in case.seen:
+        asked = case.asked.get(marker)
+        for arrival in case.arrivals(marker):
+            life, end = case.life(arrival), case.end_of(arrival)
+            left = max(arrival.at, asked.ended if asked is not None else 0.0)
+            due = _thawed(life, left) + NOTICE
+            if end is None and life.ended is None:
+                yield Breach("orphaned", marker, "its worker never ended it")
+            elif (end is None or end > due) and (life.ended is None or life.ended > due):
+                after = "never" if end is None else f"{end - left:.2f} s after its client had gone"
+                yield Breach("orphaned", marker, f"ended by its worker {after}")
+
+
+def bystanders_go_on(case: Case) -> Iterator[Breach]:
+    """Nobody's reply is aborted who did not ask for it or leave."""
+    for asked in case.books.asked:
+        if asked.outcome is Outcome.WHOLE and asked.finish == "abort" and asked.abort_asked is None:
+            yield Breach("cut short", asked.marker, "aborted though nobody asked for it")
+
+
+def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
+    """One access log line for each exchange, which agrees with the client."""
+    lines = defaultdict(list)
+    for line in case.books.lines:
+        lines[line["session_id"]].append(line)
+    for asked in case.books.asked:
+        found = lines.pop(asked.marker, [])
+        if len(found) > 1 or (asked.counts and not asked.may_count and not found):
+            yield Breach("miscounted", asked.marker, f"{len(found)} lines in the access log")
+        for line in found:
+            if (wrong := _disagrees(asked, line)) is not None:
+                yield Breach("miscounted", asked.marker, wrong)
+    nameless = len(lines.pop(None, []))
+    uncertain = sum(asked.may_count for asked in case.books.asked)
+    if nameless > uncertain or lines:
+        yield Breach("miscounted", "", f"{nameless + len(lines)} lines of requests that nobody sent")
+
+
+def metrics_add_up(case: Case) -> Iterator[Breach]:
+    """The counters agree with the log, and with what the clients counted themselves."""
+    books = case.books
+    by_status = Counter("error" if line["error_type"] else "success" for line in books.lines)
+    for status in ("success", "error"):
+        counted = total(books.counters, "requests_total", status=status)
+        if counted != by_status[status]:
+            yield Breach(
+                "miscounted", "", f"requests_total {status} {counted:.0f}, {by_status[status]} logged"
+            )
+    started = total(books.counters, "requests_started_total")
+    if started != len(books.lines):
+        yield Breach("miscounted", "", f"requests_started_total {started:.0f}, {len(books.lines)} logged")
+    sure, perhaps = _clients_count(books.asked)
+    for status, least in sure.items():
+        counted = total(books.counters, "requests_total", status=status)
+        if not least <= counted <= least + perhaps:
+            yield Breach(
+                "miscounted",
+                "",
+                f"requests_total {status} {counted:.0f}, clients {least} to {least + perhaps}",
+            )
+
+
+def nothing_is_left(case: Case) -> Iterator[Breach]:
+    """No request, no connection, no memory is held at the end."""
+    end = case.books.end
+    for name, value in end.in_flight.items():
+        if value:
+            yield Breach("leaked", "", f"{name} is {value:.0f} at the end")
+    if end.worker_sockets or end.client_sockets:
+        yield Breach(
+            "leaked", "", f"sockets: {end.worker_sockets} to workers, {end.client_sockets} of clients"
+        )
+    if end.memory_after > MEMORY * end.memory_before:
+        grown = 100 * (end.memory_after / end.memory_before - 1)
+        yield Breach("leaked", "", f"memory grew by {grown:.1f} %")
+    if end.exit_code:
+        yield Breach("leaked", "", f"the gateway ended with exit code {end.exit_code}")
+
+
+CHECKS: Sequence[Check] = (
+    one_outcome,
+    one_generation,
+    whole_replies_were_generated,
+    finished_replies_arrive,
+    leavers_are_stopped,
+    bystanders_go_on,
+    log_has_a_line_for_each,
+    metrics_add_up,
+    nothing_is_left,
+)
+#: Every kind of breach, for the table.
+KINDS = ("lost", "duplicated", "orphaned", "dressed up", "cut short", "miscounted", "leaked")
+
+
+def check(books: Books) -> list[Breach]:
+    """All that is wrong."""
+    case = Case(books)
+    return [breach for each in CHECKS for breach in each(case)]
+
+
+def notices(case: Case) -> Iterator[float]:
+    """For each leaver whose worker was neither killed nor frozen: after how many seconds it was ended."""
+    for asked in case.books.asked:
+        for arrival in case.arrivals(asked.marker) if asked.outcome is Outcome.LEFT else ():
+            life, ended = case.life(arrival), case.end_of(arrival)
+            left = max(arrival.at, asked.ended)
+            if ended is not None and ended >= left and life.ended is None and _thawed(life, left) == left:
+                yield ended - left
+
+
+def _killed(life: Life, at: float, within: float) -> bool:
+    """Whether the worker was killed so soon after ``at`` (or before) that this may have been lost."""
+    return life.ended is not None and life.ended < at + within
+
+
+def _thawed(life: Life, at: float) -> float:
+    """``at``, or when the worker went on if it was frozen then or soon after."""
+    for began, ended in life.stops:
+        if began - NOTICE <= at <= ended:
+            at = max(at, ended)
+    return at
+
+
+def _disagrees(asked: Asked, line: dict[str, object]) -> str | None:
+    if asked.outcome is Outcome.LEFT:
+        return None
+    failed = asked.outcome is not Outcome.WHOLE
+    if failed != bool(line["error_type"]):
+        return f"{asked.outcome} at its client, {line['outcome']} {line['error_type']!r} in the log"
+    if asked.status is not None and line["status"] != asked.status:
+        return f"status {asked.status} at its client, {line['status']} in the log"
+    return None
+
+
+def _clients_count(asked: Sequence[Asked]) -> tuple[Counter[str], int]:
+    """Requests by status that there must have been, and how many there may have been beside them."""
+    sure = Counter({"success": 0, "error": 0})
+    perhaps = 0
+    for each in asked:
+        if each.outcome is Outcome.LEFT or each.what == choices.GARBAGE:
+            perhaps += 1
+        elif each.counts:
+            sure["success" if each.outcome is Outcome.WHOLE else "error"] += 1
+    return sure, perhaps

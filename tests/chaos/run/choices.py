@@ -1,0 +1,116 @@
+"""What each client does next: all from the seed.
+
+Owns: the mixture. Must never enter: doing any of it, time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from gateway.sim.config import KINDS
+
+#: What a client can do, and how often of 100 times.
+STREAM, UNARY, LEAVE, STALL, REPEAT, ABORT = "stream", "unary", "leave", "stall", "repeat", "abort"
+BAD_JSON, GARBAGE, HALF_BODY, NO_ROUTE, FATE = "bad json", "garbage", "half a body", "no route", "fate"
+WEIGHTS = {
+    STREAM: 27,
+    UNARY: 17,
+    LEAVE: 16,
+    STALL: 5,
+    REPEAT: 11,
+    ABORT: 8,
+    BAD_JSON: 3,
+    GARBAGE: 3,
+    HALF_BODY: 2,
+    NO_ROUTE: 2,
+    FATE: 6,
+}
+#: Ids that several clients use at once, some of which begin like others.
+SHARED_IDS = ("job", "job-1", "job-10", "job-100", "x", "träger")
+#: When a leaver goes: at once, some time after, with the head of the reply, after some events.
+AT_ONCE, LATER, AT_HEAD, AT_EVENT = "at once", "later", "at head", "at event"
+#: What a client asks its worker to do to it, as headers of a simulated engine.
+FATES = (
+    ("X-Sim-Drop", "late"),
+    ("X-Sim-Drop", "late-fin"),
+    ("X-Sim-Cut-After", "2"),
+    ("X-Sim-Fail-After", "2"),
+    ("X-Sim-Status", "500"),
+    ("X-Sim-Status", "429"),
+    ("X-Sim-Status", "418"),
+    ("X-Sim-Start-Delay", "1.0"),
+)
+#: What is no HTTP, or is more than one reading of it.
+GARBAGE_BYTES = (
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00\r\n\r\n",
+    b"GET /generate HTTP/9.9\r\n\r\n",
+    b"POST /generate HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+    b"POST /generate HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /generate HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nnot a size\r\n",
+    b"\r\n\r\n\r\n\x00\xff\xfe\r\n\r\n",
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a crowd is like: how often it does what, the fewest and most tokens that it asks for, the longest
+    pause between two requests in seconds."""
+
+    weights: Mapping[str, int]
+    tokens: tuple[int, int]
+    pause: float
+
+
+#: By the names that a crowd is started with.
+PROFILES = {
+    "chaos": Profile(WEIGHTS, (1, 24), 2.4),
+    "soak": Profile({STREAM: 95, LEAVE: 5}, (20, 80), 0.4),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One request. ``pause`` is before it, ``delay`` within it, in seconds; ``events`` as AT_EVENT wants."""
+
+    what: str
+    kind: str
+    stream: bool
+    tokens: int
+    prompt: int
+    pause: float
+    delay: float
+    events: int
+    moment: str
+    reset: bool
+    shared_id: str | None
+    id_in_header: bool
+    headers: tuple[tuple[str, str], ...] = ()
+    garbage: bytes = field(default=b"", repr=False)
+
+
+def choices(seed: str, profile: Profile = PROFILES["chaos"]) -> Iterator[Choice]:
+    """Without end."""
+    choice = Random(seed)
+    names, weights = tuple(profile.weights), tuple(profile.weights.values())
+    while True:
+        what = choice.choices(names, weights)[0]
+        moment = choice.choice((AT_ONCE, LATER, AT_HEAD, AT_EVENT))
+        stream = what in (STREAM, STALL) or (what != UNARY and choice.random() < 0.6)
+        yield Choice(
+            what=what,
+            kind=choice.choice(KINDS),
+            stream=stream or (what == LEAVE and moment in (AT_HEAD, AT_EVENT)),
+            tokens=choice.randint(40, 80) if what == STALL else choice.randint(*profile.tokens),
+            prompt=choice.choice((4, 16, 64, 512)),
+            pause=choice.uniform(0.0, profile.pause),
+            delay=choice.uniform(0.0, 0.6),
+            events=choice.randint(1, 4),
+            moment=moment,
+            reset=choice.random() < 0.5,
+            shared_id=choice.choice(SHARED_IDS) if what == REPEAT else None,
+            id_in_header=choice.random() < 0.3,
+            headers=(choice.choice(FATES),) if what == FATE else (),
+            garbage=choice.choice(GARBAGE_BYTES) if what == GARBAGE else b"",
+        )

@@ -1,0 +1,270 @@
+"""Clients of the run, many in one process, each of which keeps asking as its choices say.
+
+``python -m tests.chaos.run.client SEED PORT PREFIX FIRST COUNT SECONDS PROFILE BOOK``
+
+Owns: carrying out a choice, and what the client saw of it. Must never enter: judgement beyond that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+import uvloop
+
+from gateway.tasks import Tasks
+from tests.chaos.run import choices as chosen
+from tests.chaos.run.choices import PROFILES, Choice, Profile
+from tests.chaos.run.dialects import (
+    ABORT_PATHS,
+    MARKER_HEADER,
+    PATHS,
+    abort_of,
+    body_of,
+    output_of,
+    prompt_of,
+)
+from tests.chaos.run.expected import Expected, Wrong
+from tests.chaos.run.http import Broken, Head, Line, request
+from tests.chaos.run.records import Asked, Book, Outcome
+
+#: Seconds without a byte after which a client gives up on its worker, and goes.
+PATIENCE, SECOND_LOOK = 6.0, 1.0
+
+T = TypeVar("T")
+
+
+class Left(Exception):
+    """The client went, as it meant to; the text says when."""
+
+
+class Client:
+    """One client. ``name`` is part of the markers of its requests."""
+
+    def __init__(self, name: str, port: int, book: Book) -> None:
+        self._name = name
+        self._port = port
+        self._book = book
+        self._line: Line | None = None
+        self._tasks = Tasks()
+        self._number = 0
+
+    async def run(self, seed: str, until: float, profile: Profile) -> None:
+        """Ask until ``until`` (monotonic); then hang up."""
+        for choice in chosen.choices(f"{seed}/{self._name}", profile):
+            await asyncio.sleep(min(choice.pause, max(0.0, until - time.monotonic())))
+            if time.monotonic() >= until:
+                break
+            await self._ask(choice)
+        await self._tasks.stop()
+        self._hang_up()
+
+    async def _ask(self, choice: Choice) -> None:
+        self._number += 1
+        asked = Asked(
+            f"{self._name}n{self._number}", choice.what, choice.kind, choice.stream, tokens=choice.tokens
+        )
+        asked.sent = time.monotonic()
+        try:
+            if self._line is None:
+                self._line = await Line.open(self._port)
+            await self._do(choice, asked, self._line)
+        except Left as left:
+            asked.outcome, asked.detail = Outcome.LEFT, str(left)
+            self._hang_up(reset=choice.reset)
+        except TimeoutError:
+            asked.outcome, asked.detail = Outcome.LEFT, "out of patience"
+            self._hang_up(reset=choice.reset)
+        except (Broken, Wrong) as fault:
+            asked.outcome = Outcome.BROKEN if isinstance(fault, Broken) else Outcome.WRONG
+            asked.detail = str(fault)
+            self._hang_up()
+        asked.ended = time.monotonic()
+        self._book.write(asked)
+
+    def _hang_up(self, *, reset: bool = False) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.leave(reset=reset)
+
+    async def _do(self, choice: Choice, asked: Asked, line: Line) -> None:
+        path, marker = PATHS[choice.kind], (MARKER_HEADER, asked.marker)
+        if choice.what == chosen.GARBAGE:
+            return await self._garbage(choice, asked)
+        if choice.what == chosen.NO_ROUTE:
+            asked.counts = False
+            method, path = ("DELETE", path) if choice.reset else ("POST", "/nothing")
+            line.send(request(method, path, b""))
+        elif choice.what == chosen.BAD_JSON:
+            line.send(request("POST", path, b'{"input_ids": [1, 2', (marker,)))
+        elif choice.what == chosen.HALF_BODY:
+            asked.counts, asked.may_count = False, True
+            line.send(request("POST", path, b'{"input_ids": [1, 2', (marker,), length=5000))
+            await asyncio.sleep(choice.delay)
+            raise Left("in its body")
+        else:
+            return await self._generate(choice, asked, line)
+        await self._read(choice, asked, line, None)
+
+    async def _garbage(self, choice: Choice, asked: Asked) -> None:
+        asked.counts, asked.may_count = False, True
+        line = await Line.open(self._port)
+        try:
+            line.send(choice.garbage)
+            async with asyncio.timeout(PATIENCE):
+                head = await line.head()
+            if not 400 <= head.status < 500:
+                raise Wrong(f"garbage was answered {head.status}")
+            asked.outcome, asked.status = Outcome.REFUSED, head.status
+        except Broken:
+            asked.outcome = Outcome.CLOSED
+        except TimeoutError:
+            asked.outcome = Outcome.HUNG
+        finally:
+            line.leave(reset=choice.reset)
+
+    async def _generate(self, choice: Choice, asked: Asked, line: Line) -> None:
+        id = choice.shared_id or (asked.marker if choice.what == chosen.ABORT or choice.events % 2 else None)
+        in_header = choice.id_in_header and id is not None and id.isascii()
+        prompt = prompt_of(asked.marker, choice.prompt)
+        in_body = None if in_header else id
+        body = body_of(choice.kind, asked.marker, prompt, choice.tokens, stream=choice.stream, id=in_body)
+        headers = ((MARKER_HEADER, asked.marker), *choice.headers)
+        if in_header and id is not None:
+            headers += (("X-Request-Id", id),)
+        line.send(request("POST", PATHS[choice.kind], body, headers))
+        expected = Expected(choice.kind, id, output_of(prompt, choice.tokens))
+        if choice.what == chosen.ABORT and id is not None:
+            self._tasks.spawn(self._abort(choice, asked, id), "abort")
+        if choice.what != chosen.LEAVE:
+            return await self._read(choice, asked, line, expected)
+        asked.may_count = True
+        if choice.moment == chosen.AT_ONCE:
+            raise Left("at once")
+        try:
+            async with asyncio.timeout(choice.delay if choice.moment == chosen.LATER else None):
+                await self._read(choice, asked, line, expected)
+        except TimeoutError:
+            raise Left("waiting") from None
+
+    async def _abort(self, choice: Choice, asked: Asked, id: str) -> None:
+        await asyncio.sleep(choice.delay)
+        line = await Line.open(self._port)
+        asked.abort_asked = time.monotonic()
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                line.send(request("POST", ABORT_PATHS[choice.kind], abort_of(choice.kind, id)))
+                await line.head()
+        finally:
+            line.leave(reset=False)
+
+    async def _read(self, choice: Choice, asked: Asked, line: Line, expected: Expected | None) -> None:
+        head = await _awaited(line.head())
+        asked.status = head.status
+        if choice.what == chosen.LEAVE and choice.moment == chosen.AT_HEAD:
+            raise Left("at the head")
+        if head.status < 400 and expected is None:
+            raise Wrong(f"{choice.what} was answered {head.status}")
+        if head.headers.get("content-type", "").startswith("text/event-stream"):
+            assert expected is not None
+            await self._read_stream(choice, asked, line, head, expected)
+        else:
+            body = b"".join([piece async for piece in _patiently(line, head)])
+            _judge(asked, head, body, expected)
+        if head.headers.get("connection") == "close":
+            self._hang_up()
+
+    async def _read_stream(
+        self, choice: Choice, asked: Asked, line: Line, head: Head, expected: Expected
+    ) -> None:
+        rest, events = b"", 0
+        async for piece in _patiently(line, head):
+            *whole, rest = (rest + piece).split(b"\n\n")
+            for event in whole:
+                events += 1
+                expected.take(event)
+            if choice.what == chosen.LEAVE and choice.moment == chosen.AT_EVENT and events >= choice.events:
+                raise Left("in the stream")
+            if choice.what == chosen.STALL and events and not asked.detail:
+                asked.detail = "stopped reading"
+                await asyncio.sleep(1 + 3 * choice.delay)
+                if choice.reset:
+                    raise Left("with its replies unread")
+        if rest:
+            raise Wrong(f"a stream ends with {rest[:80]!r}")
+        expected.close()
+        _note(asked, expected)
+
+
+def _judge(asked: Asked, head: Head, body: bytes, expected: Expected | None) -> None:
+    """A reply that is no stream. Raises Wrong."""
+    if head.status >= 400:
+        asked.outcome, asked.detail = Outcome.REFUSED, body[:200].decode("utf-8", "replace")
+        if not isinstance(_json(body), dict):
+            raise Wrong(f"status {head.status} with a body that is no JSON object: {body[:80]!r}")
+        return
+    assert expected is not None
+    expected.part(body)
+    expected.check()
+    _note(asked, expected)
+
+
+def _note(asked: Asked, expected: Expected) -> None:
+    asked.finish = expected.finish
+    asked.outcome = Outcome.WHOLE if expected.error is None else Outcome.ERROR
+    if expected.error is not None:
+        asked.detail = expected.error
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+async def _patiently(line: Line, head: Head) -> AsyncIterator[bytes]:
+    """The pieces of a body. Raises TimeoutError where none comes for too long."""
+    pieces = line.body(head)
+    while (piece := await _awaited(anext(pieces, None))) is not None:
+        yield piece
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    """What ``work`` ends in. Raises TimeoutError once it takes too long.
+
+    This process may itself have been kept from running: what has come meanwhile is looked at before.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        for patience in (PATIENCE, SECOND_LOOK):
+            if (await asyncio.wait([task], timeout=patience))[0]:
+                return task.result()
+    finally:
+        task.cancel()
+    raise TimeoutError
+
+
+async def crowd(seed: str, port: int, names: list[str], seconds: float, profile: Profile, book: Book) -> None:
+    """All of them at once."""
+    until = time.monotonic() + seconds
+    clients = [Client(name, port, book) for name in names]
+    async with asyncio.TaskGroup() as group:
+        for client in clients:
+            group.create_task(client.run(seed, until, profile))
+
+
+def main(arguments: list[str]) -> None:
+    seed, port, prefix, first, count, seconds, profile, path = arguments
+    names = [f"{prefix}c{number}" for number in range(int(first), int(first) + int(count))]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(crowd(seed, int(port), names, float(seconds), PROFILES[profile], Book(Path(path))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

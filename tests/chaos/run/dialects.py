@@ -1,0 +1,120 @@
+"""Requests of a run as bytes, and what their replies hold.
+
+Owns: the two bodies, and reading ids and tokens. Must never enter: sockets, what should have come.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from gateway.sim.config import SGLANG, SimConfig
+from gateway.sim.tokens import Chooser
+
+PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
+ABORT_PATHS = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}
+#: The gateway puts it into its access log.
+MARKER_HEADER = "X-Dynamo-Session-Id"
+_VLLM_PREFIX = "generate-tokens-"
+_MARKER = re.compile(rb'"marker": ?"([^"]+)"')
+_RID = re.compile(rb'"(?:rid|request_id)": ?("(?:[^"\\]|\\.)*")')
+_CONFIG = SimConfig()
+
+
+def prompt_of(marker: str, length: int) -> list[int]:
+    """The prompt of a request; no other request has the same."""
+    return [3 + crc32(b"%d %b" % (place, marker.encode())) % 30_000 for place in range(length)]
+
+
+def output_of(prompt: Sequence[int], tokens: int) -> list[int]:
+    """What every worker makes of it."""
+    chooser = Chooser(
+        array("I", prompt).tobytes(),
+        vocab_size=_CONFIG.vocab_size,
+        eos=_CONFIG.eos_token_id,
+        eos_rate=0.0,
+        draw=0,
+    )
+    return [chooser.next(may_end=False, never=frozenset())[0] for _ in range(tokens)]
+
+
+def body_of(
+    kind: str, marker: str, prompt: Sequence[int], tokens: int, *, stream: bool, id: str | None
+) -> bytes:
+    """A request's body. ``id`` is in it unless it is None."""
+    ids_key, tokens_key, id_key = (
+        ("input_ids", "max_new_tokens", "rid")
+        if kind == SGLANG
+        else ("token_ids", "max_tokens", "request_id")
+    )
+    body: dict[str, Any] = {"marker": marker, ids_key: list(prompt), "stream": stream}
+    body["sampling_params"] = {tokens_key: tokens, "temperature": 0}
+    if id is not None:
+        body[id_key] = id
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def abort_of(kind: str, id: str) -> bytes:
+    """The body of an abort call."""
+    return json.dumps({"rid": id} if kind == SGLANG else {"request_ids": [id]}, ensure_ascii=False).encode()
+
+
+@dataclass
+class Part:
+    """What one reply, or one event of a stream, says. ``tokens`` are new ones, or all so far."""
+
+    id: str
+    tokens: list[int]
+    finish: str | None
+    error: str | None = None
+    whole: bool = False
+
+
+def part_of(kind: str, text: bytes) -> Part:
+    """Raises ValueError for what no engine says."""
+    said = json.loads(text)
+    if not isinstance(said, dict):
+        raise ValueError("not a JSON object")
+    if "error" in said:
+        return Part("", [], None, error=json.dumps(said["error"])[:200])
+    try:
+        if kind == SGLANG:
+            meta = said["meta_info"]
+            reason = meta["finish_reason"]
+            failed = reason is not None and "status_code" in reason and reason["status_code"] is not None
+            return Part(
+                meta["id"],
+                said.get("output_ids") or [],
+                reason and reason["type"],
+                error=json.dumps(reason)[:200] if failed else None,
+                whole=True,
+            )
+        choice = said["choices"][0]
+        return Part(said["request_id"], choice["token_ids"] or [], choice["finish_reason"])
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"not a reply: {text[:200]!r}") from error
+
+
+def public_id(kind: str, id: str) -> str:
+    """How the engine spells a client's ``id`` in its replies."""
+    return id if kind == SGLANG else _VLLM_PREFIX + id
+
+
+def marker_of(body: bytes) -> str:
+    """The marker in a request as a worker reads it, "" without one."""
+    found = _MARKER.search(body)
+    return found[1].decode() if found else ""
+
+
+def dispatch_id_of(kind: str, header: str | None, body: bytes) -> str:
+    """The id under which a worker knows a request."""
+    found = _RID.search(body)
+    named = json.loads(found[1]) if found else None
+    if kind == SGLANG:
+        return str(named or header or "")
+    return _VLLM_PREFIX + str(header or named or "")

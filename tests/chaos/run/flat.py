@@ -1,0 +1,45 @@
+"""Whether a series of samples stays flat.
+
+Owns: the line through the samples and the verdict. Must never enter: what is sampled, drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples over seconds. Flat is what grows by no more than ``share`` of its mean, or by ``least`` if that
+    is more, between the first and the last of them, by the line through them; falling is flat."""
+
+    name: str
+    unit: str
+    points: Points
+    share: float
+    least: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return sum(value for _, value in self.points) / len(self.points)
+
+    @property
+    def growth(self) -> float:
+        """Between the first sample and the last, in its unit."""
+        middle = sum(at for at, _ in self.points) / len(self.points)
+        spread = sum((at - middle) ** 2 for at, _ in self.points)
+        slope = sum((at - middle) * value for at, value in self.points) / spread
+        return slope * (self.points[-1][0] - self.points[0][0])
+
+    @property
+    def flat(self) -> bool:
+        return self.growth <= max(self.share * self.mean, self.least)
+
+    @property
+    def said(self) -> str:
+        """The verdict in words."""
+        word = "flat" if self.flat else "NOT FLAT"
+        return f"mean {self.mean:.4g}{self.unit}, {self.growth:+.2g}{self.unit} over the run: {word}"

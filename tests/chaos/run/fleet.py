@@ -1,0 +1,126 @@
+"""The workers of a run as processes, and the faults that befall them.
+
+Owns: starting, killing and freezing them, the file that the gateway finds them in, the times of all that.
+Must never enter: which fault comes when.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.processes import NotStarted, Processes, ask
+from tests.chaos.run.plan import CLOSE_IDLE, ELSE_REQUESTS, KILL, MOOD_REQUESTS, STOP, VANISH, Fault
+from tests.chaos.run.records import AbortSeen, Life, Seen, read
+
+
+class Workers:
+    """One worker process for each of ``kinds``. ``store`` is the file of their records, ``delay`` the time
+    between two tokens in seconds."""
+
+    def __init__(self, processes: Processes, kinds: Sequence[str], store: Path, delay: float) -> None:
+        self.lives: list[Life] = []
+        self.ports = [processes.port() for _ in kinds]
+        self.kinds = kinds
+        self._processes = processes
+        self._store = store
+        self._delay = delay
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._now: list[Life] = []
+        self._gone: set[int] = set()
+        for number in range(len(kinds)):
+            self._running.append(self._start(number))
+        self._publish()
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def wait(self) -> None:
+        """Return once all of them answer. Raises NotStarted."""
+        for number, process in enumerate(self._running):
+            self._processes.wait(f"worker-{number}-1", process, self.ports[number], "/_sim/stats")
+
+    def begin(self, fault: Fault) -> None:
+        """Let it befall its worker."""
+        number, process = fault.worker, self._running[fault.worker]
+        if fault.what == KILL:
+            process.kill()
+            process.wait()
+            self._now[number].ended = time.monotonic()
+        elif fault.what == STOP:
+            os.kill(process.pid, signal.SIGSTOP)
+            self._now[number].stops.append((time.monotonic(), float("inf")))
+        elif fault.what == VANISH:
+            self._gone.add(number)
+            self._publish()
+        elif fault.what == CLOSE_IDLE:
+            self._tell(number, {"do": "close idle"})
+        else:
+            times = MOOD_REQUESTS.get(fault.what, ELSE_REQUESTS)
+            self._tell(number, {"do": "mood", "mood": fault.what, "times": times})
+
+    def end(self, fault: Fault) -> None:
+        """It is over."""
+        number, process = fault.worker, self._running[fault.worker]
+        if fault.what == KILL:
+            self._running[number] = self._start(number)
+        elif fault.what == STOP:
+            os.kill(process.pid, signal.SIGCONT)
+            stops = self._now[number].stops
+            stops[-1] = (stops[-1][0], time.monotonic())
+        elif fault.what == VANISH:
+            self._gone.discard(number)
+            self._publish()
+        elif fault.what != CLOSE_IDLE:
+            self._tell(number, {"do": "calm"})
+
+    def busy(self) -> int:
+        """Requests that they work on."""
+        return sum(_busy(port) for port in self.ports)
+
+    def books(self) -> tuple[list[Seen], list[AbortSeen]]:
+        """What all of them wrote down."""
+        paths = [self._book(life.worker, life.life) for life in self.lives]
+        seen = [each for path in paths for each in read(path, Seen)]
+        return seen, [each for path in paths for each in read(path, AbortSeen)]
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        life = 1 + sum(each.worker == number for each in self.lives)
+        kind = self.kinds[number]
+        words = [kind, self.ports[number], number, life, self._delay, self._book(number, life)]
+        process = self._processes.start(
+            f"worker-{number}-{life}",
+            [sys.executable, "-m", "tests.chaos.run.worker", *map(str, words)],
+            piped=True,
+        )
+        self.lives.append(Life(number, life, kind, time.monotonic()))
+        self._now = [*self._now[:number], self.lives[-1], *self._now[number + 1 :]]
+        return process
+
+    def _book(self, number: int, life: int) -> Path:
+        return self._processes.folder / f"worker-{number}-{life}.book"
+
+    def _tell(self, number: int, command: dict[str, object]) -> None:
+        pipe = self._running[number].stdin
+        if pipe is None or self._running[number].poll() is not None:
+            raise NotStarted(f"worker {number} ended by itself; {self._processes.folder}")
+        pipe.write(json.dumps(command).encode() + b"\n")
+        pipe.flush()
+
+    def _publish(self) -> None:
+        """A whole new file in the old one's place."""
+        urls = [f"http://127.0.0.1:{port}" for n, port in enumerate(self.ports) if n not in self._gone]
+        fresh = self._store.with_suffix(".new")
+        fresh.write_text(json.dumps({"workers": urls}))
+        fresh.replace(self._store)
+
+
+def _busy(port: int) -> int:
+    status, body = ask(port, "GET", "/_sim/stats")
+    return sum(json.loads(body)[name] for name in ("running", "waiting")) if status == 200 else 0

@@ -1,0 +1,25 @@
+"""The measured parts of docs/reliability.md.
+
+Owns: writing them between their markers. Must never enter: the rest of the page, which people write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.page import between
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reliability.md"
+
+
+def write(part: str, content: str, page: Path = PAGE) -> None:
+    """Put ``content`` between the markers of ``part``. Raises ValueError where there are none."""
+    page.write_text(between(page.read_text(), part, content))
+
+
+def write_plot(name: str, svg: str, page: Path = PAGE) -> str:
+    """Put the plot beside the page; the link to it, as seen from the page."""
+    folder = page.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.svg").write_text(svg)
+    return f"{page.stem}/{name}.svg"

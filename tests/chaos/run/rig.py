@@ -1,0 +1,134 @@
+"""A gateway, its workers and its clients as processes, and the rounds they go through.
+
+Owns: starting them, the faults of a round at their times, waiting until nothing is held any more. Must never
+enter: what has to hold (checker.py).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.processes import Processes, end
+from gateway import variables
+from gateway.sim.config import SGLANG, VLLM
+from tests.chaos.run import watch
+from tests.chaos.run.fleet import Workers
+from tests.chaos.run.plan import Fault
+from tests.chaos.run.records import Asked, Books, End, read
+
+KINDS = (SGLANG, VLLM, SGLANG, VLLM)
+#: Processes that the clients of a round share.
+CROWDS = 2
+#: Until which the gateway must hold nothing any more, in seconds: idle connections go after 3.5.
+SETTLE = 15.0
+#: What the last replies of a round may take beyond it, in seconds.
+LATE = 60.0
+GAUGES = ("inflight_requests", "queued_requests", "held_requests", "worker_inflight_requests")
+
+
+@dataclass(frozen=True)
+class Load:
+    """``clients`` like those of ``profile`` (choices.PROFILES), and ``delay`` between the workers' tokens."""
+
+    profile: str
+    clients: int
+    delay: float
+
+
+class Rig:
+    """All processes of a run; the gateway is started once."""
+
+    def __init__(self, processes: Processes, seed: str, load: Load) -> None:
+        self._processes = processes
+        self._seed = seed
+        self._load = load
+        store = processes.folder / "workers.json"
+        self.workers = Workers(processes, KINDS, store, load.delay)
+        self.workers.wait()
+        self.port = processes.port()
+        self.gateway = start_gateway(processes, self.port, store)
+
+    def round(
+        self,
+        name: str,
+        seconds: float,
+        faults: Sequence[Fault] = (),
+        each_second: Callable[[float], None] | None = None,
+    ) -> None:
+        """Clients for ``seconds``, with ``faults``; ``each_second`` is told the time since the start."""
+        crowds = [self._crowd(name, number, seconds) for number in range(CROWDS)]
+        steps: list[tuple[float, int, Callable[[], None]]] = []
+        for fault in faults:
+            steps.append((fault.at, 1, partial(self.workers.begin, fault)))
+            steps.append((fault.until, 0, partial(self.workers.end, fault)))
+        if each_second is not None:
+            steps += [(at, 2, partial(each_second, float(at))) for at in range(1, int(seconds))]
+        began = time.monotonic()
+        for moment, _, step in sorted(steps, key=lambda entry: entry[:2]):
+            time.sleep(max(0.0, began + moment - time.monotonic()))
+            step()
+        for crowd in crowds:
+            crowd.wait(seconds + LATE)
+
+    def rest(self) -> tuple[int, int]:
+        """Wait until the gateway holds nothing; the sockets that it still has to workers and of clients."""
+        deadline = time.monotonic() + SETTLE
+        while True:
+            held = watch.sockets(self.gateway.pid, self.port, self.workers.ports)
+            idle = not any(held) and not any(self.in_flight().values()) and not self.workers.busy()
+            if idle or time.monotonic() > deadline:
+                return held
+            time.sleep(0.1)
+
+    def in_flight(self) -> dict[str, float]:
+        """What runs and waits, by the gateway's own word."""
+        found = watch.counters(self.port)
+        return {name: watch.total(found, name) for name in GAUGES}
+
+    def memory(self) -> int:
+        """The gateway's, in bytes."""
+        return watch.resident(self.gateway.pid)
+
+    def books(self, memory_before: int, sockets: tuple[int, int]) -> Books:
+        """All that was written down; the gateway is ended for it."""
+        memory, in_flight, counters = self.memory(), self.in_flight(), watch.counters(self.port)
+        end(self.gateway)
+        seen, aborts = self.workers.books()
+        paths = sorted(self._processes.folder.glob("clients-*.book"))
+        return Books(
+            asked=[asked for path in paths for asked in read(path, Asked)],
+            seen=seen,
+            aborts=aborts,
+            lives=self.workers.lives,
+            lines=watch.access_lines(self._processes.log("gateway")),
+            counters=counters,
+            end=End(in_flight, *sockets, memory_before, memory, self.gateway.returncode),
+        )
+
+    def _crowd(self, name: str, number: int, seconds: float) -> subprocess.Popen[bytes]:
+        count = self._load.clients // CROWDS
+        book = self._processes.folder / f"clients-{name}-{number}.book"
+        words = [self._seed, self.port, name, number * count, count, seconds, self._load.profile, book]
+        return self._processes.start(
+            f"clients-{name}-{number}", [sys.executable, "-m", "tests.chaos.run.client", *map(str, words)]
+        )
+
+
+def start_gateway(processes: Processes, port: int, store: Path) -> subprocess.Popen[bytes]:
+    """The gateway as a user starts it, on the workers in ``store``. Raises NotStarted."""
+    words = ["--host", "127.0.0.1", "--port", str(port), "--probe-interval-secs", "1"]
+    words += ["--discovery-backend", "file", "--discovery-file", str(store)]
+    environment = {
+        name: value for name, value in variables.environment().items() if not name.startswith("DYN_")
+    }
+    process = processes.start(
+        "gateway", [sys.executable, "-m", "gateway", "serve", *words], environment=environment
+    )
+    processes.wait("gateway", process, port, "/ready")
+    return process

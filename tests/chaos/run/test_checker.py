@@ -1,0 +1,188 @@
+"""The checker finds what is wrong in books, and nothing in books that are right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.run.checker import Breach, Case, check
+from tests.chaos.run.records import AbortSeen, Asked, Books, End, Life, Outcome, Seen
+
+#: Times of a request that took a second.
+SENT, DONE = 100.0, 101.0
+
+
+def asked(marker: str = "a", outcome: Outcome = Outcome.WHOLE, **more: Any) -> Asked:
+    told: dict[str, Any] = {"status": 200, "finish": "length", "sent": SENT, "ended": DONE, **more}
+    return Asked(marker, "stream", "sglang", outcome=outcome, **told)
+
+
+def seen(mark: str, marker: str = "a", *, worker: int = 0, life: int = 1, at: float = SENT) -> Seen:
+    return Seen(worker, life, at, mark, marker, marker)
+
+
+def line(marker: str | None = "a", **more: Any) -> dict[str, Any]:
+    return {"session_id": marker, "outcome": "completed", "error_type": "", "status": 200, **more}
+
+
+def books(*requests: Asked, **more: Any) -> Books:
+    """One request that went well, or what is given of it; the counters are those of the log."""
+    lines = more.pop("lines", [line()])
+    success = sum(not each["error_type"] for each in lines)
+    counts = {"success": success, "error": len(lines) - success}
+    counters = {
+        ("requests_total", frozenset({("status", status)})): float(count) for status, count in counts.items()
+    }
+    counters[("requests_started_total", frozenset())] = float(len(lines))
+    told: dict[str, Any] = {
+        "seen": [seen("arrived"), seen("finished", at=DONE)],
+        "aborts": [],
+        "lives": [Life(0, 1, "sglang", 0.0), Life(1, 1, "sglang", 0.0)],
+        "lines": lines,
+        "counters": counters,
+        "end": End({"inflight_requests": 0.0}, 0, 0, 100, 105, 0),
+        **more,
+    }
+    return Books(list(requests) or [asked()], **told)
+
+
+def left(at: float = DONE, **more: Any) -> Asked:
+    return asked(outcome=Outcome.LEFT, ended=at, may_count=True, finish=None, **more)
+
+
+CANCELLED = line(outcome="cancelled", error_type="cancelled", status=499)
+
+
+def kinds(found: Books) -> list[str]:
+    return [breach.kind for breach in check(found)]
+
+
+def test_books_that_agree_have_no_breach() -> None:
+    assert check(books()) == []
+
+
+@pytest.mark.parametrize("outcome", [Outcome.HUNG, Outcome.BROKEN])
+def test_request_without_an_honest_end_is_lost(outcome: Outcome) -> None:
+    failed = line(outcome="failed", error_type="internal")
+    found = books(asked(outcome=outcome, finish=None), lines=[failed])
+    assert kinds(found) == ["lost"]
+
+
+def test_reply_that_its_worker_finished_and_nobody_got_is_lost() -> None:
+    waited = left(at=DONE + 5.0, detail="out of patience")
+    assert kinds(books(waited, lines=[CANCELLED])) == ["lost"]
+
+
+def test_reply_that_was_lost_with_its_worker_is_told_so() -> None:
+    """Killed with the reply still unsent: a 502 is the truth."""
+    refused = asked(outcome=Outcome.REFUSED, status=502, finish=None)
+    failed = line(outcome="failed", error_type="internal", status=502)
+    assert kinds(books(refused, lines=[failed])) == ["lost"]
+    killed = [Life(0, 1, "sglang", 0.0, ended=DONE + 0.01)]
+    assert check(books(refused, lines=[failed], lives=killed)) == []
+
+
+def test_request_that_two_workers_were_given_is_duplicated() -> None:
+    twice = [seen("arrived"), seen("client_gone", at=DONE), seen("arrived", worker=1, at=DONE)]
+    found = books(seen=[*twice, seen("finished", worker=1, at=DONE)])
+    assert kinds(found) == ["duplicated"]
+
+
+def test_request_with_two_outcomes_is_duplicated() -> None:
+    assert "duplicated" in kinds(books(asked(), asked()))
+
+
+def test_generation_that_goes_on_without_a_client_is_orphaned() -> None:
+    found = books(left(), seen=[seen("arrived")], lines=[CANCELLED])
+    assert kinds(found) == ["orphaned"]
+
+
+def test_generation_that_is_ended_late_is_orphaned() -> None:
+    late = [seen("arrived"), seen("aborted", at=DONE + 9.0)]
+    assert kinds(books(left(), seen=late, lines=[CANCELLED])) == ["orphaned"]
+    soon = [seen("arrived"), seen("aborted", at=DONE + 0.2)]
+    assert check(books(left(), seen=soon, lines=[CANCELLED])) == []
+
+
+def test_worker_that_was_frozen_has_its_time_from_the_thaw() -> None:
+    late = [seen("arrived"), seen("client_gone", at=DONE + 9.0)]
+    frozen = [Life(0, 1, "sglang", 0.0, stops=[(DONE - 1.0, DONE + 8.0)])]
+    assert check(books(left(), seen=late, lines=[CANCELLED], lives=frozen)) == []
+
+
+def test_worker_that_was_killed_owes_nothing() -> None:
+    killed = [Life(0, 1, "sglang", 0.0, ended=DONE + 0.1)]
+    assert check(books(left(), seen=[seen("arrived")], lines=[CANCELLED], lives=killed)) == []
+
+
+def test_whole_reply_that_no_worker_was_asked_for_is_dressed_up() -> None:
+    assert kinds(books(seen=[])) == ["dressed up"]
+
+
+def test_whole_reply_that_its_worker_did_not_finish_is_dressed_up() -> None:
+    assert kinds(books(seen=[seen("arrived"), seen("cut", at=DONE)])) == ["dressed up"]
+
+
+def test_reply_of_another_request_is_dressed_up() -> None:
+    failed = line(outcome="failed", error_type="internal")
+    found = books(asked(outcome=Outcome.WRONG, detail="tokens of another request"), lines=[failed])
+    assert kinds(found) == ["dressed up"]
+
+
+def test_reply_that_is_aborted_for_another_is_cut_short() -> None:
+    assert kinds(books(asked(finish="abort"))) == ["cut short"]
+    assert check(books(asked(finish="abort", abort_asked=SENT))) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [line(), line()],
+        [line(), line("nobody's")],
+        [line(error_type="internal", outcome="failed")],
+        [line(status=206)],
+    ],
+    ids=["none", "two", "a stranger's", "another end", "another status"],
+)
+def test_log_that_does_not_agree_is_a_miscount(lines: list[dict[str, Any]]) -> None:
+    assert "miscounted" in kinds(books(lines=lines))
+
+
+def test_metrics_that_do_not_add_up_are_a_miscount() -> None:
+    found = books()
+    counters = {**found.counters, ("requests_total", frozenset({("status", "success")})): 2.0}
+    wrong = check(replace(found, counters=counters))
+    assert {breach.kind for breach in wrong} == {"miscounted"}
+    assert any("clients 1 to 1" in breach.text for breach in wrong)
+
+
+def test_leaver_may_be_counted_or_not() -> None:
+    """What left before its head was whole is no request."""
+    leaver = asked("b", Outcome.LEFT, may_count=True, finish=None)
+    assert check(books(asked(), leaver)) == []
+    assert check(books(asked(), leaver, lines=[line(), {**CANCELLED, "session_id": None}])) == []
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        End({"inflight_requests": 1.0}, 0, 0, 100, 100, 0),
+        End({}, 1, 0, 100, 100, 0),
+        End({}, 0, 1, 100, 100, 0),
+        End({}, 0, 0, 100, 111, 0),
+        End({}, 0, 0, 100, 100, 1),
+    ],
+    ids=["request", "worker's socket", "client's socket", "memory", "exit code"],
+)
+def test_what_is_held_at_the_end_is_a_leak(end: End) -> None:
+    assert kinds(books(end=end)) == ["leaked"]
+
+
+def test_history_of_a_request_is_what_all_books_say_of_it() -> None:
+    case = Case(books(aborts=[AbortSeen(0, 1, DONE, ["a"]), AbortSeen(0, 1, DONE, ["b"])]))
+    heads = [text.split(":")[0] for text in case.history("a")]
+    assert heads == ["client", "worker", "worker", "abort", "log"]
+    assert check(case.books) == list[Breach]()

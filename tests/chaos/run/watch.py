@@ -1,0 +1,78 @@
+"""What the gateway's process holds: memory, sockets, and what its metrics say.
+
+Owns: looking. Must never enter: a judgement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.processes import ask
+
+Counters = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+_PREFIX = "dynamo_frontend_"
+_ESTABLISHED_OR_CLOSING = frozenset({"01", "04", "05", "08", "0B"})
+
+
+def resident(pid: int) -> int:
+    """Memory that is the process's own, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def descriptors(pid: int) -> int:
+    """Open files of a process, sockets included."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def sockets(pid: int, port: int, workers: Collection[int]) -> tuple[int, int]:
+    """TCP connections that the gateway on ``port`` holds to ``workers`` (ports), and those of its clients."""
+    own = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            own.add(target[8:-1])
+    to_workers = of_clients = 0
+    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[9] not in own or fields[3] not in _ESTABLISHED_OR_CLOSING:
+            continue
+        local, remote = (int(fields[at].rpartition(":")[2], 16) for at in (1, 2))
+        to_workers += remote in workers
+        of_clients += local == port
+    return to_workers, of_clients
+
+
+def counters(port: int) -> Counters:
+    """All samples of the gateway's metrics, without the prefix. Empty if it does not answer."""
+    status, body = ask(port, "GET", "/metrics")
+    if status != 200:
+        return {}
+    return {
+        (sample.name.removeprefix(_PREFIX), frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def total(found: Counters, name: str, **labels: str) -> float:
+    """The sum of all series of ``name`` with these labels."""
+    wanted = set(labels.items())
+    return sum(value for (each, has), value in found.items() if each == name and wanted <= has)
+
+
+def access_lines(log: Path) -> list[dict[str, Any]]:
+    """The access log within the output of a gateway."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
+    return [found for line in lines if "outcome" in (found := json.loads(line))]

@@ -1,0 +1,99 @@
+"""A worker of the run: a simulated engine that keeps books, and changes its manners when told.
+
+``python -m tests.chaos.run.worker KIND PORT NUMBER LIFE TOKEN_DELAY BOOK`` reads one command a line from its
+standard input.
+
+Owns: the moods, the book of one process. Must never enter: when anything happens, the dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
+from gateway.sim.arrivals import AbortCall, Arrival, Log, Mark
+from gateway.sim.script import Script
+from tests.chaos.run.dialects import PATHS, dispatch_id_of, marker_of
+from tests.chaos.run.records import AbortSeen, Book, Seen
+
+MOODS: dict[str, Script] = {
+    "slow": Pace(prefill_base=0.5, token_delay=0.2),
+    "400": Reply(
+        status=400, body=b'{"error": {"message": "The input is longer than the model\'s context length"}}'
+    ),
+    "429": Reply(
+        status=429, body=b'{"error": {"message": "too many requests"}}', headers=(("retry-after", "1"),)
+    ),
+    "500": Reply(status=500, body=b'{"error": {"message": "CUDA error"}}'),
+    "503": Reply(status=503, body=b'{"error": {"message": "the queue is full"}}'),
+    "nonsense": Raw(data=b"\x00\x01 this is not HTTP \xff\xfe\r\n\r\n"),
+    "half": Half(body=b'{"text": "half of a rep'),
+    "drop": Drop(),
+    "drop early": Drop(early=True),
+    "cut": Pace(cut_after=2, cut="chunk"),
+    "fail": Pace(fail_after=2),
+    "silence": Silence(),
+}
+
+
+class BookedLog(Log):
+    """Writes down all that happens to requests of the run's clients."""
+
+    def __init__(self, limit: int, kind: str, number: int, life: int, book: Book) -> None:
+        super().__init__(limit)
+        self._kind = kind
+        self._number = number
+        self._life = life
+        self._book = book
+
+    def mark(self, arrival: Arrival, mark: Mark) -> None:
+        fresh = getattr(arrival, mark) is None
+        super().mark(arrival, mark)
+        marker = marker_of(arrival.body) if fresh and arrival.generate else ""
+        if marker:
+            id = dispatch_id_of(self._kind, arrival.header("x-request-id"), arrival.body)
+            at = getattr(arrival, mark)
+            self._book.write(Seen(self._number, self._life, at, mark.value, marker, id))
+
+    def called(self, abort: AbortCall) -> None:
+        super().called(abort)
+        self._book.write(AbortSeen(self._number, self._life, abort.at, abort.ids))
+
+
+async def serve(kind: str, port: int, number: int, life: int, delay: float, book: Book) -> None:
+    """Serve and obey until standard input ends."""
+    config = SimConfig(
+        port=port, prefill_base=0.02, token_delay=delay, jitter=0.5, fast_health=True, log_limit=200
+    )
+    server = SimServer(kind, config, book=lambda limit: BookedLog(limit, kind, number, life, book))
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    async with server:
+        while line := await lines.readline():
+            obey(server, json.loads(line))
+
+
+def obey(server: SimServer, command: dict[str, Any]) -> None:
+    """``mood``: answer the next ``times`` requests so; ``calm``: as usual again; ``close idle``."""
+    if command["do"] == "mood":
+        server.behave(MOODS[command["mood"]], times=command["times"])
+    elif command["do"] == "calm":
+        server.engine.scripts_for(PATHS[server.kind].encode()).clear()
+    else:
+        server.close_idle()
+
+
+def main(arguments: list[str]) -> None:
+    kind, port, number, life, delay, path = arguments
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(kind, int(port), int(number), int(life), float(delay), Book(Path(path))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

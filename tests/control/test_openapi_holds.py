@@ -1,0 +1,75 @@
+"""The control plane does what its OpenAPI document says, whatever a call that the document allows holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+
+from gateway.sim import SimConfig, SimServer
+from tests.support import rig
+
+Operation = APIOperation[Any, Any, Any, Any]
+
+#: Calls of each operation, but for those that can be made in one way only.
+CALLS = 20
+#: Seconds that a call may take; with workers that answer none takes one.
+PATIENCE = 10
+#: What has no end, and what belongs to the engines and not to the control plane.
+ENDLESS = "/workers/events"
+NOT_CONTROL = {"generate", "inference"}
+
+
+async def test_control_plane_answers_as_its_document_says() -> None:
+    """No 500, no status and no body that is not declared."""
+    local = ("127.0.0.1",)
+    async with SimServer("sglang", SimConfig()) as one, SimServer("vllm", SimConfig()) as other:
+        async with rig(one.url, other.url, allow_worker_url=local) as gateway:
+            statuses = await asyncio.to_thread(_call_all, f"{gateway.url}/openapi.json")
+    assert sum(statuses.values()) > 30 * CALLS
+    assert {200, 400, 404} <= set(statuses)
+
+
+def _call_all(document: str) -> Counter[int]:
+    statuses: Counter[int] = Counter()
+    for operation in _operations(document):
+        _call(operation, statuses)
+    return statuses
+
+
+def _operations(document: str) -> Iterator[Operation]:
+    for found in schemathesis.openapi.from_url(document).get_all_operations():
+        assert isinstance(found, Ok), found.err()
+        operation = found.ok()
+        tags = set(operation.definition.raw.get("tags", ()))
+        if operation.path != ENDLESS and tags.isdisjoint(NOT_CONTROL):
+            yield operation
+
+
+def _call(operation: Operation, statuses: Counter[int]) -> None:
+    @settings(
+        max_examples=CALLS,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def call(case: Any) -> None:
+        response = case.call(timeout=PATIENCE)
+        statuses[response.status_code] += 1
+        assert response.status_code != 500
+        checks = [status_code_conformance]
+        if response.content:  # a worker's empty answer is of no type
+            checks.append(response_schema_conformance)
+        case.validate_response(response, checks=checks)
+
+    call()

@@ -1,0 +1,53 @@
+"""A control call through the gateway is answered as the engine answers it, right or wrong."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from gateway.calls import CONTROL_CALLS, INFORMATION_PATHS
+from tests.clients.site import Site
+from tests.engines.conftest import EngineOf
+from tests.engines.control_calls import SGLANG, VLLM, Call
+
+#: Sent twice they mean something else the second time, or end the engine.
+_ONCE = {"/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up"}
+#: With numbers of the moment.
+_MOVING = {"/server_info", "/get_server_info"}
+#: What belongs to one connection, or to one moment.
+_OWN_HEADERS = {"date", "server", "connection", "keep-alive"}
+
+
+def passed_on(calls: list[Call]) -> list[Call]:
+    """Those of ``calls`` that the gateway passes on."""
+    methods = {call.path: call.methods for call in CONTROL_CALLS} | dict.fromkeys(INFORMATION_PATHS, ("GET",))
+    found = [
+        (call, call.target.partition("?")[0]) for call in calls if call.target.partition("?")[0] not in _ONCE
+    ]
+    return [call for call, path in found if call.method in methods.get(path, ()) and path not in _MOVING]
+
+
+@pytest.mark.parametrize(("kind", "calls"), [("sglang", SGLANG), ("vllm", VLLM)])
+async def test_answer_is_the_engines_own(
+    site: Site, client: httpx.AsyncClient, engine_of: EngineOf, kind: str, calls: list[Call]
+) -> None:
+    """Status, headers and bytes, where the fleet has one worker of that kind."""
+    engine = engine_of(kind)
+    await site.serve(engine)
+    compared = passed_on(calls)
+    assert len(compared) > 30
+    differences = []
+    for call in compared:
+        direct, through = [await answer(client, url, call) for url in (engine.url, site.url)]
+        if direct != through:
+            differences.append(f"{call}\n  engine:  {direct}\n  gateway: {through}")
+    assert not differences, "\n".join(differences)
+
+
+async def answer(client: httpx.AsyncClient, url: str, call: Call) -> tuple[int, dict[str, str], bytes]:
+    headers = {"connection": "close"}  # an engine drops a connection on which something failed
+    if call.body is not None and call.content_type is not None:
+        headers["content-type"] = call.content_type
+    reply = await client.request(call.method, url + call.target, content=call.body, headers=headers)
+    kept = {name: value for name, value in reply.headers.items() if name not in _OWN_HEADERS}
+    return reply.status_code, kept, reply.content

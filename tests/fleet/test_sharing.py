@@ -1,0 +1,136 @@
+"""Telling marks to the other processes and to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+
+from gateway.fleet import sharing as module
+from gateway.fleet.marks import HELD, REMOVED, Edits, Marks
+from gateway.fleet.registry import Fleet
+from gateway.fleet.sharing import Sharing
+from gateway.routing.policy import LeastInFlight
+from gateway.stores.base import StoreUnavailable
+from gateway.stores.memory import MemoryStore
+from tests.support import until
+
+A, B = "http://a:1", "http://b:1"
+
+
+class Keeping(MemoryStore):
+    """Notes what it is to keep; takes it once ``open`` is set, fails while it is ``away``."""
+
+    keeps_marks = True
+    away = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[dict[str, dict[str, bool]]] = []
+        self.tries = 0
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+        self.tries += 1
+        await self.open.wait()
+        if self.away:
+            raise StoreUnavailable("away")
+        self.written.append({url: dict(words) for url, words in edits.items()})
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN", 0.02)
+    monkeypatch.setattr(module, "LATE", 0.02)
+
+
+def made(store: MemoryStore) -> Sharing:
+    return Sharing(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), store)
+
+
+async def test_edit_returns_once_the_others_and_the_store_know() -> None:
+    store = Keeping()
+    store.open.clear()
+    sharing, answered = made(store), asyncio.Event()
+    told: list[Edits] = []
+
+    async def others(edits: Edits) -> None:
+        told.append(edits)
+        await answered.wait()
+
+    sharing.to_processes = others
+    edit = asyncio.ensure_future(sharing.edit({A: {HELD: True}}))
+    await until(lambda: bool(told) and store.tries == 1)
+    assert sharing.marks.of(A) == {HELD}, "here it counts at once"
+    store.open.set()
+    await until(lambda: bool(store.written))
+    assert not edit.done()
+    answered.set()
+    await asyncio.wait_for(edit, 5)
+    await sharing.close()
+
+
+async def test_edits_at_one_time_are_written_together() -> None:
+    """A fleet that is resumed is one write or two, not one for each worker."""
+    store = Keeping()
+    store.open.clear()
+    sharing = made(store)
+    edits = [asyncio.ensure_future(sharing.edit({f"http://{n}:1": {HELD: True}})) for n in range(100)]
+    await until(lambda: store.tries == 1)
+    store.open.set()
+    await asyncio.gather(*edits)
+    assert len(store.written) <= 2
+    assert set().union(*store.written) == {f"http://{n}:1" for n in range(100)}
+    await sharing.close()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_store_that_was_away_gets_what_counts_by_then() -> None:
+    """Nobody waits for it meanwhile."""
+    store = Keeping()
+    store.away = True
+    sharing = made(store)
+    await sharing.edit({A: {HELD: True}})
+    for _ in range(50):
+        await sharing.edit({B: {HELD: True}})
+    await sharing.edit({A: {HELD: False}})
+    store.away = False
+    await until(lambda: bool(store.written))
+    assert store.written[0] == {A: {HELD: False}, B: {HELD: True}}
+    await sharing.close()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_store_has_the_last_word_once_it_was_written_to() -> None:
+    store = Keeping()
+    sharing = made(store)
+    await sharing.edit({A: {HELD: True}})
+    sharing.marks.tell(A, frozenset())
+    assert sharing.marks.of(A) == {HELD}
+    await until(lambda: not sharing.marks.of(A))
+    await sharing.close()
+
+
+async def test_what_another_process_or_a_probe_says_is_written_as_well() -> None:
+    """Whoever was told first may be dead by now."""
+    store = Keeping()
+    sharing = made(store)
+    sharing.heard({A: {HELD: True, REMOVED: True}})
+    await until(lambda: store.written == [{A: {HELD: True}}])
+    sharing.marks.lift(A, held=True)
+    await until(lambda: store.written[1:] == [{A: {HELD: False}}])
+    await sharing.close()
+
+
+async def test_store_that_keeps_no_marks_is_left_alone() -> None:
+    """What was said is known in this process all the same."""
+    store = Keeping()
+    store.keeps_marks = False
+    sharing = made(store)
+    await sharing.edit({A: {HELD: True}})
+    sharing.heard({B: {HELD: True}})
+    assert sharing.marks.all == {A: {HELD: True}, B: {HELD: True}}
+    assert not store.tries

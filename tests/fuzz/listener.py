@@ -1,0 +1,147 @@
+"""A client's bytes at the gateway's end of a connection: gateway.listener without a socket.
+
+Owns: the application that answers each request, and what must hold of those it is given. Must never enter: a
+dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import h11
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from gateway.downstream import Receive, Scope, Send
+from gateway.drive import Drive
+from gateway.errors import Cancelled, RequestTooLarge
+from gateway.listener.call import Call
+from gateway.listener.connection import Begin, ClientConnection
+from gateway.listener.pace import Pace
+from gateway.outbox import Outbox
+from tests.fuzz.target import Target
+from tests.fuzz.wire import Wire
+
+LIMIT = 1 << 20
+#: What a request would be at a worker: method, target, header lines but for those of its framing, body.
+Request = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]
+_REQUEST_LINE = re.compile(rb"\A([A-Z-]+) +(\S+) +(HTTP/1\.[01]\r\n)")
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+@dataclass(frozen=True)
+class Served:
+    """``statuses`` are those of the replies, interim ones left out; the last one, to what is no request, is
+    not sent where the bytes before it came in the same read."""
+
+    requests: tuple[Request, ...]
+    statuses: tuple[int, ...] = field(compare=False)
+
+
+class _Application:
+    """Reads each request to its end and says 200."""
+
+    def __init__(self) -> None:
+        self.pace, self.outbox = Pace(), Outbox()
+        self.requests: list[Request] = []
+
+    def direct_of(self, path: bytes, method: bytes) -> Begin:
+        return self._begin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("every path is served directly")
+
+    def _begin(self, call: Call) -> None:
+        Drive().start(self._serve(call))
+
+    async def _serve(self, call: Call) -> None:
+        try:
+            body = await call.body(LIMIT)
+            lines = tuple((bytes(n), bytes(v)) for n, v in call.headers if n not in _FRAMING)
+            self.requests.append((bytes(call.method), bytes(call.target), lines, bytes(body)))
+            await call.reply(200, [], b"")
+        except Cancelled:
+            pass
+        except RequestTooLarge:
+            await call.reply(413, [], b"", close=True)
+
+
+def read(pieces: Sequence[bytes]) -> Served:
+    return asyncio.run(_read(pieces))
+
+
+async def _read(pieces: Sequence[bytes]) -> Served:
+    app, wire = _Application(), Wire(plain=True)
+    connection = ClientConnection(Config(app, log_config=None), ServerState(), {})
+    connection.connection_made(wire)
+    for piece in pieces:
+        if wire.closed:
+            break
+        connection.data_received(piece)
+        held = [connection._reading, *connection._ahead]
+        assert sum(call.held for call in held if call is not None) <= LIMIT + len(piece)
+        for _ in range(4):
+            await asyncio.sleep(0)
+    connection.eof_received()
+    connection.connection_lost(None)
+    return Served(tuple(app.requests), _statuses(wire.written))
+
+
+def _statuses(written: bytes) -> tuple[int, ...]:
+    """Of replies whose bodies hold no line like a status line."""
+    lines = [line for line in written.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+    found = [int(line.split(b" ")[1]) for line in lines]
+    return tuple(status for status in found if status >= 200)
+
+
+def judge(data: bytes, served: Served) -> None:
+    for method, target, headers, _ in served.requests:
+        assert method.isalpha() or b"-" in method
+        assert not set(b"\r\n\0 \t").intersection(target)
+        for name, value in headers:
+            assert name and not set(b"\r\n\0: \t").intersection(name), name
+            assert not set(b"\r\n\0").intersection(value), value
+    assert served.statuses.count(200) == len(served.requests), "one reply for each request"
+    assert all(status in (200, 400, 413, 431) for status in served.statuses), served.statuses
+    if b"RTSP/" in data or b"ICE/" in data:
+        return  # the parser reads these as well and does not tell: the same shapes, and no proxy passes them
+    other = reference(data)
+    assert other[: len(served.requests)] == list(served.requests), f"another reading: {other!r}"
+
+
+def reference(data: bytes) -> list[Request]:
+    """The requests in ``data`` as another implementation reads them, up to what it refuses."""
+    found: list[Request] = []
+    while data:
+        # It is stricter than RFC 9112 asks about blanks in the first line and line ends before it.
+        other = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+        other.receive_data(_REQUEST_LINE.sub(rb"\1 \2 \3", data.lstrip(b"\r\n"), count=1))
+        other.receive_data(b"")
+        try:
+            found.append(_one(other))
+        except h11.ProtocolError:
+            break
+        kept = (b"connection", b"keep-alive") in found[-1][2]  # in HTTP/1.0 it knows of nothing that goes on
+        data = other.trailing_data[0] if kept or other.their_state is not h11.MUST_CLOSE else b""
+    return found
+
+
+def _one(other: h11.Connection) -> Request:
+    """The first request of a connection that holds all of it. Raises h11.ProtocolError."""
+    request = other.next_event()
+    if not isinstance(request, h11.Request):
+        raise h11.RemoteProtocolError("no request")
+    body = b""
+    while isinstance(event := other.next_event(), h11.Data):
+        body += event.data
+    if not isinstance(event, h11.EndOfMessage):
+        raise h11.RemoteProtocolError("no end")
+    lines = tuple((bytes(n), bytes(v)) for n, v in request.headers if bytes(n) not in _FRAMING)
+    target = re.sub(rb"^[A-Za-z]+://[^/?]*", b"", bytes(request.target))
+    return bytes(request.method), target, lines, body
+
+
+TARGET = Target("listener", read, judge)

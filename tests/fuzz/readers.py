@@ -1,0 +1,131 @@
+"""A worker's reply in the hands of each format's readers: relay and join, a stream and a whole reply.
+
+Owns: the requests that are answered, and what must hold of what a client is told. Must never enter: what a
+reply means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.base import AnyFormat, Headers, Ids, ReplyFacts, ReplyHead, WorkerInfo
+from gateway.formats.registry import load_formats
+from gateway.formats.relayed import RelayedFormat
+from gateway.testing.drive import Told, drive
+from gateway.testing.model import ModelWorker
+from tests.fuzz.target import Target
+
+EVENTS: Headers = [(b"content-type", b"text/event-stream")]
+WHOLE: Headers = [(b"content-type", b"application/json")]
+#: Under which a worker knows an exchange whose client calls it by another, hard one.
+PRIVATE = "0123456789abcdef" * 2
+PUBLIC = 'job-"1"\\\u00e9'
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """``stream`` and ``whole`` are requests, for two samples where there can be; ``verbatim`` is the same
+    format without all that changes a reply but for ids."""
+
+    format: AnyFormat
+    stream: bytes
+    whole: bytes
+    verbatim: AnyFormat
+
+
+def _dialects() -> dict[str, Dialect]:
+    formats = load_formats()
+    bodies = {
+        "sglang": b'{"input_ids":[[1],[2]],"rid":["a","b"],"sampling_params":{},"stream":%b}',
+        "vllm": b'{"token_ids":[1],"request_id":"a","sampling_params":{"n":2},"stream":%b}',
+    }
+    keep = {"passthrough_engine_errors": "true"}
+    found = {
+        name: Dialect(formats[name], body % b"true", body % b"false", formats[name].configured(keep))
+        for name, body in bodies.items()
+    }
+    path, capability, body = (
+        "/v1/chat/completions",
+        "vllm_generate",
+        b'{"model":"m","messages":[],"stream":%b}',
+    )
+    relayed = [RelayedFormat(path, capability, passthrough_engine_errors=keep) for keep in (False, True)]
+    return {**found, "relayed": Dialect(relayed[0], body % b"true", body % b"false", relayed[1])}
+
+
+def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Told]:
+    """What a client is told, for each reader, under its own id and a private one."""
+    told: dict[str, Told] = {}
+    for kind, body, headers in (("stream", dialect.stream, EVENTS), ("whole", dialect.whole, WHOLE)):
+        request = dialect.format.parse(body, [])
+        named = dialect.format.project(request).ids or ("a",)
+        same = Ids(named, named)
+        other = Ids(
+            tuple(f"{PUBLIC}{number}" for number in range(len(named))),
+            tuple(f"{number}{PRIVATE[1:]}" for number in range(len(named))),
+        )
+        for maker, format in (
+            ("reader", dialect.format),
+            ("join", dialect.format),
+            ("verbatim", dialect.verbatim),
+        ):
+            make = getattr(format, "reader" if maker == "verbatim" else maker)
+            head = ReplyHead(200, headers)
+            worker = ModelWorker(WorkerInfo("w", format.capability, usable=True, models=("m",)))
+            told[f"{kind} {maker}"] = drive(make(request, worker, same, head), pieces)
+            if maker != "verbatim":
+                told[f"{kind} {maker}, private id"] = drive(make(request, worker, other, head), pieces)
+    return told
+
+
+def judge(dialect: Dialect, data: bytes, told: dict[str, Told]) -> None:
+    for name, each in told.items():
+        _judge_facts(each.facts, whole=each.failure is None)
+        if each.failure is UpstreamMalformed and "whole" not in name:
+            assert not each.facts.ending, "an ending of what did not end"
+    relayed = told["stream verbatim"]
+    if b"routing_data" not in data:
+        assert _is_part(relayed, data), f"bytes that the worker did not send: {relayed.out!r}"
+    whole = told["whole verbatim"]
+    if whole.failure is None:
+        assert whole.out == data
+    assert told["stream reader"].failure == relayed.failure
+
+
+def _is_part(told: Told, data: bytes) -> bool:
+    """Whether stretches of ``data``, in order, are all that was passed on, but for the word of a failure."""
+    out = told.out
+    if told.failure is not None:
+        out = out[: out.rindex(b'data: {"error"')] if b'data: {"error"' in out else out
+    at = 0
+    while out:
+        size = next((size for size in range(len(out), 0, -1) if data.startswith(out[:size], at)), 0)
+        if size:
+            out = out[size:]
+            at += size
+        else:
+            at += 1
+            if at > len(data):
+                return False
+    return True
+
+
+def _judge_facts(facts: ReplyFacts, *, whole: bool) -> None:
+    counts = (facts.tokens, facts.prompt_tokens or 0, facts.cached_tokens or 0)
+    assert all(type(count) is int for count in counts), counts
+    assert facts.tokens >= 0
+    assert all(isinstance(reason, str) for reason in facts.finish_reasons)
+    assert facts.error_status is None or 400 <= facts.error_status <= 599
+    assert not whole or facts.ending is not None
+
+
+def targets() -> list[Target[Any]]:
+    """One for each dialect."""
+    return [
+        Target(f"reply-{name}", partial(read, dialect), partial(judge, dialect))
+        for name, dialect in _dialects().items()
+    ]

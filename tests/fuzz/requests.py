@@ -1,0 +1,139 @@
+"""A client's body in the hands of each format: read at once and in steps, and sent on under a private id.
+
+Owns: what must hold of a request that is taken, and of one that is refused. Must never enter: what members
+mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.base import AnyFormat, Ids, Stepwise, UpstreamRequest, WorkerInfo
+from gateway.formats.registry import load_formats
+from gateway.testing.drive import claim
+from gateway.testing.model import ModelWorker
+from tests.fuzz.target import Target
+
+PRIVATE = "0123456789abcdef" * 2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What became of a body. ``bodies``: as sent under the client's own id, and under a private one."""
+
+    refusal: str | None
+    ids: tuple[str, ...] = ()
+    bodies: tuple[bytes, bytes] = (b"", b"")
+
+
+def read(format: AnyFormat, pieces: Sequence[bytes]) -> Asked:
+    body = b"".join(pieces)
+    at_once = _asked(format, body)
+    if isinstance(format, Stepwise):
+        in_steps = _asked_in_steps(format, body)
+        if in_steps.refusal is not None and not _is_text(body):
+            return at_once  # which leaves a name that is no text, and that nobody looks for, to the worker
+        assert (in_steps.refusal is None) == (at_once.refusal is None), (in_steps, at_once)
+        assert in_steps.ids == at_once.ids, "read at once and in steps"
+        assert in_steps.bodies == at_once.bodies, "sent on after it was read at once and in steps"
+    return at_once
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _asked(format: AnyFormat, body: bytes) -> Asked:
+    try:
+        request = format.parse(body, [])
+    except InvalidRequest as error:
+        return Asked(error.message)
+    return _sent(format, request)
+
+
+def _asked_in_steps(format: AnyFormat, body: bytes) -> Asked:
+    assert isinstance(format, Stepwise)
+    try:
+        request = _whole(format.parse_in_steps(body, []))
+    except InvalidRequest as error:
+        return Asked(error.message)
+    return _sent(format, request)
+
+
+def _whole(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def _sent(format: AnyFormat, request: Any) -> Asked:
+    projection = format.project(request)
+    worker = ModelWorker(WorkerInfo("w", format.capability, usable=True, models=("m",)))
+    named = projection.ids
+    public = named or ("a",)
+    private = tuple(f"{number:08x}{PRIVATE[8:]}" for number in range(len(public)))
+    claimed = claim(named, projection.ids_usable)
+    assert len(claimed.public) == len(claimed.dispatch)
+    own, other = (format.upstream(request, worker, Ids(public, ids)) for ids in (public, private))
+    for call in (own, *format.abort(worker, request, Ids(public, private))):
+        _judge_head(call)
+    return Asked(None, named, (_bytes(own), _bytes(other)))
+
+
+def _bytes(request: UpstreamRequest) -> bytes:
+    return b"".join((request.body, *map(bytes, request.rest)))
+
+
+def _judge_head(request: UpstreamRequest) -> None:
+    assert request.target.startswith(b"/") and not set(b"\r\n\0 ").intersection(request.target)
+    for name, value in request.headers:
+        assert not set(b"\r\n\0").intersection(name + value), (name, value)
+
+
+def judge(member: str, data: bytes, asked: Asked) -> None:
+    """``member`` holds the id; none: a header does, and the body needs no change."""
+    if asked.refusal is not None:
+        assert asked.refusal
+        return
+    own, other = asked.bodies
+    if not member or (asked.ids and all(asked.ids)):
+        assert own == data, "a body that needs no change"
+    if not member:
+        assert other == data
+        return
+    before, after = _members(data), _members(other)
+    if before is None or after is None:
+        return  # of another encoding, or another JSON than json's
+    assert [pair for pair in after if pair[0] != member] == [pair for pair in before if pair[0] != member]
+    for name, value in after:
+        assert name != member or PRIVATE[8:] in str(value), f"an id of the client's is left: {value!r}"
+
+
+def _members(body: bytes) -> list[tuple[str, Any]] | None:
+    """The members of an object in their order, repeated ones too, numbers as they are spelled."""
+    try:
+        found = json.loads(body, object_pairs_hook=list, parse_float=str, parse_int=str)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def targets() -> list[Target[Any]]:
+    """One for each format."""
+    members = {"sglang": "rid", "vllm": ""}
+    formats = load_formats()
+    return [
+        Target(f"request-{name}", partial(read, formats[name]), partial(judge, member))
+        for name, member in members.items()
+    ]

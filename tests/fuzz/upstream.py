@@ -1,0 +1,136 @@
+"""A worker's bytes at the gateway's end of a connection: gateway.transport.http1 without a socket.
+
+Owns: what must hold of a reply. Must never enter: a dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import h11
+
+from gateway.errors import UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import ReplyHead
+from gateway.transport.http1 import HIGH_WATER, READ_SIZE, Connection
+from tests.fuzz.target import Target
+from tests.fuzz.wire import Wire
+from tests.transport.peer import BODY, REQUEST, deliver
+
+_NEXT = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What was made of the bytes. ``failure`` is what a reader is told in the end.
+
+    ``again``: the connection carries another exchange. A line end behind the reply that comes in a read of
+    its own rules that out, and so it depends on the cuts.
+    """
+
+    head: tuple[int, tuple[tuple[bytes, bytes], ...]] | None
+    body: bytes
+    failure: type[Exception] | None
+    again: bool = field(compare=False)
+
+
+def read(pieces: Sequence[bytes]) -> Reply:
+    return asyncio.run(_read(pieces))
+
+
+async def _read(pieces: Sequence[bytes]) -> Reply:
+    wire = Wire(plain=False)
+    connection = Connection(bytearray(READ_SIZE))
+    connection.connection_made(wire)
+    connection.send(REQUEST, BODY)
+    body: list[bytes] = []
+    failure: type[Exception] | None = None
+    for piece in pieces:
+        if wire.closed:
+            break
+        deliver(connection, piece)
+        assert connection._held <= HIGH_WATER + READ_SIZE
+        failure = failure or _take(connection, body)
+    whole = connection.ready and failure is None
+    head = connection._head
+    again = whole and connection.recycle()
+    if again:
+        connection.send(REQUEST, BODY)
+        deliver(connection, _NEXT)
+        assert connection.take() == b"next", "a reply changed the one after it"
+    elif not whole:
+        if not wire.closed:
+            connection.eof_received()
+        connection.connection_lost(None)
+        failure = failure or _take(connection, body)
+        head = connection._head
+    return Reply(_told(head), b"".join(body), failure, bool(again))
+
+
+def _take(connection: Connection, body: list[bytes]) -> type[Exception] | None:
+    """What can be read now; the failure, if there is one."""
+    while connection.ready:
+        try:
+            if connection._head is None:  # which a reader waits for first
+                raise connection._error or AssertionError("ready for nothing")
+            part = connection.take()
+        except (UpstreamIncomplete, UpstreamMalformed) as error:
+            return type(error)
+        if not part:
+            return None
+        body.append(part)
+    return None
+
+
+def _told(head: ReplyHead | None) -> tuple[int, tuple[tuple[bytes, bytes], ...]] | None:
+    return None if head is None else (head.status, tuple((bytes(n), bytes(v)) for n, v in head.headers))
+
+
+def judge(data: bytes, reply: Reply) -> None:
+    if reply.head is not None:
+        status, headers = reply.head
+        assert 200 <= status <= 599
+        for name, value in headers:
+            assert name and not set(b"\r\n\0: \t").intersection(name), name
+            assert not set(b"\r\n\0").intersection(value), value
+    assert _made_of(data, reply.body), "bytes that the worker did not send"
+    other = reference(data)
+    if other is not None and reply.head is not None and reply.failure is None:
+        status, body, rest = other
+        assert (status, body) == (reply.head[0], reply.body), f"another reading: {other!r}"
+        assert not reply.again or not rest.strip(b"\r\n"), (
+            "what follows the reply could be taken for the next"
+        )
+
+
+def _made_of(data: bytes, body: bytes) -> bool:
+    """Whether ``body`` is ``data`` with some of it left out."""
+    left = iter(data)
+    return all(byte in left for byte in body)
+
+
+def reference(data: bytes) -> tuple[int, bytes, bytes] | None:
+    """Status, body and what follows as another implementation reads them; None where it refuses the bytes."""
+    other = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
+    other.send(h11.Request(method="POST", target="/", headers=[("host", "w"), ("content-length", "0")]))
+    other.send(h11.EndOfMessage())
+    other.receive_data(data)
+    other.receive_data(b"")
+    status, body = 0, b""
+    try:
+        while True:
+            event = other.next_event()
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                return status, body, other.trailing_data[0]
+            elif event in (h11.NEED_DATA, h11.PAUSED) or isinstance(event, h11.ConnectionClosed):
+                return None
+    except h11.RemoteProtocolError:
+        return None
+
+
+TARGET = Target("upstream", read, judge)

@@ -1,0 +1,70 @@
+"""``make audit`` finds a licence that is not allowed, a known flaw, and that it was told nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from scripts import audit
+
+CLEAN: Mapping[str, Any] = {"dependencies": [{"name": "idna", "version": "3.20", "vulns": []}]}
+FLAW = {"id": "PYSEC-1", "fix_versions": ["3.21"]}
+FLAWED: Mapping[str, Any] = {"dependencies": [{"name": "idna", "version": "3.20", "vulns": [FLAW]}]}
+SKIPPED: Mapping[str, Any] = {"dependencies": [{"name": "idna", "skip_reason": "not found"}]}
+
+
+def _told(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, Any] | str) -> None:
+    monkeypatch.setattr(audit, "advisories", lambda lock: told)
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [(CLEAN, 0), (FLAWED, audit.WRONG), (SKIPPED, audit.NOT_ASKED), ("no such host", audit.NOT_ASKED)],
+    ids=["clean", "flawed", "skipped", "unreachable"],
+)
+def test_audit_ends_as_the_advisories_say(
+    told: Mapping[str, Any] | str,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That nothing is known of a package is not taken for nothing being wrong with it."""
+    _told(monkeypatch, told)
+    assert audit.main([]) == status
+    out = capsys.readouterr().out
+    assert ("ADVISORIES WERE NOT LOOKED AT" in out) is (status == audit.NOT_ASKED)
+    assert ("PYSEC-1" in out) is (status == audit.WRONG)
+
+
+def test_audit_that_may_stay_unanswered_says_so_and_still_fails_for_a_licence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _told(monkeypatch, "no such host")
+    assert audit.main(["--or-say-so"]) == 0
+    assert "ADVISORIES WERE NOT LOOKED AT" in capsys.readouterr().out
+    monkeypatch.setattr(audit, "ALLOWED", frozenset({"MIT"}))
+    assert audit.main(["--or-say-so"]) == audit.WRONG
+
+
+@pytest.mark.parametrize(
+    ("expression", "fine"),
+    [
+        ("MIT", True),
+        ("Apache-2.0 OR GPL-3.0-only", True),
+        ("Apache-2.0 AND GPL-3.0-only", False),
+        ("(MIT OR GPL-2.0-only) AND ISC", True),
+        ("GPL-3.0-or-later", False),
+        ("not stated", False),
+    ],
+)
+def test_expression_is_allowed_if_a_licence_may_be_chosen(expression: str, fine: bool) -> None:
+    assert audit.allowed(expression) is fine
+
+
+def test_every_package_of_the_locks_is_looked_at() -> None:
+    """Each line with a version, and the product's are among all."""
+    product, everything = audit.pins(audit.PRODUCT.read_text()), audit.pins(audit.ALL.read_text())
+    assert len(everything) == audit.ALL.read_text().count("==") > len(product) > 20
+    assert set(product) <= set(everything)
