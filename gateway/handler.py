@@ -98,6 +98,7 @@ class GenerateHandler:
         except Exception:  # noqa: BLE001 - else nobody would ever answer it
             log.exception("a fault of the gateway kept it from telling how an exchange ended")
             run.client.cut()
+        _let_go(error)
 
     async def _serve(self, run: Run) -> None:
         client = run.client
@@ -253,6 +254,13 @@ class GenerateHandler:
         reply = self._format.render(error)
         close = isinstance(error, Draining | BodyTimeout)
         await client.reply(reply.status, [*reply.headers, *extra], reply.body, close=close)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of the frames that an error came through: they hold the exchange, which holds the error."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _resolve(over: asyncio.Future[None]) -> None:

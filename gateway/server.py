@@ -38,7 +38,7 @@ from gateway.telemetry.logs import Logs
 log = logging.getLogger(__name__)
 
 #: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
-_YOUNG_OBJECTS = 25_000
+_YOUNG_OBJECTS = 10_000
 
 #: Files that a process has open beside its connections: logs, the listener, the store, probes, aborts.
 SPARE_FILES = 128

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from gateway.control.replies import Failure, get
 from gateway.control.views import RegistrarView, Views
-from gateway.control.workers_calls import BadCall, Refused, keys_of, members_of, record_of
+from gateway.control.workers_calls import BadCall, Refused, keys_of, members_of, record_of, urls_of
 from gateway.control.workers_rows import WorkerEntry, WorkerList, dumps, entry, listing
 from gateway.fleet.registrar import UrlNotAllowed
 from gateway.fleet.states import WorkerState
-from gateway.fleet.worker import Worker
+from gateway.fleet.worker import Worker, id_of
 from gateway.stores.base import ReadOnlyStore, StoreUnavailable
 
 PATH = "/workers"
@@ -141,6 +141,8 @@ class _Changes:
         async def work() -> Response:
             record = record_of(await members_of(request))
             worker = self._registrar.find(record.url)
+            if worker is None and await self._registrar.forget(record.url):
+                return _removed(record.url, 200)
             if worker is None:
                 # Those who call this take an error for a fault of theirs, and it is gone as they want it.
                 body = {"status": "accepted", "url": record.url, "message": "there is no such worker"}
@@ -151,7 +153,16 @@ class _Changes:
         return await _answered(work)
 
     async def dismiss(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registrar.remove, "worker removed", 202)
+        async def work() -> Response:
+            urls = [] if _member(self._registrar, request, key) else urls_of(request, key)
+            for url in urls:
+                if await self._registrar.forget(url):
+                    return _removed(url, 202)
+            worker = _found(self._registrar, request, key)
+            await self._registrar.remove(worker)
+            return _accepted(worker, "worker removed", 202)
+
+        return await _answered(work)
 
     async def hold(self, request: Request, key: str) -> Response:
         return await self._with(request, key, self._registrar.hold, "worker held", 200)
@@ -175,10 +186,14 @@ class _Changes:
         return await _answered(work)
 
 
+def _member(registrar: RegistrarView, request: Request, key: str) -> Worker | None:
+    found = (registrar.find(each) for each in keys_of(request, key))
+    return next((worker for worker in found if worker is not None), None)
+
+
 def _found(registrar: RegistrarView, request: Request, key: str) -> Worker:
-    for each in keys_of(request, key):
-        if (worker := registrar.find(each)) is not None:
-            return worker
+    if (worker := _member(registrar, request, key)) is not None:
+        return worker
     raise BadCall(404, "worker_not_found", f"there is no worker {key[:300]!r}")
 
 
@@ -197,13 +212,16 @@ async def _answered(work: Callable[[], Awaitable[Response]]) -> Response:
 
 
 def _accepted(worker: Worker, message: str, status: int) -> Response:
-    body = Accepted(
-        status="accepted",
-        worker_id=worker.id,
-        url=worker.url,
-        location=f"{PATH}/{worker.id}",
-        message=message,
-    )
+    return _taken(worker.id, worker.url, message, status)
+
+
+def _removed(url: str, status: int) -> Response:
+    return _taken(id_of(url), url, "worker removed", status)
+
+
+def _taken(worker_id: str, url: str, message: str, status: int) -> Response:
+    location = f"{PATH}/{worker_id}"
+    body = Accepted(status="accepted", worker_id=worker_id, url=url, location=location, message=message)
     return JSONResponse(body.model_dump(), status)
 
 

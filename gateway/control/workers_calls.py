@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -88,6 +89,15 @@ def keys_of(request: Request, key: str) -> list[str]:
     raw = bytes(request.scope.get("raw_path") or b"").decode("latin-1")
     tail = raw[raw.find("/workers/") + len("/workers/") :] if "/workers/" in raw else key
     return [key, _ONE_SLASH.sub(r"\1://", key, count=1), tail]
+
+
+def urls_of(request: Request, key: str) -> list[str]:
+    """Which of these may be the URL of a worker."""
+    found = []
+    for each in dict.fromkeys(keys_of(request, key)):
+        with suppress(ValueError):
+            found.append(WorkerRecord(each).url)
+    return found
 
 
 def _query(request: Request) -> dict[str, Any]:

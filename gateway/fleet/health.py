@@ -201,6 +201,8 @@ class Health:
     async def _describe(self, worker: Worker) -> str | None:
         away = worker.state not in _SERVING
         found = await interview(worker, self._formats.values(), patience=self._patience, knock=away)
+        if found is None and worker.only not in (None, *self._formats):
+            return f"there is no format {worker.only!r}, which its owner says that it speaks"
         if found is None:
             return "it gave no answer to any probe"
         usable = any(info.usable for info in found.infos.values())

@@ -73,6 +73,13 @@ class Registrar:
         if pinned:
             await self._sharing.edit({worker.url: {REMOVED: True}})
 
+    async def forget(self, url: str) -> bool:
+        """Take a record away whose worker is no member here, as it was written elsewhere a moment ago.
+
+        False if the store has none. One that others write is left alone.
+        """
+        return self._store.writable and await self._store.delete(url)
+
     async def hold(self, worker: Worker) -> None:
         """Give it no request until it is opened."""
         if await self._recorded(worker, held=True):

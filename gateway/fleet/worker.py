@@ -29,6 +29,11 @@ class View:
     info: WorkerInfo | None
 
 
+def id_of(url: str) -> str:
+    """The id of the worker at ``url``, the same in every gateway."""
+    return str(uuid5(NAMESPACE_URL, url))
+
+
 class Worker:
     """One worker. ``in_flight`` counts leases held by this gateway and is exact.
 
@@ -72,7 +77,7 @@ class Worker:
     ) -> None:
         self.address = address
         #: The same for a URL, whenever and wherever it is registered.
-        self.id = str(uuid5(NAMESPACE_URL, address.url))
+        self.id = id_of(address.url)
         self.seed = seed_of(address.url)
         self.record = record or WorkerRecord(address.url, format=only)
         self.pool: Pool  # set by the fleet that takes the worker in

@@ -168,6 +168,7 @@ class ClientConnection(asyncio.Protocol):
                 timer.cancel()
         self._lose_calls()
         self.resume_writing()
+        self._parser = None  # which holds this connection as well
 
     def pause_writing(self) -> None:
         self.full = True

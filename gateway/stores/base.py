@@ -16,7 +16,10 @@ from gateway.fleet.record import WorkerRecord
 
 
 class StoreUnavailable(Exception):
-    """It cannot be reached now, so nothing was written; the message says why, without a secret."""
+    """It cannot be reached now; the message says why, without a secret.
+
+    Nothing was written as far as is known: one that hangs may have got the call, and do it later.
+    """
 
 
 class ReadOnlyStore(Exception):

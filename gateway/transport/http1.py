@@ -215,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._lost(exc)
+        self._parser = None  # which holds this connection as well
 
     # -- what the parser calls
 

@@ -21,6 +21,7 @@ import httpx
 
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
+from gateway.testing.rig import until
 from tests.processes import PATIENCE, free_port
 from tests.support import eventually
 
@@ -134,6 +135,11 @@ async def at_work(count: int, *sims: SimServer) -> None:
     async with asyncio.timeout(PATIENCE):
         for sim in sims:
             await sim.until(partial(_has, sim, count))
+
+
+async def at_work_in_all(count: int, *sims: SimServer) -> None:
+    """Return once ``sims`` have ``count`` such requests together, spread as their keys have it."""
+    await until(lambda: sum(sim.running + sim.waiting for sim in sims) >= count, PATIENCE)
 
 
 def _has(sim: SimServer, count: int) -> bool:

@@ -10,7 +10,7 @@ from array import array
 import pytest
 
 from gateway.sim import Reply
-from tests.clients.site import PAUSE, TOKENS, Site, as_sent, at_work, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, as_sent, at_work, at_work_in_all, engines, seen
 from tests.clients.slime import ROUTING_KEY, Slime
 from tests.support import until
 
@@ -102,7 +102,7 @@ async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(
         await site.ready(*sims)
         kept = asyncio.ensure_future(slime.turn(PROMPT, 20))
         dropped = asyncio.ensure_future(slime.turn(PROMPT, 5000))
-        await at_work(1, *sims)
+        await at_work_in_all(2, *sims)
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dropped

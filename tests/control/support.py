@@ -120,6 +120,9 @@ class Desk:
 
     remove = hold = open = change
 
+    async def forget(self, url: str) -> bool:
+        raise AssertionError(url)
+
     async def pause(
         self, workers: Collection[Worker], kind: str, parts: Collection[str]
     ) -> Mapping[Worker, frozenset[str]]:

@@ -116,6 +116,40 @@ async def test_one_worker_is_found_by_id_and_by_url(spell: Any) -> None:
 # -- registration
 
 
+class Unwatched(MemoryStore):
+    """What is in it is not told, as of a store that another gateway has just written to."""
+
+    async def watch(self) -> AsyncIterator[Change]:
+        yield Reset({})
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "after"),
+    [
+        ("DELETE", "/workers/http%3A%2F%2Fa%3A1", 202, 404),
+        ("DELETE", "/workers/http://a:1", 202, 404),
+        ("POST", "/workers/http://a:1/drain", 202, 404),
+        ("POST", "/remove_worker?url=http://a:1", 200, 200),
+    ],
+)
+async def test_worker_that_was_registered_elsewhere_a_moment_ago_is_removed(
+    method: str, path: str, status: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its URL; otherwise it would join once its record arrives, with nobody to remove it again."""
+    store = Unwatched()
+    await store.put(WorkerRecord("http://a:1"))
+    monkeypatch.setitem(STORES, "memory", lambda settings: store)
+    async with rig() as rigged:
+        reply = await rigged.client.request(method, path)
+        assert reply.status_code == status
+        assert reply.json()["message"] == "worker removed"
+        assert not await store.delete("http://a:1")
+        again = await rigged.client.request(method, path)
+        assert again.status_code == after
+        assert "there is no worker" in again.text or "there is no such worker" in again.text
+
+
 @pytest.mark.parametrize(
     ("how", "status"),
     [

@@ -113,6 +113,15 @@ async def test_worker_of_another_kind(only: str | None, said: str) -> None:
             assert worker.state is JOINING
 
 
+async def test_worker_of_a_format_that_does_not_exist() -> None:
+    """Nothing was asked, so that nothing can be said of its answers."""
+    async with engine() as server:
+        worker = server.worker(only="ecko")
+        async with watched(worker):
+            await until(lambda: "no format 'ecko'" in worker.reason)
+            assert worker.state is JOINING
+
+
 async def test_worker_that_never_answered() -> None:
     """A worker that was never there is joining for as long as that lasts, and says what is wrong."""
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))

@@ -64,6 +64,17 @@ async def test_registered_worker_is_in_the_store_and_in_the_fleet_at_once() -> N
     assert await records(store) == Reset({})
 
 
+async def test_record_that_another_gateway_wrote_is_taken_away_before_it_is_a_member() -> None:
+    """Clients of several gateways, or processes, need not wait until each knows of each worker."""
+    registrar, _, store, _ = desk()
+    await store.put(A)
+    assert await registrar.forget(A.url)
+    assert await records(store) == Reset({})
+    assert not await registrar.forget(A.url)
+    store.fault, store.writable = ReadOnlyStore("others write it"), False
+    assert not await registrar.forget(A.url)
+
+
 async def test_worker_is_found_by_id_and_by_url_with_a_slash_or_without() -> None:
     registrar, _, _, _ = desk()
     worker = await registrar.add(A)

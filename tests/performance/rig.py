@@ -99,6 +99,10 @@ class Client:
         self._workers = workers
         self.wire = wire
 
+    def leave(self) -> None:
+        """Close the connection."""
+        self._connection.connection_lost(None)
+
     def request(self, raw: bytes, *, keep: bool = True) -> Callable[[bytes], None]:
         """Send a whole request; gives what takes the bytes of its worker's reply.
 

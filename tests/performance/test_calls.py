@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator, Callable
+from types import TracebackType
 
 import pytest
 
@@ -192,3 +193,24 @@ async def test_whole_stream_that_came_in_one_read_leaves_in_one_write(make: Make
     [written] = client.wire.written
     assert written.startswith(b"HTTP/1.1 200 OK\r\n")
     assert written.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def test_exchange_whose_client_left_is_held_by_no_traceback(make: Make) -> None:
+    """An error holds the frames it came through, these the exchange, and this the error."""
+    rig = make("sglang", kept=3)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        client = rig.client()
+        client.request(sglang_request(), keep=False)
+        client.leave()
+        await asyncio.sleep(0)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [held for held in gc.garbage if isinstance(held, TracebackType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.unfreeze()
+        gc.enable()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 
 #: Seconds between two tries to get the lock.
 _LOCK_AGAIN = 0.005
@@ -40,8 +41,10 @@ class Disk:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self) -> bytes | None:
-        """Its text; None: there is no file."""
+        """Its text; None: there is no file. A pipe or a device is none: to read it might never end."""
         try:
+            if not S_ISREG(self._path.stat().st_mode):
+                raise OSError(f"{self._path} is not a regular file")
             return self._path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def test_stamp_tells_a_new_text_from_the_old(path: Path) -> None:
     disk.replace(b"two")
     assert disk.stamp() != first
     assert disk.read() == b"two"
+
+
+def test_pipe_is_refused_and_not_waited_for(path: Path) -> None:
+    """A thread that waits for a pipe's writer would keep the process from ending."""
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        Disk(path).read()
 
 
 def test_replace_keeps_mode_and_link(tmp_path: Path) -> None:
