@@ -1,12 +1,17 @@
 """A client's own abort calls.
 
-Owns: the routes at the paths each dialect uses, and the summary. Must never enter: a dialect, how a worker is
-told.
+Owns: the routes at the paths each dialect uses, who is told what, and the summary. Must never enter: a
+dialect, how an exchange is ended.
+
+What names ids goes to the workers that hold them, in the words that the gateway gave these ids. What names
+everything goes as it is to every worker of the dialect as well: it may run what did not come through here.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,14 +19,21 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.bodies import body_within
-from gateway.control.views import AbortResult, AbortView
+from gateway.control.views import AbortResult, AbortView, FleetView
 from gateway.errors import GatewayError, RequestTooLarge
+from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ErrorReply, Headers
 from gateway.security.door import caller_of
 from gateway.security.guard import Realm, challenge
 
 #: Largest body of an abort call, in bytes.
 BODY_LIMIT = 1024 * 1024
+#: A worker that has not answered by then was not told, in seconds; nor was one that answers more, in bytes.
+TIMEOUT, ANSWER_LIMIT = 5.0, 64 * 1024
+#: Nothing runs there, or nobody listens.
+_AWAY = frozenset({WorkerState.JOINING, WorkerState.DEAD, WorkerState.GONE})
 
 Paths = Mapping[str, Sequence[str]]
 
@@ -61,14 +73,16 @@ def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
     return tuple(path for format in formats for path in paths.get(format.name, ()))
 
 
-def aborts_router(paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView) -> APIRouter:
+def aborts_router(
+    paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView
+) -> APIRouter:
     """One route per path that ``paths`` gives, by name, to one of ``formats``."""
     router = APIRouter(tags=["aborts"])
     for format in formats:
         for path in paths.get(format.name, ()):
             router.add_api_route(
                 path,
-                _Abort(format, aborter).handle,
+                _Abort(format, aborter, fleet).handle,
                 methods=["POST"],
                 summary="Abort running requests at the workers that hold them",
                 response_model=AbortSummary,
@@ -81,18 +95,40 @@ def aborts_router(paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView
 class _Abort:
     """The route of one format."""
 
-    def __init__(self, format: AnyFormat, aborter: AbortView) -> None:
+    def __init__(self, format: AnyFormat, aborter: AbortView, fleet: FleetView) -> None:
         self._format: AnyFormat = format
         self._aborter = aborter
+        self._fleet = fleet
 
     async def handle(self, request: Request) -> Response:
         try:
-            target = self._format.aborted_ids(await _body(request))
+            body = await _body(request)
+            target = self._format.aborted_ids(body)
             if target.everything:  # those of everybody
                 caller_of(request.scope).require(Realm.CONTROL)
         except GatewayError as error:
             return _rendered(self._format.render(error), challenge(error))
-        return _summary(await self._aborter.abort(target, self._format))
+        own = self._aborter.abort(target, self._format)
+        if not target.everything:
+            return _summary(_rows(await own))
+        call = Call(b"POST", request.url.path.encode(), request.headers.raw, body)
+        rows, errors = await asyncio.gather(own, self._tell_all(call))
+        return _summary(_rows(rows, errors))
+
+    async def _tell_all(self, call: Call) -> Mapping[str, str | None]:
+        """Worker's URL -> why it was not told, None: it was."""
+        name = self._format.name
+        workers = [each for each in self._fleet.workers if name in each.infos and each.state not in _AWAY]
+        errors = await asyncio.gather(*(_tell(worker, call) for worker in workers))
+        return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
+
+
+async def _tell(worker: Worker, call: Call) -> str | None:
+    try:
+        answer = await ask(worker, call, seconds=TIMEOUT, limit=ANSWER_LIMIT)
+    except NotAnswered as error:
+        return str(error)
+    return None if answer.accepted else f"status {answer.head.status}"
 
 
 async def _body(request: Request) -> bytes:
@@ -108,8 +144,21 @@ def _rendered(error: ErrorReply, extra: Headers) -> Response:
     return Response(error.body, error.status, headers)
 
 
-def _summary(results: Sequence[AbortResult]) -> Response:
+def _rows(
+    results: Sequence[AbortResult], told: Mapping[str, str | None] = MappingProxyType({})
+) -> list[AbortedOn]:
+    """One for each worker that was told anything."""
     rows = [AbortedOn(worker=one.worker, aborted=one.aborted, error=one.error) for one in results]
-    summary = AbortSummary(aborted=sum(row.aborted for row in rows), results=rows)
+    seen = {row.worker for row in rows}
+    for row in rows:
+        if row.error is None and row.worker is not None:
+            row.error = told.get(row.worker)
+    return rows + [
+        AbortedOn(worker=url, aborted=0, error=why) for url, why in told.items() if url not in seen
+    ]
+
+
+def _summary(rows: Sequence[AbortedOn]) -> Response:
+    summary = AbortSummary(aborted=sum(row.aborted for row in rows), results=list(rows))
     failed = any(row.error is not None for row in rows)
     return JSONResponse(summary.model_dump(), 502 if failed else 200)

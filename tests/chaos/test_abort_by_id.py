@@ -89,6 +89,26 @@ async def test_abort_of_all_ends_all_that_runs(gw: Gateway) -> None:
         await gw.idle()
 
 
+async def test_abort_of_all_goes_as_it_is_to_every_worker(gw: Gateway) -> None:
+    """Also to one that runs nothing of this gateway's: it may run what others gave it."""
+    body = b'{ "abort_all" : true, "reason":"new weights" }'
+    async with workers("sglang", 2, held) as fleet:
+        (asked,) = await two_held(gw, SGLANG, fleet, "A-only")
+        reply = await gw.client.post(ENGINES["sglang"].abort_path, content=body)
+        await asked.ends_aborted()
+        assert [body in [said.body for said in worker.aborts] for worker in fleet] == [True, True]
+        assert reply.status_code == 200
+        assert {row["worker"]: row["error"] for row in reply.json()["results"]} == {
+            worker.url: None for worker in fleet
+        }
+        fleet[0].hang()
+        began = time.monotonic()
+        reply = await gw.client.post(ENGINES["sglang"].abort_path, content=body)
+        assert reply.status_code == 502 and time.monotonic() - began < 6
+        errors = {row["worker"]: row["error"] for row in reply.json()["results"]}
+        assert errors[fleet[0].url] and errors[fleet[1].url] is None
+
+
 @pytest.mark.parametrize("route", GENERATE, ids=named)
 async def test_abort_of_an_unknown_id_is_no_failure_and_ends_nothing(gw: Gateway, route: Route) -> None:
     async with workers(route.kind, 2, held) as fleet:
