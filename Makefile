@@ -21,6 +21,10 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/test_hostile_worker.py tests/test_ids.py tests/test_load.py tests/test_poison.py tests/test_server.py \
   tests/test_sticky.py tests/test_workers_cli.py
 
+# Laws and measures that take long by themselves: in make test-system, too, but also held by the compiled build.
+LONG := tests/contract tests/formats/sglang/test_join_cost.py tests/formats/test_json_steps.py tests/listener/test_hostile.py \
+  tests/sim/test_fuzz.py tests/test_handler_ends.py tests/test_races.py
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-system silence chaos soak fuzz check audit format bench test-engines compile \
   test-compiled lock clean
@@ -44,10 +48,10 @@ demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000
 	@$(BIN)/tito-gateway demo $(ARGS)
 
 test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k words" narrows it
-	@$(BIN)/pytest $(SYSTEM:%=--ignore=%) $(ARGS)
+	@$(BIN)/pytest $(SYSTEM:%=--ignore=%) $(LONG:%=--ignore=%) $(ARGS)
 
 test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, processes, clients, load, benchmarks
-	@$(BIN)/pytest $(SYSTEM) $(ARGS)
+	@$(BIN)/pytest $(SYSTEM) $(LONG) $(ARGS)
 
 silence: $(STAMP) ## an engine that says nothing for SECONDS (130) before it answers
 	@$(BIN)/pytest -n 4 --timeout 0 --silence $(SECONDS) tests/chaos/test_silence_is_no_end.py $(ARGS)
