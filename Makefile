@@ -93,7 +93,7 @@ compile: $(STAMP) ## a wheel with the hot modules compiled to C, in build/dist
 	@echo "unpacked: build/compiled"
 
 # Safe path: the sources in this folder must not come before what was compiled of them.
-test-compiled: ## what make test runs, against what `make compile` made last; ARGS="-k words" narrows it
+test-compiled: ## what make test runs and the long laws, against what `make compile` made last; ARGS="-k words" narrows it
 	@test -d build/compiled || $(MAKE) compile
 	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled:$(CURDIR) $(BIN)/pytest -o pythonpath= --compiled \
 	  $(SYSTEM:%=--ignore=%) $(ARGS)

@@ -324,8 +324,9 @@ def most_connections() -> int | None:
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     """How uvicorn serves ``app``, to as many clients as there may be. Raises SettingsError for a certificate
     that cannot be used."""
-    if settings.max_connections is None:
-        app.limits = app.limits._replace(connections=most_connections())
+    enough = most_connections()
+    if enough is not None:
+        app.limits = app.limits._replace(connections=min(app.limits.connections or enough, enough))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,

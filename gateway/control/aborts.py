@@ -64,7 +64,8 @@ _ERROR: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"content": _ERROR, "description": "It names nothing, in the words of the format"},
     413: {"content": _ERROR, "description": "The body is too large"},
-    502: {"model": AbortSummary, "description": "Some worker could not be told"},
+    207: {"model": AbortSummary, "description": "Some workers could not be told, others were"},
+    502: {"model": AbortSummary, "description": "No worker could be told"},
 }
 
 
@@ -111,7 +112,8 @@ class _Abort:
         own = self._aborter.abort(target, self._format)
         if not target.everything:
             return _summary(_rows(await own))
-        call = Call(b"POST", request.url.path.encode(), request.headers.raw, body)
+        query = f"?{request.url.query}" if request.url.query else ""
+        call = Call(b"POST", f"{request.url.path}{query}".encode(), request.headers.raw, body)
         rows, errors = await asyncio.gather(own, self._tell_all(call))
         return _summary(_rows(rows, errors))
 
@@ -147,12 +149,12 @@ def _rendered(error: ErrorReply, extra: Headers) -> Response:
 def _rows(
     results: Sequence[AbortResult], told: Mapping[str, str | None] = MappingProxyType({})
 ) -> list[AbortedOn]:
-    """One for each worker that was told anything."""
+    """One for each worker that was told anything; one that was told to end all needs no word on each."""
     rows = [AbortedOn(worker=one.worker, aborted=one.aborted, error=one.error) for one in results]
     seen = {row.worker for row in rows}
     for row in rows:
-        if row.error is None and row.worker is not None:
-            row.error = told.get(row.worker)
+        if row.worker is not None and row.worker in told:
+            row.error = told[row.worker]
     return rows + [
         AbortedOn(worker=url, aborted=0, error=why) for url, why in told.items() if url not in seen
     ]
@@ -160,5 +162,6 @@ def _rows(
 
 def _summary(rows: Sequence[AbortedOn]) -> Response:
     summary = AbortSummary(aborted=sum(row.aborted for row in rows), results=list(rows))
-    failed = any(row.error is not None for row in rows)
-    return JSONResponse(summary.model_dump(), 502 if failed else 200)
+    failed = [row.error is not None for row in rows]
+    status = 200 if not any(failed) else 502 if all(failed) else 207
+    return JSONResponse(summary.model_dump(), status)

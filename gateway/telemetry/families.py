@@ -131,8 +131,12 @@ ROUTED = Family(
 LOST_LINES = Family(
     "access_log_dropped_total", "counter", (), "Access log lines lost because nobody read them"
 )
-WAITING = Family("held_requests", "gauge", (), "Requests that wait for a usable worker now")
-WAITED = Family("hold_seconds", "histogram", (), "How long a request waited for a usable worker")
+WAITING = Family(
+    "held_requests", "gauge", (), "Requests that wait for a usable worker, or for room at one, now"
+)
+WAITED = Family(
+    "hold_seconds", "histogram", (), "How long a request waited for a usable worker, or for room at one"
+)
 NOT_HELD = Family(
     "holds_refused_total",
     "counter",

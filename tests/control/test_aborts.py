@@ -31,13 +31,18 @@ async def test_id_that_nothing_runs_under_is_no_failure() -> None:
     assert reply.json() == {"aborted": 0, "results": []}
 
 
-async def test_worker_that_could_not_be_told_makes_it_a_502_with_all_results() -> None:
+async def test_worker_that_could_not_be_told_makes_it_a_207_with_all_results() -> None:
     world = World(results=[Result("http://a:1", 1), Result("http://b:1", 0, "refused")])
     async with client(world) as http:
         reply = await http.post("/abort_request", content=b"x")
-    assert reply.status_code == 502
+    assert reply.status_code == 207
     assert reply.json()["aborted"] == 1
     assert reply.json()["results"][1]["error"] == "refused"
+
+
+async def test_abort_that_no_worker_could_be_told_of_is_a_502() -> None:
+    async with client(World(results=[Result("http://b:1", 0, "refused")])) as http:
+        assert (await http.post("/abort_request", content=b"x")).status_code == 502
 
 
 async def test_bad_call_is_told_in_the_formats_own_words() -> None:
