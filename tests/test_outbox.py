@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from gateway.outbox import MOST_BYTES, MOST_WRITES, Outbox
+from gateway.outbox import ALONE, LOOK_EACH, MOST_BYTES, MOST_WRITES, Outbox
 
 
 class Wire:
@@ -64,3 +64,22 @@ async def test_closed_transport_gets_nothing_more() -> None:
     two.closing = True
     await asyncio.sleep(0)
     assert sent == [b"1", b"3"]
+
+
+async def test_turns_of_one_write_are_left_alone_until_there_are_several_again() -> None:
+    """To learn of a turn's end costs another turn."""
+    outbox, (sent, (wire,)) = Outbox(), wires(1)
+    for _ in range(ALONE):
+        outbox.write(wire, b"x")
+        await asyncio.sleep(0)
+    sent.clear()
+    for _ in range(LOOK_EACH + 1):
+        outbox.write(wire, b"at once")
+    assert len(sent) == LOOK_EACH + 1
+    outbox.write(wire, b"put off")
+    assert len(sent) == LOOK_EACH + 1
+    await asyncio.sleep(0)
+    assert sent[-1] == b"put off"
+    outbox.write(wire, b"at once")
+    outbox.write(wire, b"put off")
+    assert sent[-1] == b"at once"
