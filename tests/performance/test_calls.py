@@ -139,7 +139,7 @@ async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> N
     """Ids are counted, not made."""
     rig, reply = make("sglang"), whole(sglang_reply(1))
     short = await unary(rig, sglang_request(8), reply)
-    assert await unary(rig, sglang_request(5_000), reply) <= short + 5
+    assert await unary(rig, sglang_request(5_000), reply) <= short + 20
 
 
 async def test_large_fleet_takes_no_more_calls_than_a_small_one(make: Make) -> None:
