@@ -113,7 +113,10 @@ class _Abort:
         if not target.everything:
             return _summary(_rows(await own))
         query = f"?{request.url.query}" if request.url.query else ""
-        call = Call(b"POST", f"{request.url.path}{query}".encode(), request.headers.raw, body)
+        # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
+        headers = [line for line in request.headers.raw if line[0] != b"content-type"]
+        headers.append((b"content-type", b"application/json"))
+        call = Call(b"POST", f"{request.url.path}{query}".encode(), headers, body)
         rows, errors = await asyncio.gather(own, self._tell_all(call))
         return _summary(_rows(rows, errors))
 
