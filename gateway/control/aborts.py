@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from gateway.aborts import ABORT_TIMEOUT
 from gateway.control.bodies import body_within
+from gateway.control.targets import read
 from gateway.control.views import AbortResult, AbortView, FleetView
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.call import Call, NotAnswered, ask
@@ -30,8 +33,8 @@ from gateway.security.guard import Realm, challenge
 
 #: Largest body of an abort call, in bytes.
 BODY_LIMIT = 1024 * 1024
-#: A worker that has not answered by then was not told, in seconds; nor was one that answers more, in bytes.
-TIMEOUT, ANSWER_LIMIT = 5.0, 64 * 1024
+#: A worker that answers more was not told, in bytes.
+ANSWER_LIMIT = 64 * 1024
 #: Nothing runs there, or nobody listens.
 _AWAY = frozenset({WorkerState.JOINING, WorkerState.DEAD, WorkerState.GONE})
 
@@ -112,12 +115,11 @@ class _Abort:
         own = self._aborter.abort(target, self._format)
         if not target.everything:
             return _summary(_rows(await own))
-        query = f"?{request.url.query}" if request.url.query else ""
+        sent, _ = read(request, request.url.path, body)
         # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
-        headers = [line for line in request.headers.raw if line[0] != b"content-type"]
+        headers = [line for line in sent.headers if line[0] != b"content-type"]
         headers.append((b"content-type", b"application/json"))
-        call = Call(b"POST", f"{request.url.path}{query}".encode(), headers, body)
-        rows, errors = await asyncio.gather(own, self._tell_all(call))
+        rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
         return _summary(_rows(rows, errors))
 
     async def _tell_all(self, call: Call) -> Mapping[str, str | None]:
@@ -130,7 +132,7 @@ class _Abort:
 
 async def _tell(worker: Worker, call: Call) -> str | None:
     try:
-        answer = await ask(worker, call, seconds=TIMEOUT, limit=ANSWER_LIMIT)
+        answer = await ask(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
     except NotAnswered as error:
         return str(error)
     return None if answer.accepted else f"status {answer.head.status}"

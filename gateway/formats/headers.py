@@ -45,6 +45,16 @@ def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tupl
     return kept
 
 
+def of_own_call(headers: Headers, authorization: bytes | None) -> list[tuple[bytes, bytes]]:
+    """The lines of a call with JSON that the gateway makes because of a client: with ``authorization``, or
+    else the client's own."""
+    lines = [(b"content-type", b"application/json")]
+    value = authorization or header(headers, b"authorization")
+    if value is not None:
+        lines.append((b"authorization", value))
+    return lines
+
+
 def to_client(headers: Headers, *, own_id: bool = False) -> list[tuple[bytes, bytes]]:
     """The worker's lines that a client gets; ``own_id``: without the worker's word for the request's id."""
     named = _named_by_connection(headers)

@@ -17,9 +17,8 @@ from gateway.formats.base import (
     RelayedRequest,
     UpstreamRequest,
     WorkerView,
-    header,
 )
-from gateway.formats.headers import to_worker
+from gateway.formats.headers import of_own_call, to_worker
 from gateway.formats.json_splice import insert_member, replace_member
 from gateway.formats.json_steps import spliced
 from gateway.formats.sglang.request import AbortCall, SglangRequest
@@ -56,10 +55,7 @@ def abort_relayed(
 
 
 def _aborts(worker: WorkerView, given: Headers, rids: Iterable[str]) -> Sequence[UpstreamRequest]:
-    headers = [(b"content-type", b"application/json")]
-    authorization = worker.authorization or header(given, b"authorization")
-    if authorization is not None:
-        headers.append((b"authorization", authorization))
+    headers = of_own_call(given, worker.authorization)
     target = worker.prefix + b"/abort_request"
     return [UpstreamRequest(b"POST", target, headers, _encode({"rid": rid})) for rid in rids]
 

@@ -19,9 +19,8 @@ from gateway.formats.base import (
     RelayedRequest,
     UpstreamRequest,
     WorkerView,
-    header,
 )
-from gateway.formats.headers import to_worker
+from gateway.formats.headers import of_own_call, to_worker
 from gateway.formats.vllm.ids import client_ids, engine_id, engine_ids_at
 from gateway.formats.vllm.request import Request
 
@@ -54,10 +53,7 @@ def abort_relayed(
 
 
 def _abort(worker: WorkerView, given: Headers, ids: Iterable[str]) -> UpstreamRequest:
-    headers = [(b"content-type", b"application/json")]
-    authorization = worker.authorization or header(given, b"authorization")
-    if authorization is not None:
-        headers.append((b"authorization", authorization))
+    headers = of_own_call(given, worker.authorization)
     body = msgspec.json.encode({"request_ids": list(ids)})
     return UpstreamRequest(b"POST", worker.prefix + _ABORT, headers, body)
 
