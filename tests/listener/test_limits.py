@@ -4,42 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.sim import SimConfig, SimServer
-from tests.support import RawClient, Rig, generates, rig
-from tests.test_handler_bytes import JSON, KINDS, body_of
+from tests.listener.raw import SMALL, raw_client, reply_of
+from tests.support import RawClient, generates, rig
+from tests.test_handler_bytes import JSON, KINDS
 from tests.test_timeouts import hits
 
-SMALL = json.dumps(body_of("sglang", rid="r")).encode()
 HEAD = b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\n"
-
-
-@asynccontextmanager
-async def client_of(gateway: Rig) -> AsyncIterator[RawClient]:
-    client = await RawClient.connect(gateway.port)
-    try:
-        yield client
-    finally:
-        client.writer.transport.abort()
 
 
 async def all_of(client: RawClient) -> bytes:
     """What comes until the gateway closes."""
     return await asyncio.wait_for(client.reader.read(-1), 10)
-
-
-async def reply_of(client: RawClient) -> tuple[int, bytes]:
-    """Status and body of a reply that has a length."""
-    async with asyncio.timeout(10):
-        head = await client.head()
-        lines = head.lower().split(b"\r\n")
-        length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
-        return int(head.split(b" ")[1]), await client.reader.readexactly(length)
 
 
 # -- whose time is up
@@ -72,7 +52,7 @@ def test_client_that_never_asks_is_idle_from_the_start() -> None:
 @pytest.mark.parametrize("lines", [20, 21])
 async def test_head_has_as_many_lines_as_it_may(lines: int) -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_lines=20) as gateway:
-        async with client_of(gateway) as client:
+        async with raw_client(gateway) as client:
             filler = b"".join(b"x-%d: y\r\n" % number for number in range(lines - 3))
             client.writer.write(HEAD + b"content-length: %d\r\n%b\r\n%b" % (len(SMALL), filler, SMALL))
             status, body = await reply_of(client)
@@ -85,7 +65,7 @@ async def test_head_has_as_many_lines_as_it_may(lines: int) -> None:
 
 async def test_request_before_one_with_too_many_lines_is_served() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_lines=20) as gateway:
-        async with client_of(gateway) as client:
+        async with raw_client(gateway) as client:
             good = HEAD + b"content-length: %d\r\n\r\n%b" % (len(SMALL), SMALL)
             client.writer.write(good + HEAD + b"x: y\r\n" * 20 + b"\r\n")
             assert (await reply_of(client))[0] == 200
@@ -96,7 +76,7 @@ async def test_request_before_one_with_too_many_lines_is_served() -> None:
 async def test_head_is_as_large_as_it_may_be() -> None:
     async with rig(header_limit_kb=4) as gateway:
         for size, status in ((3000, 200), (5000, 431)):
-            async with client_of(gateway) as client:
+            async with raw_client(gateway) as client:
                 client.request("/live", b"", method="GET", headers=(("x", "y" * size),))
                 assert (await reply_of(client))[0] == status
         assert await hits(gateway) == {"request_head_size": 1}
@@ -104,7 +84,7 @@ async def test_head_is_as_large_as_it_may_be() -> None:
 
 async def test_head_that_trickles_in_is_a_408_and_a_close() -> None:
     """However often another byte of it comes."""
-    async with rig(header_timeout_secs=0.1) as gateway, client_of(gateway) as client:
+    async with rig(header_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
         answer = asyncio.ensure_future(all_of(client))
         for byte in b"GET /live HTTP/1.1\r\nx-slow: " + b"y" * 1000:
             client.writer.write(bytes([byte]))
@@ -119,7 +99,7 @@ async def test_head_that_trickles_in_is_a_408_and_a_close() -> None:
 
 async def test_head_behind_a_request_that_is_served_may_wait_for_its_end() -> None:
     async with SimServer("sglang", SimConfig(token_delay=0.1)) as sim:
-        async with rig(sim.url, header_timeout_secs=0.1) as gateway, client_of(gateway) as client:
+        async with rig(sim.url, header_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
             client.request("/generate", SMALL)
             client.writer.write(b"GET /live HTTP/1.1\r\n")
             assert (await reply_of(client))[0] == 200
@@ -133,7 +113,7 @@ async def test_head_behind_a_request_that_is_served_may_wait_for_its_end() -> No
 @pytest.mark.parametrize("kind", KINDS)
 async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: str) -> None:
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, body_timeout_secs=0.1) as gateway:
-        async with client_of(gateway) as client:
+        async with raw_client(gateway) as client:
             head = b"POST %b HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{" % KINDS[kind].encode()
             client.writer.write(head)
             status, body = await reply_of(client)
@@ -149,7 +129,7 @@ async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: 
 
 
 async def test_body_that_stops_coming_on_a_control_route_is_a_408_too() -> None:
-    async with rig(body_timeout_secs=0.1) as gateway, client_of(gateway) as client:
+    async with rig(body_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
         client.writer.write(b"POST /workers HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{")
         status, body = await reply_of(client)
         assert (status, json.loads(body)["code"]) == (408, 408)
@@ -158,7 +138,7 @@ async def test_body_that_stops_coming_on_a_control_route_is_a_408_too() -> None:
 
 async def test_body_that_keeps_coming_may_take_any_time() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, body_timeout_secs=0.1) as gateway:
-        async with client_of(gateway) as client:
+        async with raw_client(gateway) as client:
             client.writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(SMALL))
             for start in range(0, len(SMALL), 10):
                 client.writer.write(SMALL[start : start + 10])
@@ -167,7 +147,7 @@ async def test_body_that_keeps_coming_may_take_any_time() -> None:
 
 
 async def test_rest_of_a_refused_body_that_stops_coming_is_a_close_without_another_reply() -> None:
-    async with rig(body_timeout_secs=0.1) as gateway, client_of(gateway) as client:
+    async with rig(body_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
         client.writer.write(b"POST /nothing HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{")
         assert (await reply_of(client))[0] == 404
         assert await all_of(client) == b""
@@ -178,7 +158,7 @@ async def test_rest_of_a_refused_body_that_stops_coming_is_a_close_without_anoth
 
 async def test_connection_without_a_request_is_closed_and_one_with_some_is_kept() -> None:
     async with rig(keep_alive_timeout_secs=0.2) as gateway:
-        async with client_of(gateway) as idle, client_of(gateway) as busy:
+        async with raw_client(gateway) as idle, raw_client(gateway) as busy:
             closed = asyncio.ensure_future(all_of(idle))
             while not closed.done():
                 busy.request("/live", b"", method="GET")
@@ -191,11 +171,11 @@ async def test_connection_without_a_request_is_closed_and_one_with_some_is_kept(
 async def test_connection_over_the_limit_is_for_what_needs_no_worker() -> None:
     """A generate request gets a 503 in its dialect, health and metrics are answered; then it is closed."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, max_connections=2) as gateway:
-        async with client_of(gateway) as one, client_of(gateway) as two:  # and the rig's own
+        async with raw_client(gateway) as one, raw_client(gateway) as two:  # and the rig's own
             for client in (one, two):
                 client.request("/live", b"", method="GET")
                 await reply_of(client)
-            async with client_of(gateway) as third, client_of(gateway) as fourth:
+            async with raw_client(gateway) as third, raw_client(gateway) as fourth:
                 third.request("/generate", SMALL)
                 answer = await all_of(third)
                 assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1\r\n" in answer.lower()

@@ -168,13 +168,20 @@ async def test_gateways_on_one_file_know_who_is_paused_and_held(tmp_path: Path) 
     await share_pauses({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
 
 
-async def test_pause_while_etcd_is_away_is_known_once_it_is_back(member: Member) -> None:
-    """It counts at once where it was called, and the call does not fail."""
+@asynccontextmanager
+async def over_etcd(member: Member) -> AsyncIterator[tuple[SimServer, Gateway, Gateway]]:
+    """A worker, and two gateways on one etcd that both find it ready."""
     variables = {"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url}
     async with SimServer("sglang", SimConfig()) as sim, gateways(2, variables) as (here, there):
         assert await here.add(sim.url) == 202
         for gateway in (here, there):
             await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+        yield sim, here, there
+
+
+async def test_pause_while_etcd_is_away_is_known_once_it_is_back(member: Member) -> None:
+    """It counts at once where it was called, and the call does not fail."""
+    async with over_etcd(member) as (_, here, there):
         await asyncio.to_thread(member.kill)
         assert await here.call("/pause_generation") == 200
         assert await states(here, "held") and not await states(there, "held")
@@ -192,11 +199,7 @@ async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
     """
     seconds = float(os.environ.get("OUTAGE_SECONDS", "3"))  # noqa: TID251
     loop = asyncio.get_running_loop()
-    variables = {"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url}
-    async with SimServer("sglang", SimConfig()) as sim, gateways(2, variables) as (here, there):
-        assert await here.add(sim.url) == 202
-        for gateway in (here, there):
-            await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+    async with over_etcd(member) as (sim, here, there):
         await asyncio.to_thread(member.kill)
         end, served = loop.time() + seconds, 0
         while loop.time() < end:
