@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
@@ -38,7 +39,7 @@ from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sharing import Sharing
-from gateway.fleet.sync import follow
+from gateway.fleet.sync import Following
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.handler import GenerateHandler
@@ -81,6 +82,7 @@ class Outside:
     processes writes to standard output."""
 
     store: Store
+    following: Following
     keys: Sources
     tls: Renewed | None
     siblings: Siblings | None
@@ -93,14 +95,15 @@ class Background:
     def __init__(  # noqa: PLR0913 - all that begins and ends with the application
         self,
         services: Services,
-        store: Store,
+        outside: Outside,
         members: Members,
         sharing: Sharing,
         member: Member | None,
         allowed: Sequence[UrlPattern],
     ) -> None:
         self._services = services
-        self._store = store
+        self._store = outside.store
+        self._following = outside.following
         self._members = members
         self._sharing = sharing
         self._allowed = allowed
@@ -115,13 +118,13 @@ class Background:
         services, marks = self._services, self._sharing.marks
         if self._member is not None:
             await self._member.start(services.fleet)
-        following = follow(self._store, self._members, marks, self._allowed)
-        self._tasks.spawn(following, "following the store")
-        self._tasks.spawn(self._watch_workers(), "beginning to watch workers")
-        self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
-        self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+        following = partial(self._following.run, self._members, marks, self._allowed)
+        self._tasks.keep(following, "following the store")
+        self._tasks.keep(self._watch_workers, "beginning to watch workers")
+        self._tasks.keep(lambda: keep_fresh(self.kept_fresh), "reading keys and certificates again")
+        self._tasks.keep(services.metrics.watch_loop, "event loop delay")
         if services.queue.on:
-            self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
+            self._tasks.keep(services.queue.serve, "requests that wait for a worker")
         if self._member is not None:
             await self._member.meet(services.fleet)
 
@@ -233,7 +236,7 @@ def create_app(
         catalogs.validate_catalog(catalog, reserved)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
-    outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
+    outside = Outside(store, Following(store), keys=keys, tls=tls, siblings=siblings, lock=lock)
     services = _services(settings, [endpoint.format for endpoint in catalog], outside)
     sharing = Sharing(Marks(services.fleet), store)
     members = _members(settings, services, sharing.marks)
@@ -257,7 +260,7 @@ def create_app(
         )
         for endpoint in (*catalog, *relays)
     }
-    background = Background(services, store, members, sharing, member, settings.worker_patterns)
+    background = Background(services, outside, members, sharing, member, settings.worker_patterns)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background, _client_limits(settings))
 
@@ -348,7 +351,7 @@ def _members(settings: Settings, services: Services, marks: Marks) -> Members:
 
 
 def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
-    store, tls, siblings = outside.store, outside.tls, outside.siblings
+    tls, siblings = outside.tls, outside.siblings
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -375,7 +378,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         Now(
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
-            store_healthy=lambda: store.healthy,
+            store_healthy=lambda: outside.following.healthy,
             waiting=lambda: queue.waiting,
         ),
         supervisor=None if siblings is None else siblings.supervisor,

@@ -21,6 +21,7 @@ from types import FrameType
 import uvicorn
 
 from gateway.app import Gateway, create_app
+from gateway.fleet.errands import KINDS
 from gateway.lifecycle import Lifecycle
 from gateway.listener.connection import ClientConnection
 from gateway.listener.limits import ROOM
@@ -40,8 +41,10 @@ log = logging.getLogger(__name__)
 #: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
 _YOUNG_OBJECTS = 10_000
 
-#: Files that a process has open beside its connections: logs, the listener, the store, probes, aborts.
-SPARE_FILES = 128
+#: Files that a process has open beside its connections: logs, the listener, the store, names being looked up.
+SPARE_FILES = 64
+#: The part of all files that each kind of errand (Errands) may have open, and how many that are at least.
+ERRANDS_PART, LEAST_ERRANDS = 16, 4
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long clients that were accepted a moment ago have to send a request, and be told to go elsewhere, where
 #: a close would look as if it had been lost, in seconds.
@@ -306,27 +309,41 @@ def raise_file_limit() -> None:
 
 def _tell_room(settings: Settings) -> None:
     """For how many clients there is room."""
-    enough, wanted = most_connections(), settings.share(settings.max_connections)
-    if enough is None:
+    files, wanted = open_files(), settings.share(settings.max_connections)
+    if files is None:
         return
+    enough = most_connections(files)
     if wanted is not None and wanted > enough:
         log.warning("open files: a process has no more than it needs for %d connections of clients", enough)
     else:
         log.info("a process takes up to %d connections of clients", wanted or enough)
 
 
-def most_connections() -> int | None:
-    """How many clients one process can serve at once: each may need a connection to a worker, too."""
+def open_files() -> int | None:
+    """How many files this process may open; None: any number."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if files == resource.RLIM_INFINITY else max(1, (files - SPARE_FILES - ROOM) // 2)
+    return None if files == resource.RLIM_INFINITY else files
+
+
+def most_connections(files: int) -> int:
+    """How many clients one process can serve at once that may open so many ``files``: each may need a
+    connection to a worker, too."""
+    return max(1, (files - SPARE_FILES - KINDS * most_errands(files) - ROOM) // 2)
+
+
+def most_errands(files: int) -> int:
+    """How many connections of its own of each kind a process may have that may open so many ``files``."""
+    return max(LEAST_ERRANDS, files // ERRANDS_PART)
 
 
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     """How uvicorn serves ``app``, to as many clients as there may be. Raises SettingsError for a certificate
     that cannot be used."""
-    enough = most_connections()
-    if enough is not None:
+    files = open_files()
+    if files is not None:
+        enough = most_connections(files)
         app.limits = app.limits._replace(connections=min(app.limits.connections or enough, enough))
+        app.fleet.errands.limit(most_errands(files))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,

@@ -20,7 +20,7 @@ from gateway.control.targets import named, nobody, read, targets_of
 from gateway.control.views import FleetView, RegistrarView
 from gateway.control.workers_calls import BadCall, Refused
 from gateway.fleet.answers import Answer
-from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 
@@ -147,7 +147,7 @@ async def _first(workers: Iterable[Worker], sent: Call) -> Response:
 
 async def _answer(worker: Worker, sent: Call) -> Answer | None:
     try:
-        return await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
+        return await ask_among_others(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
     except NotAnswered:
         return None
 

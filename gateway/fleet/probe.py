@@ -41,12 +41,13 @@ class Unreachable(Exception):
 async def ask(
     worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT
 ) -> ProbeReply | None:
-    """One question; None when there was no whole answer within ``patience`` seconds.
+    """One question, once it may be asked; None when there was no whole answer within ``patience`` seconds.
 
     Raises Unreachable and NotAsked.
     """
     try:
-        answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
+        async with worker.errands.probes:
+            answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
         return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:
         raise NotAsked(error.message) from error

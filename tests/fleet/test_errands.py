@@ -1,0 +1,36 @@
+"""How many connections the gateway has on its own account."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
+from gateway.fleet.probe import ask as ask_probe
+from tests.fleet.engine import EchoFormat, engine
+
+CALL = Call(b"GET", b"/info")
+
+
+async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> None:
+    """Of each kind, and the others wait."""
+    async with engine() as server:
+        worker = server.worker()
+        worker.errands.limit(3)
+        calls = [ask_among_others(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
+        assert all(answer.accepted for answer in await asyncio.gather(*calls))
+        assert server.most_at_once == 3
+        replies = await asyncio.gather(*(ask_probe(worker, EchoFormat.health) for _ in range(20)))
+        assert None not in replies and server.most_at_once == 3
+
+
+async def test_call_that_waits_for_others_is_over_in_its_time() -> None:
+    """One to a single worker waits for nobody."""
+    async with engine() as server:
+        worker = server.worker()
+        worker.errands.limit(1)
+        async with worker.errands.calls:
+            with pytest.raises(NotAnswered, match=r"no answer within 0\.01 s"):
+                await ask_among_others(worker, CALL, seconds=0.01, limit=1000)
+            assert (await ask(worker, CALL, seconds=5, limit=1000)).accepted
