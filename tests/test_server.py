@@ -177,11 +177,11 @@ def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyP
 async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed_and_called() -> None:
     """A process that may open few files leaves itself enough for what it does on its own account: it asks
     workers that answer nothing, more than it could open files for."""
-    silent = await asyncio.start_server(lambda reader, writer: asyncio.sleep(PATIENCE), "0.0.0.0", 0)
-    port = silent.sockets[0].getsockname()[1]
+    silent = listen("0.0.0.0", 0, 512)
+    port = silent.getsockname()[1]
     urls = [f"http://127.1.0.{number}:{port}" for number in range(1, 200)]
     slow = SimConfig(token_delay=0.1)
-    async with SimServer("sglang", slow) as sim, SimServer("sglang", slow) as other, silent:
+    async with SimServer("sglang", slow) as sim, SimServer("sglang", slow) as other:
         async with served(sim.url, other.url, *urls, limit=192) as gateway:
             clients = [await RawClient.connect(gateway.port) for _ in range(most_connections(192))]
             for client in clients:
@@ -196,6 +196,7 @@ async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed
                 assert b"[DONE]" in await _until_closed_by(client)
             gateway.process.terminate()
             _, errors = await gateway.process.communicate()
+    silent.close()
     assert b"no socket" not in errors and b"Too many open files" not in errors
     assert len(clients) > 20
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-#: Kinds of errands, each with a number of its own: none may be held up by another, as calls can take half an
-#: hour.
-KINDS = 3
+#: Kinds of errands, each with a number of its own: none may be held up by another. Calls can take half an
+#: hour, and many workers that answer nothing keep those waiting that are asked whether anybody is there.
+KINDS = 4
 _ANY = 1 << 30
 
 
@@ -22,7 +22,8 @@ class Errands:
 
     def limit(self, each: int) -> None:
         """So many of each kind at once from now on; for before any began."""
-        #: Questions of probes.
+        #: First questions of probes to workers that do not serve, and all others.
+        self.knocks = asyncio.Semaphore(each)
         self.probes = asyncio.Semaphore(each)
         #: Calls to several workers for one client; a client's call to one worker is no errand.
         self.calls = asyncio.Semaphore(each)

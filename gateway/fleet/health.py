@@ -134,7 +134,7 @@ class Health:
         format = next(iter(self._formats.values()))
         with suppress(NotAsked):
             try:
-                await ask(worker, format.health, patience=self._patience)
+                await ask(worker, format.health, patience=self._patience, knock=True)
             except Unreachable as fault:
                 if fault.absent:
                     self._fleet.absent(worker)

@@ -21,8 +21,20 @@ async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> 
         calls = [ask_among_others(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
         assert all(answer.accepted for answer in await asyncio.gather(*calls))
         assert server.most_at_once == 3
-        replies = await asyncio.gather(*(ask_probe(worker, EchoFormat.health) for _ in range(20)))
-        assert None not in replies and server.most_at_once == 3
+        for knock in (True, False):
+            asking = (ask_probe(worker, EchoFormat.health, knock=knock) for _ in range(20))
+            assert None not in await asyncio.gather(*asking) and server.most_at_once == 3
+
+
+async def test_workers_that_answer_nothing_keep_no_question_to_others_waiting() -> None:
+    """But for the first one, which asks whether anybody is there."""
+    async with engine() as server:
+        worker = server.worker()
+        worker.errands.limit(1)
+        async with worker.errands.knocks, asyncio.timeout(5):
+            assert await ask_probe(worker, EchoFormat.health) is not None
+        async with worker.errands.probes, asyncio.timeout(5):
+            assert await ask_probe(worker, EchoFormat.health, knock=True) is not None
 
 
 async def test_call_that_waits_for_others_is_over_in_its_time() -> None:
