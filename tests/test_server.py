@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from gateway.server import PortTaken, ProcessesImpossible, listen, most_connections, run
+from gateway.open_files import most_connections
+from gateway.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.processes import PATIENCE, free_port, spawned
@@ -37,10 +38,11 @@ class Served:
 
 
 @asynccontextmanager
-async def served(*workers: str, limit: int | None = None, **variables: str) -> AsyncIterator[Served]:
-    """``tito-gateway serve`` in front of ``workers``, ready; on a free port unless ``variables`` name one. It
-    may have ``limit`` open files."""
+async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
+    """``tito-gateway serve`` in front of ``workers``, ready; on a free port unless ``variables`` name one.
+    OPEN_FILES among them is how many it may have."""
     port = int(variables.pop("DYN_HTTP_PORT", 0)) or free_port()
+    limit = int(variables.pop("OPEN_FILES", 0)) or None
     flags = [flag for worker in workers for flag in ("--worker", worker)]
     command = ("gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags)
     async with spawned(*command, variables=variables, limit=limit) as process:
@@ -182,7 +184,7 @@ async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed
     urls = [f"http://127.1.0.{number}:{port}" for number in range(1, 200)]
     slow = SimConfig(token_delay=0.1)
     async with SimServer("sglang", slow) as sim, SimServer("sglang", slow) as other:
-        async with served(sim.url, other.url, *urls, limit=192) as gateway:
+        async with served(sim.url, other.url, *urls, OPEN_FILES="192") as gateway:
             clients = [await RawClient.connect(gateway.port) for _ in range(most_connections(192))]
             for client in clients:
                 client.request("/generate", json.dumps(body_of("sglang", 20, True)).encode())

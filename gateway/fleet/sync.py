@@ -27,19 +27,19 @@ class Following:
     """One per app. Follows ``store``."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._applies = True
 
     @property
     def healthy(self) -> bool:
         """Whether the fleet is known to be what the store has."""
-        return self._store.healthy and self._applies
+        return self.store.healthy and self._applies
 
     async def run(self, members: Members, marks: Marks, allowed: Sequence[UrlPattern] = ()) -> None:
         """Apply every change, until the store is closed. Its records must match ``allowed`` as well: others
         than this gateway write to it. Begun again, it begins with all there is."""
         applied = 0
-        async with aclosing(self._store.watch()) as changes:
+        async with aclosing(self.store.watch()) as changes:
             async for change in changes:
                 self._applies = False
                 _apply(change, members, marks, allowed)
