@@ -26,7 +26,7 @@ from gateway.drive import Signal
 from gateway.errors import Cancelled
 from gateway.formats.base import Headers
 from gateway.listener import wire
-from gateway.listener.asgi import AsgiCall, scope_of
+from gateway.listener.asgi import AsgiCall, path_of, scope_of
 from gateway.listener.call import Call
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.listener.pace import Pace
@@ -394,6 +394,8 @@ class ClientConnection(asyncio.Protocol):
         if self._crowded:
             call.crowded, call.keep_alive = True, False
         begin = self._direct_of(path, call.method)
+        if begin is None and b"%" in path:  # it is the same route, however it is spelled
+            begin = self._direct_of(path_of(path).encode(), call.method)
         if begin is not None:
             if self._app.lifecycle.leaving:
                 call.keep_alive = False
