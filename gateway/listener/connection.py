@@ -47,6 +47,9 @@ _EXCESSES = {
 }
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
+#: How long a client that is still sending may take to find the reply that ends its connection, in seconds.
+#: What is closed under it is reset, and then many look for no reply.
+LINGER = 5.0
 
 
 Begin = Callable[[Call], None]
@@ -272,7 +275,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = None
         self._progress += 1
         if not call.keep_alive or self._closing:
-            self._close()
+            self._close(sends=self._reading is call)
         else:
             self._serve_next()
 
@@ -330,7 +333,7 @@ class ClientConnection(asyncio.Protocol):
         """What comes now is no request. Those that were whole before are served, and then it is over."""
         last = self._serving
         if last is None or last is self._reading:
-            return self._refuse(status, message)
+            return self._refuse(status, message, sends=True)
         self._deaf = True
         if self._ahead and self._ahead[-1] is self._reading:
             self._ahead.pop()
@@ -423,18 +426,25 @@ class ClientConnection(asyncio.Protocol):
             await call.reply(500, headers, body)
         call.cut()
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, message: str, *, sends: bool = False) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
             headers, body = _failure(status, message)
             self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
-        self._close()
+        self._close(sends=sends)
         self._lose_calls()
 
-    def _close(self) -> None:
+    def _close(self, *, sends: bool = False) -> None:
+        """``sends``: the client is not known to have sent all it wants to; what comes is dropped."""
         self._closing = True
         self._outbox.flush()
-        self._transport.close()
+        if not sends or self._transport.is_closing():
+            return self._transport.close()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._look_timer = self._loop.call_later(LINGER, self._transport.close)
 
     def _admitted(self) -> bool:
         """Whether there is room for this connection, if only for a route that needs no worker."""
