@@ -167,7 +167,7 @@ class Aborter:
         async def lane() -> None:
             for request in waiting:
                 async with slots:
-                    async with worker.errands.aborts:
+                    async with worker.quotas.aborts:
                         error = await send_quietly(worker, request, self._timeout)
                     if error is not None:
                         errors.append(error)

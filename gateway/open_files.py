@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import resource
 
-from gateway.fleet.errands import KINDS
+from gateway.fleet.quotas import KINDS
 from gateway.listener.limits import ROOM
 
 log = logging.getLogger(__name__)
 
 #: Files that a process has open beside its connections: logs, the listener, the store, names being looked up.
 SPARE_FILES = 64
-#: The part of all files that each kind of errand (Errands) may have open, and how many that are at least.
-ERRANDS_PART, LEAST_ERRANDS = 16, 4
+#: The part of all files that each kind of the gateway's own connections (Quotas) may have open, and how many
+#: that are at least.
+QUOTA_PART, LEAST_QUOTA = 16, 4
 #: Open files without which it is not worth starting, and for each of several processes, its channel and its
 #: listening socket among them.
 LEAST_FILES, FILES_PER_PROCESS = 64, 4
@@ -64,9 +65,9 @@ def open_files() -> int | None:
 def most_connections(files: int) -> int:
     """How many clients one process can serve at once that may open so many ``files``: each may need a
     connection to a worker, too."""
-    return max(1, (files - SPARE_FILES - KINDS * most_errands(files) - ROOM) // 2)
+    return max(1, (files - SPARE_FILES - KINDS * quota_of(files) - ROOM) // 2)
 
 
-def most_errands(files: int) -> int:
+def quota_of(files: int) -> int:
     """How many connections of its own of each kind a process may have that may open so many ``files``."""
-    return max(LEAST_ERRANDS, files // ERRANDS_PART)
+    return max(LEAST_QUOTA, files // QUOTA_PART)

@@ -28,8 +28,8 @@ from gateway.multi.supervisor import Supervisor
 from gateway.open_files import (
     check_file_limit,
     most_connections,
-    most_errands,
     open_files,
+    quota_of,
     raise_file_limit,
     tell_room,
 )
@@ -184,7 +184,7 @@ def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     if files is not None:
         enough = most_connections(files)
         app.limits = app.limits._replace(connections=min(app.limits.connections or enough, enough))
-        app.fleet.errands.limit(most_errands(files))
+        app.fleet.quotas.limit(quota_of(files))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,

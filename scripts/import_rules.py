@@ -87,7 +87,7 @@ ROOMS: Mapping[str, str] = {
     "sim": "tasks",
     "listener": "downstream drive errors formats.base outbox sockets",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
-    "open_files": "fleet.errands listener.limits",
+    "open_files": "fleet.quotas listener.limits",
     "shutdown": "lifecycle multi.frames multi.siblings",
     "server": "app listener multi open_files security settings shutdown telemetry",
     "options": "settings",

@@ -34,7 +34,7 @@ class NotAnswered(Exception):
 async def ask_among_others(worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer:
     """The same where one client's call goes to several workers: as many are called at once as may be."""
     try:
-        async with asyncio.timeout(seconds), worker.errands.calls:
+        async with asyncio.timeout(seconds), worker.quotas.calls:
             return await ask(worker, call, seconds=seconds, limit=limit)
     except TimeoutError as error:
         raise NotAnswered(f"no answer within {seconds:g} s") from error

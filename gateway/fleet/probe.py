@@ -47,7 +47,7 @@ async def ask(
     Raises Unreachable and NotAsked.
     """
     try:
-        async with worker.errands.knocks if knock else worker.errands.probes:
+        async with worker.quotas.knocks if knock else worker.quotas.probes:
             answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
         return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
-from gateway.fleet.errands import Errands
+from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
@@ -52,7 +52,7 @@ class Fleet:
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
         self.outbox = Outbox()
-        self.errands = Errands()
+        self.quotas = Quotas()
         self._names = names or Names()
         self._policy = policy
         self._homes = homes or Homes()
@@ -125,7 +125,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
-        worker.errands = self.errands
+        worker.quotas = self.quotas
         worker.pool = Pool(
             address.host, address.port, tls, self._connect_timeout, self._names, self.outbox, self._head
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
-#: Kinds of errands, each with a number of its own: none may be held up by another. Calls can take half an
-#: hour, and many workers that answer nothing keep those waiting that are asked whether anybody is there.
+#: Kinds of such connections, each with a number of its own: none may be held up by another. Calls can take
+#: half an hour, and many workers that answer nothing keep those waiting that are asked whether anybody is
+#: there.
 KINDS = 4
 _ANY = 1 << 30
 
 
-class Errands:
+class Quotas:
     """One per fleet: as many of each kind as there are workers, until ``limit`` is called. One more waits."""
 
     def __init__(self) -> None:
@@ -25,6 +26,6 @@ class Errands:
         #: First questions of probes to workers that do not serve, and all others.
         self.knocks = asyncio.Semaphore(each)
         self.probes = asyncio.Semaphore(each)
-        #: Calls to several workers for one client; a client's call to one worker is no errand.
+        #: Calls to several workers for one client; a client's call to one worker is none of them.
         self.calls = asyncio.Semaphore(each)
         self.aborts = asyncio.Semaphore(each)

@@ -17,7 +17,7 @@ async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> 
     """Of each kind, and the others wait."""
     async with engine() as server:
         worker = server.worker()
-        worker.errands.limit(3)
+        worker.quotas.limit(3)
         calls = [ask_among_others(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
         assert all(answer.accepted for answer in await asyncio.gather(*calls))
         assert server.most_at_once == 3
@@ -30,10 +30,10 @@ async def test_workers_that_answer_nothing_keep_no_question_to_others_waiting() 
     """But for the first one, which asks whether anybody is there."""
     async with engine() as server:
         worker = server.worker()
-        worker.errands.limit(1)
-        async with worker.errands.knocks, asyncio.timeout(5):
+        worker.quotas.limit(1)
+        async with worker.quotas.knocks, asyncio.timeout(5):
             assert await ask_probe(worker, EchoFormat.health) is not None
-        async with worker.errands.probes, asyncio.timeout(5):
+        async with worker.quotas.probes, asyncio.timeout(5):
             assert await ask_probe(worker, EchoFormat.health, knock=True) is not None
 
 
@@ -41,8 +41,8 @@ async def test_call_that_waits_for_others_is_over_in_its_time() -> None:
     """One to a single worker waits for nobody."""
     async with engine() as server:
         worker = server.worker()
-        worker.errands.limit(1)
-        async with worker.errands.calls:
+        worker.quotas.limit(1)
+        async with worker.quotas.calls:
             with pytest.raises(NotAnswered, match=r"no answer within 0\.01 s"):
                 await ask_among_others(worker, CALL, seconds=0.01, limit=1000)
             assert (await ask(worker, CALL, seconds=5, limit=1000)).accepted
