@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Generator, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -121,7 +122,8 @@ _MOST_REPEATED = 1024
 def members(text: bytes, wanted: Collection[str], *, repeated: str = "") -> Steps[Members]:
     """Hold ``text`` to be a JSON object and find the last of each member called one of ``wanted``.
 
-    Strings are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words, and RecursionError.
+    Strings, names among them, are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words,
+    and RecursionError.
     """
     grammar, outline = Grammar(text, len(text)), _Outline(text)
     names = {name.encode(): name for name in wanted}
@@ -185,8 +187,16 @@ def _entries(outline: _Outline, found: list[Span]) -> Steps[None]:
 
 
 def object_of(text: bytes) -> bool:
-    """Whether ``text`` begins as an object does, or with so many blanks that it may."""
-    return text[: json_windows.WINDOW].lstrip(SPACE)[:1] in (b"{", b"")
+    """Whether ``text`` begins as an object does, or with so many blanks that it may.
+
+    Raises msgspec.DecodeError where it begins as no JSON does.
+    """
+    beginning = text[: json_windows.WINDOW]
+    if beginning.lstrip(SPACE)[:1] in (b"{", b""):
+        return True
+    with suppress(msgspec.ValidationError):
+        json_windows.skip(beginning)
+    return False
 
 
 def raw(text: bytes, span: Span) -> msgspec.Raw:

@@ -53,7 +53,8 @@ class _Nothing(msgspec.Struct):
     """An object of which nothing is wanted."""
 
 
-_skip = msgspec.json.Decoder(_Nothing).decode
+#: Reads an object of which nothing is wanted.
+skip = msgspec.json.Decoder(_Nothing).decode
 
 
 class Window(NamedTuple):
@@ -148,7 +149,7 @@ class Grammar:
         # A little more, as it takes what ends too early for that and does not ask what else it is.
         more = self._text[window.end : window.end + _LOOKAHEAD]
         try:
-            _skip(prefix + piece + more)
+            skip(prefix + piece + more)
         except msgspec.DecodeError as error:
             fault = _shifted(error, window.start - len(prefix))
             later = str(error) == TRUNCATED or _place(fault) > window.end
