@@ -56,11 +56,12 @@ def inference_paths() -> tuple[str, ...]:
 def information_router(fleet: FleetView, registrar: RegistrarView, formats: Iterable[AnyFormat]) -> APIRouter:
     """One route per path. Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker."""
     router = APIRouter(tags=["information"])
-    asking = _Asking(fleet, registrar, [format for format in formats if isinstance(format, TellsLoads)])
-    for path, formats in INFORMATION_PATHS.items():
-        get(router, path, asking.any_of(path, formats), summary="One usable worker's answer", **_described())
-    for path, formats in LOAD_PATHS.items():
-        get(router, path, asking.all_of(path, formats), summary="The load of all workers", **_described())
+    tell = [format for format in formats if isinstance(format, TellsLoads)]
+    asking = _Asking(fleet, registrar, tell)
+    for path, of in INFORMATION_PATHS.items():
+        get(router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described())
+    for path, of in LOAD_PATHS.items():
+        get(router, path, asking.all_of(path, of), summary="The load of all workers", **_described())
     return router
 
 

@@ -261,6 +261,13 @@ class ReplyFacts:
     event, an abort with a status), else None. ``routing_data`` is what a router behind the worker's URL put
     into an event about its own choice, taken out of the payload.
 
+    ``steps``: what is left to be done of a ``feed`` that gave nothing, as it takes long: to be run to its end
+    before more is fed. What it yields is passed on, None is nothing; it raises what ``feed`` does.
+
+    ``steps`` is what a ``feed`` that gave nothing left to be done, as it takes long: it is run to its end,
+    a few milliseconds at a time, before more is fed. What it yields is passed on, None is nothing; it raises
+    what ``feed`` does.
+
     ``ending`` is how a whole reply ended: set by ``finish``, or by ``fail`` where the engine had said all.
     For a reply that did not become whole the reader leaves it None: what a failure means for the ending is
     told from its class, by gateway.exchange and nobody else.
@@ -274,6 +281,7 @@ class ReplyFacts:
     error_status: int | None = None
     ending: Ending | None = None
     routing_data: Mapping[str, Any] | None = None
+    steps: Generator[bytes | None, None, None] | None = None
 
 
 class Reader(Protocol):

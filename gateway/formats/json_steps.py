@@ -119,18 +119,22 @@ class Members(NamedTuple):
 _MOST_REPEATED = 1024
 
 
-def members(text: bytes, wanted: Collection[str], *, repeated: str = "") -> Steps[Members]:
-    """Hold ``text`` to be a JSON object and find the last of each member called one of ``wanted``.
+def members(
+    text: bytes, wanted: Collection[str], *, repeated: str = "", span: Span | None = None
+) -> Steps[Members]:
+    """Hold ``text``, or what stands there at ``span``, to be a JSON object and find the last of each member
+    called one of ``wanted``; the places of all called ``repeated``.
 
     Strings, names among them, are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words,
     and RecursionError.
     """
-    grammar, outline = Grammar(text, len(text)), _Outline(text)
+    start, end = span or (0, len(text))
+    grammar, outline = Grammar(text, end), _Outline(text)
     names = {name.encode(): name for name in wanted}
     found = Members({}, [], [])
-    if not text:
+    if start == end:
         raise msgspec.DecodeError(json_windows.TRUNCATED)
-    for window in windows(text, 0, len(text)):
+    for window in windows(text, start, end):
         grammar.check(window)
         yield
         yield from outline.look(window)

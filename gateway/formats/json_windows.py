@@ -147,12 +147,12 @@ class Grammar:
         prefix = self._prefix() + self._carry
         piece = self._text[window.start : window.end]
         # A little more, as it takes what ends too early for that and does not ask what else it is.
-        more = self._text[window.end : window.end + _LOOKAHEAD]
+        more = self._text[window.end : min(window.end + _LOOKAHEAD, self._end)]
         try:
             skip(prefix + piece + more)
         except msgspec.DecodeError as error:
             fault = _shifted(error, window.start - len(prefix))
-            later = str(error) == TRUNCATED or _place(fault) > window.end
+            later = str(error) == TRUNCATED or place_of(fault) > window.end
             if not later or window.end + _LOOKAHEAD >= self._end:
                 raise fault from None
         self._pass(window, piece)
@@ -208,7 +208,7 @@ def _shifted(error: msgspec.DecodeError, by: int) -> msgspec.DecodeError:
     return type(error)(_PLACE.sub(lambda place: f"(byte {int(place[1]) + by})", str(error)))
 
 
-def _place(error: msgspec.DecodeError) -> int:
-    """0 where it names none."""
+def place_of(error: Exception) -> int:
+    """Where msgspec found a fault; 0 where it does not say."""
     named = _PLACE.search(str(error))
     return int(named[1]) if named else 0

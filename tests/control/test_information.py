@@ -123,6 +123,7 @@ async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
 async def test_load_that_nobody_tells_is_a_502() -> None:
     async with fleet("sglang", "sglang") as of:
         of.sims[0].behave(Reply(status=500), path="/get_load")
+        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=2)
         reply = await of.gateway.client.get("/get_load")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 

@@ -120,6 +120,32 @@ async def test_reply_of_64_mebibytes_stalls_nobody(kind: str, status: int, tmp_p
             assert turn < LIMIT, f"{turn * 1000:.0f} ms"
 
 
+#: What a large event is full of: a text, or a list. The way through it differs.
+_FILLINGS = {b'"%b"': b"a word \\n and \xc3\xa9 ", b"[%b0]": b"[-0.25,17,null],"}
+
+
+@pytest.mark.parametrize("filling", _FILLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_event_of_60_mebibytes_stalls_nobody(kind: str, filling: bytes, tmp_path: Path) -> None:
+    """It is passed on whole, under the id that its client gave."""
+    said = b'"meta_info":{"id":"a","finish_reason":{"type":"stop"},"completion_tokens":1}'
+    if kind == "vllm":
+        said = b'"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop"}]'
+    value = filling % (_FILLINGS[filling] * (60 * MEBIBYTE // len(_FILLINGS[filling])))
+    body = b'data: {%b,"x":%b}\n\ndata: [DONE]\n\n' % (said, value)
+    async with SimServer(kind, SimConfig()) as sim, ticking(tmp_path, "--worker", sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=gateway.url) as client:
+            await ready(client)
+
+            async def work() -> None:
+                sim.behave(Reply(body=body, content_type="text/event-stream"))
+                reply = await client.post(KINDS[kind], json=body_of(kind, stream=True))
+                assert reply.status_code == 200 and reply.content == body
+
+            turn = await longest(gateway, work)
+            assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+
+
 def crowded() -> Gateway:
     """A gateway with 512 workers, 64 models and two formats, all in use, and 2,000 open streams."""
     urls = tuple(f"http://10.0.{number // 256}.{number % 256}:30000" for number in range(512))
