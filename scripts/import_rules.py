@@ -128,6 +128,7 @@ FORMAT_HELPERS = frozenset(
         "json_splice",
         "json_steps",
         "json_windows",
+        "large",
         "opaque",
         "options",
         "paths",

@@ -26,6 +26,7 @@ from gateway.sim import Reply, SimConfig, SimServer
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.lines import CAPACITY
 from tests.performance.ticking import Ticking, ticking
+from tests.security.certificates import Authority
 from tests.telemetry.support import completed, count, dispatched
 from tests.telemetry.test_lines import fill
 from tests.test_handler_bytes import KINDS, PROMPT, body_of
@@ -144,6 +145,27 @@ async def test_event_of_60_mebibytes_stalls_nobody(kind: str, filling: bytes, tm
 
             turn = await longest(gateway, work)
             assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+
+
+async def test_request_of_64_mebibytes_to_a_worker_behind_tls_stalls_nobody(tmp_path: Path) -> None:
+    """To encrypt all of it takes longer than one turn may."""
+    authority = Authority(tmp_path)
+    body = b'{"input_ids":[1],"x":"%b","sampling_params":{}}' % (b"x" * BIG)
+    async with SimServer("sglang", SimConfig(), tls=authority.server()) as sim:
+        flags = ("--worker", sim.url, "--worker-ca-file", str(authority.file))
+        async with ticking(tmp_path, *flags) as gateway:
+            async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=gateway.url) as client:
+                await ready(client)
+
+                async def work() -> None:
+                    sim.behave(Reply(body=REPLY["sglang"]))
+                    reply = await client.post("/generate", content=body, headers=JSON)
+                    assert reply.status_code == 200, reply.text[:300]
+
+                turn = await longest(gateway, work)
+                assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+                # As it was, but for the id that it was given.
+                assert sim.all_requests[-1].body.endswith(body[1:])
 
 
 def crowded() -> Gateway:
