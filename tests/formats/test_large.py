@@ -141,7 +141,7 @@ streams = st.sampled_from(sorted(FORMATS)).flatmap(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(streams, st.data(), st.sampled_from([16, 40, 200]), st.sampled_from([3, 16, 100]))
 def test_large_event_is_passed_on_as_any_other(
     stream: tuple[str, bytes], data: st.DataObject, large_from: int, step: int
@@ -155,7 +155,7 @@ def test_large_event_is_passed_on_as_any_other(
     assert in_steps == told(kind, parts, None, ids)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.sampled_from(["sglang", "vllm"]), st.data(), st.sampled_from([16, 100]))
 def test_broken_large_event_is_as_broken_as_any_other(kind: str, data: st.DataObject, step: int) -> None:
     event = data.draw(damaged(spelled(data.draw(st.sampled_from(EVENTS[kind])))))
