@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
@@ -42,7 +41,6 @@ LINGER = 10.0
 SLOTS, LANES = 32, 4
 
 
-@dataclass(slots=True, eq=False)
 class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
@@ -52,14 +50,25 @@ class Running:
     of them once it has it. ``path`` is that of its route.
     """
 
-    format: AnyFormat
-    request: Any
-    ids: Ids
-    close: Callable[[], None]
-    worker: Worker | None = None
-    named: bool = False
-    early: frozenset[str | int] = frozenset()
-    path: str = ""
+    # Not a dataclass: compiled, the method that it makes to begin one would still be run by the interpreter.
+    def __init__(
+        self,
+        format: AnyFormat,
+        request: Any,
+        ids: Ids,
+        close: Callable[[], None],
+        worker: Worker | None = None,
+        *,
+        path: str = "",
+    ) -> None:
+        self.format = format
+        self.request = request
+        self.ids = ids
+        self.close = close
+        self.worker = worker
+        self.named = False
+        self.early: frozenset[str | int] = frozenset()
+        self.path = path
 
     @property
     def over(self) -> bool:
@@ -88,7 +97,6 @@ class Aborter:
         self._running = running
         self._timeout = timeout
         self._linger = linger
-        self._slots: WeakKeyDictionary[Worker, asyncio.Semaphore] = WeakKeyDictionary()
         self._tasks = Tasks()
 
     def left(self, running: Running, worker: Worker) -> None:
@@ -168,7 +176,9 @@ class Aborter:
 
     async def _send_all(self, worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
         """Send a few at a time; the first reason why one was not accepted, if any."""
-        slots = self._slots.setdefault(worker, asyncio.Semaphore(SLOTS))
+        slots = worker.abort_slots
+        if slots is None:
+            slots = worker.abort_slots = asyncio.Semaphore(SLOTS)
         waiting, errors = iter(requests), []
 
         async def lane() -> None:
