@@ -51,7 +51,7 @@ class Running:
     """
 
     # Not a dataclass: compiled, the method that it makes to begin one would still be run by the interpreter.
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of it
         self,
         format: AnyFormat,
         request: Any,

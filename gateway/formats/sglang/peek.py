@@ -15,7 +15,7 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.json_ids import STAND_IN, cut_ids
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peeked import BigPeek, Marks, Peek, Sampling
+from gateway.formats.sglang.peeked import ABSENT, BigPeek, Marks, Peek, Sampling
 from gateway.formats.sglang.prompt_ids import PromptIds
 
 T = TypeVar("T")
