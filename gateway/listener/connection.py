@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
@@ -256,6 +256,9 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         self._outbox.write(self._transport, data)
+
+    def write_parts(self, parts: Sequence[bytes]) -> None:
+        self._outbox.write_parts(self._transport, parts)
 
     async def drained(self) -> None:
         while self.full:
