@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 #: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
 _YOUNG_OBJECTS = 10_000
+#: Bytes of the largest block, of an event or a body, that is not given back to the system when it is freed.
+_LARGEST_KEPT = 8 * 1024 * 1024
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long replies that were cut may take to leave the process, in seconds.
@@ -67,6 +69,7 @@ def run(settings: Settings) -> int:
         tell_room(settings.share(settings.max_connections))
         _tell_address(listener, settings)
         _spare_collector()
+        _keep_memory()
         server.run(sockets=[listener])
     return 0
 
@@ -128,6 +131,7 @@ def _serve(
         grace = settings.graceful_shutdown_timeout_secs
         server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
         _spare_collector()
+        _keep_memory()
         server.run(sockets=[listener])
     return 0 if server.started else 1
 
@@ -209,3 +213,13 @@ def _spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+def _keep_memory() -> None:
+    """Let the process keep what it frees, up to twice ``_LARGEST_KEPT``, rather than give it back at once.
+
+    By itself the C library gives the end of its heap back whenever 128 KiB of it are free: what an event of
+    that size takes then comes anew from the system, page by page, for several times of what it costs to fill
+    it. Once a large block was freed it takes such blocks for usual (glibc's M_MMAP_THRESHOLD).
+    """
+    bytes(_LARGEST_KEPT)  # from the system, not touched, and freed

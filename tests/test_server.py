@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import signal
 import socket
 import subprocess
@@ -160,6 +161,28 @@ async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
     assert process.returncode == 1
     assert len(err.decode().strip().splitlines()) == 1
     assert str(port).encode() in err and b"Traceback" not in err
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of that C library alone this is known")
+def test_memory_of_large_events_is_not_fetched_anew_for_each() -> None:
+    """Page faults of 50 times 2 MiB in blocks of 128 KiB, once they were there before: of 25,600 pages."""
+    code = """
+import resource
+from gateway.server import _keep_memory
+
+def once():
+    blocks = [b"x" * 131072 for _ in range(16)]
+    return b"".join(blocks)
+
+_keep_memory()
+once()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    once()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(said) < 1000
 
 
 def test_listen_on_a_name_that_is_none_says_so() -> None:

@@ -21,6 +21,7 @@ from gateway.formats.base import WorkerInfo
 from gateway.outbox import Outbox
 from gateway.routing.homes import Homes, Placement
 from gateway.routing.policy import Policy
+from gateway.transport.http1 import READ_SIZE
 from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
@@ -51,6 +52,8 @@ class Fleet:
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
         self.outbox = Outbox()
+        #: What is read from workers goes through it.
+        self._scratch = bytearray(READ_SIZE)
         self._names = names or Names()
         self._policy = policy
         self._homes = homes or Homes()
@@ -124,7 +127,14 @@ class Fleet:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
         worker.pool = Pool(
-            address.host, address.port, tls, self._connect_timeout, self._names, self.outbox, self._head
+            address.host,
+            address.port,
+            tls,
+            self._connect_timeout,
+            self._names,
+            self.outbox,
+            self._head,
+            self._scratch,
         )
 
     def _leave(self, worker: Worker) -> None:

@@ -6,7 +6,7 @@ dialect, ASGI. The handler sees a Call as ``gateway.downstream.Client``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Protocol
 
@@ -18,6 +18,8 @@ from gateway.listener import wire
 
 #: A body over this, in bytes, is put together as it comes.
 _LONG = 1024 * 1024
+#: Of a reply, to copy as many bytes at once would take longer than to send them in parts.
+LARGE = 32 * 1024
 
 
 class Wire(Protocol):
@@ -29,6 +31,10 @@ class Wire(Protocol):
         ...
 
     def write(self, data: bytes) -> None: ...
+
+    def write_parts(self, parts: Sequence[bytes]) -> None:
+        """The same for what is large: it is not put together."""
+        ...
 
     async def drained(self) -> None:
         """Wait while the client does not take what was written."""
@@ -212,7 +218,12 @@ class Call:
     async def more(self, data: bytes) -> None:
         """Send body bytes, at least one; waits while the client does not take them."""
         self._check()
-        self.wire.write(self._head + (wire.chunk(data) if self._chunked else data))
+        if not self._chunked:
+            self.wire.write(self._head + data)
+        elif (size := len(data)) < LARGE:
+            self.wire.write(self._head + wire.CHUNK % (size, data))
+        else:
+            self.wire.write_parts((self._head + wire.CHUNK_SIZE % size, data, wire.CHUNK_END))
         self._head = b""
         if self.wire.full:
             await self.wire.drained()
@@ -222,8 +233,12 @@ class Call:
         self._check()
         if self.method == b"HEAD":
             data = b""
+        elif self._chunked and (size := len(data)) < LARGE:
+            data = wire.CHUNK % (size, data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
         elif self._chunked:
-            data = wire.chunk(data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
+            head = self._head + wire.CHUNK_SIZE % size
+            self.wire.write_parts((head, data, wire.CHUNK_END + wire.LAST_CHUNK))
+            self._head = data = b""
         if self._head or data:
             self.wire.write(self._head + data)
         self._head = b""

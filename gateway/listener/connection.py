@@ -14,7 +14,7 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import httptools
@@ -249,6 +249,9 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         self._outbox.write(self._transport, data)
+
+    def write_parts(self, parts: Sequence[bytes]) -> None:
+        self._outbox.write_parts(self._transport, parts)
 
     async def drained(self) -> None:
         while self.full:

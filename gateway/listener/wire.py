@@ -27,6 +27,9 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
+#: Of a chunk's size and its bytes, at least one; and what is before and behind the bytes.
+CHUNK = b"%x\r\n%b\r\n"
+CHUNK_SIZE, CHUNK_END = b"%x\r\n", b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -36,11 +39,6 @@ def head(status: int, headers: Headers, more: bytes) -> bytes:
     Names and values are trusted: they come from a parser that refuses bad ones, or from this program.
     """
     return b"%b%b%b\r\n" % (_STATUS_LINES[status], lines(headers), more)
-
-
-def chunk(data: bytes) -> bytes:
-    """``data``, which is not empty, as one chunk."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def lines(headers: Headers) -> bytes:

@@ -25,8 +25,8 @@ from gateway.transport.tcp_info import TcpInfo, tcp_info
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
 HIGH_WATER = 32 * 1024
 #: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
-#: connections of a pool share one buffer of this size.
-READ_SIZE = 32 * 1024
+#: connections of an event loop share one buffer of this size.
+READ_SIZE = 128 * 1024
 #: Bytes of a long request that are encrypted at once.
 SLICE = 256 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
@@ -114,8 +114,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent = _slices((head, body, *rest))
             self._send_more()
         else:
-            self._outbox.flush()
-            self._transport.writelines((head, body, *rest))
+            self._outbox.write_parts(self._transport, (head, body, *rest))
 
     async def silent(self, seconds: float) -> bool:
         """True if it is not ``ready`` for ``seconds``; False, as soon as it is."""
