@@ -28,6 +28,8 @@ from gateway.formats.base import AnyFormat, Elsewhere, ReplyHead, TellsLoads
 
 #: Seconds that one worker may take, and bytes that its answer may have.
 PATIENCE, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
+#: That of its load, which is read here, and all at once.
+LOAD_LIMIT = 1024 * 1024
 #: Workers that are asked, one after another, before the last one's answer has to do.
 TRIES = 4
 
@@ -132,7 +134,7 @@ class _Asking:
 
     async def _load_of(self, worker: Worker, sent: Call) -> Answer:
         """Its answer; of an engine whose version has no such path, what it tells at another one."""
-        answer = await _ask(worker, sent)
+        answer = await _ask(worker, sent, LOAD_LIMIT)
         if answer.head.status == 404:
             for format in self._tell:
                 if format.name in worker.infos and (other := format.elsewhere(sent.target)) is not None:
@@ -146,13 +148,13 @@ def _read(request: Request, path: str) -> tuple[Call, str | None]:
     return Call(b"GET", sent.target, sent.headers), name
 
 
-async def _ask(worker: Worker, sent: Call) -> Answer:
-    return await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
+async def _ask(worker: Worker, sent: Call, limit: int = ANSWER_LIMIT) -> Answer:
+    return await ask(worker, sent, seconds=PATIENCE, limit=limit)
 
 
 async def _told_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answer | None:
     """As the answer to ``sent``; None: it does not tell there, either."""
-    answer = await _ask(worker, replace(sent, target=other.target.encode()))
+    answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
     if not answer.accepted:
         return None
     if (told := other.read(answer.body)) is None:

@@ -332,6 +332,19 @@ ENTRIES = {
 }
 
 
+@pytest.mark.parametrize(("count", "length"), [(16_385, 8), (2_000, 600)])
+def test_list_of_rids_without_end_is_refused(count: int, length: int) -> None:
+    """By their number in any body, by their bytes in a big one, before they are taken in."""
+    rids = b",".join([b'"%0*d"' % (length, number) for number in range(count)])
+    body = b'{"text":[%b],"rid":[%b],"sampling_params":{}}' % (b",".join([b'"a"'] * count), rids)
+    with pytest.raises(InvalidRequest, match="16384 entries and 1 MiB") as failure:
+        run(SGLANG.parse_in_steps(body, []))
+    assert failure.value.param == "rid"
+    if length == 8:
+        with pytest.raises(InvalidRequest, match="16384 entries"):
+            SGLANG.parse(body, [])
+
+
 def big(case: str) -> bytes:
     if case == "ids":
         ids = b",".join(b"%d" % (place * 7919 % 900) for place in range(SIZE // 4))
