@@ -205,9 +205,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._barren > self._most_bytes:
             self._break(UpstreamMalformed(_TOO_LARGE, limit="reply_head"))
         self.changed.fire()
-        if self._held > HIGH_WATER and not self._paused and not self.closed:
+        if self.closed or self._paused:
+            return
+        if self._held > HIGH_WATER:
             self._paused = True
             self._transport.pause_reading()
+        elif nbytes == len(self._scratch):
+            # There is more, and the loop would read on and on before anything else has its turn.
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -289,6 +295,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(part)
         if not self._full:
             self._loop.call_soon(self._send_more)
+
+    def _read_on(self) -> None:
+        if not self._paused and not self.closed:
+            self._transport.resume_reading()
 
     def _silence(self) -> None:
         self._silent = True
