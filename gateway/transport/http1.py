@@ -22,9 +22,10 @@ from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
 HIGH_WATER = 32 * 1024
-#: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
-#: connections of an event loop share one buffer of this size.
-READ_SIZE = 128 * 1024
+#: Bytes taken from a socket at once in the middle of something long, and usually: to take small events apart
+#: takes several times the room of the read they came in. What is read is parsed before anything else happens,
+#: so that all connections of an event loop share one buffer, of the larger size.
+READ_SIZE, USUAL_READ = 128 * 1024, 32 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
 REFUSAL_WAIT = 0.25
 
@@ -44,7 +45,8 @@ class Connection(asyncio.BufferedProtocol):
         self, scratch: bytearray, outbox: Outbox | None = None, head: HeadLimits = DEFAULT_HEAD
     ) -> None:
         self._outbox = outbox or Outbox()
-        self._scratch = memoryview(scratch)
+        self._wide = memoryview(scratch)
+        self._usual = self._scratch = self._wide[:USUAL_READ]
         #: A head over this is taken as nonsense; and so is as much in a row that is no part of a body
         #: (trailers, chunk extensions, interim replies).
         self._most_bytes, self._most_lines = head.size, head.lines
@@ -193,6 +195,8 @@ class Connection(asyncio.BufferedProtocol):
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
         if self._barren > self._most_bytes:
             self._break(UpstreamMalformed(_TOO_LARGE, limit="reply_head"))
+        if nbytes >= USUAL_READ:
+            self._scratch = self._wide if self._inside(nbytes) else self._usual
         self.changed.fire()
         if self._held > HIGH_WATER and not self._paused and not self.closed:
             self._paused = True
@@ -258,6 +262,11 @@ class Connection(asyncio.BufferedProtocol):
             self._reusable = self._parser.should_keep_alive()
 
     # -- internals
+
+    def _inside(self, nbytes: int) -> bool:
+        """Whether all of a read of ``nbytes`` was one piece of a body, and of one line in it."""
+        chunks = self._chunks
+        return bool(chunks) and len(chunks[-1]) == nbytes and chunks[-1].find(b"\n") < 0
 
     def _silence(self) -> None:
         self._silent = True
