@@ -218,12 +218,11 @@ class Call:
     async def more(self, data: bytes) -> None:
         """Send body bytes, at least one; waits while the client does not take them."""
         self._check()
-        if not self._chunked:
-            self.wire.write(self._head + data)
-        elif (size := len(data)) < LARGE:
-            self.wire.write(self._head + wire.CHUNK % (size, data))
+        size = len(data)
+        if size >= LARGE:
+            self._send_large(data, size, b"")
         else:
-            self.wire.write_parts((self._head + wire.CHUNK_SIZE % size, data, wire.CHUNK_END))
+            self.wire.write(self._head + (wire.CHUNK % (size, data) if self._chunked else data))
         self._head = b""
         if self.wire.full:
             await self.wire.drained()
@@ -233,14 +232,14 @@ class Call:
         self._check()
         if self.method == b"HEAD":
             data = b""
-        elif self._chunked and (size := len(data)) < LARGE:
-            data = wire.CHUNK % (size, data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
-        elif self._chunked:
-            head = self._head + wire.CHUNK_SIZE % size
-            self.wire.write_parts((head, data, wire.CHUNK_END + wire.LAST_CHUNK))
-            self._head = data = b""
-        if self._head or data:
-            self.wire.write(self._head + data)
+        size = len(data)
+        if size >= LARGE:
+            self._send_large(data, size, wire.LAST_CHUNK)
+        else:
+            if self._chunked and self.method != b"HEAD":
+                data = wire.CHUNK % (size, data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
+            if self._head or data:
+                self.wire.write(self._head + data)
         self._head = b""
         self._over()
 
@@ -253,6 +252,13 @@ class Call:
             self.wire.cut(reset=self._until_close)
 
     # -- internals
+
+    def _send_large(self, data: bytes, size: int, end: bytes) -> None:
+        """``data`` and what is before and behind it, not put together. ``end`` ends a chunked body."""
+        if self._chunked:
+            self.wire.write_parts((self._head + wire.CHUNK_SIZE % size, data, wire.CHUNK_END + end))
+        else:
+            self.wire.write_parts((self._head, data) if self._head else (data,))
 
     def _gather(self) -> None:
         """Put what came of a long body where it stays: to join 64 MiB at the end would take 50 ms."""

@@ -24,9 +24,10 @@ from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
 HIGH_WATER = 32 * 1024
-#: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
-#: connections of an event loop share one buffer of this size.
-READ_SIZE = 128 * 1024
+#: Bytes taken from a socket at once in the middle of something long, and usually: to take small events apart
+#: takes several times the room of the read they came in. What is read is parsed before anything else happens,
+#: so that all connections of an event loop share one buffer, of the larger size.
+READ_SIZE, USUAL_READ = 128 * 1024, 32 * 1024
 #: Bytes of a long request that are encrypted at once.
 SLICE = 256 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
@@ -48,7 +49,8 @@ class Connection(asyncio.BufferedProtocol):
         self, scratch: bytearray, outbox: Outbox | None = None, head: HeadLimits = DEFAULT_HEAD
     ) -> None:
         self._outbox = outbox or Outbox()
-        self._scratch = memoryview(scratch)
+        self._wide = memoryview(scratch)
+        self._usual = self._scratch = self._wide[:USUAL_READ]
         #: A head over this is taken as nonsense; and so is as much in a row that is no part of a body
         #: (trailers, chunk extensions, interim replies).
         self._most_bytes, self._most_lines = head.size, head.lines
@@ -204,13 +206,15 @@ class Connection(asyncio.BufferedProtocol):
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
         if self._barren > self._most_bytes:
             self._break(UpstreamMalformed(_TOO_LARGE, limit="reply_head"))
+        if nbytes >= USUAL_READ:
+            self._scratch = self._wide if self._inside(nbytes) else self._usual
         self.changed.fire()
         if self.closed or self._paused:
             return
         if self._held > HIGH_WATER:
             self._paused = True
             self._transport.pause_reading()
-        elif nbytes == len(self._scratch):
+        elif nbytes == len(self._wide):
             # There is more, and the loop would read on and on before anything else has its turn.
             self._transport.pause_reading()
             self._loop.call_soon(self._read_on)
@@ -299,6 +303,11 @@ class Connection(asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         if not self._paused and not self.closed:
             self._transport.resume_reading()
+
+    def _inside(self, nbytes: int) -> bool:
+        """Whether all of a read of ``nbytes`` was one piece of a body, and of one line in it."""
+        chunks = self._chunks
+        return bool(chunks) and len(chunks[-1]) == nbytes and chunks[-1].find(b"\n") < 0
 
     def _silence(self) -> None:
         self._silent = True

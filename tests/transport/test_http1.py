@@ -14,7 +14,7 @@ import trustme
 from gateway.drive import Drive
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.transport import http1
-from gateway.transport.http1 import HIGH_WATER, READ_SIZE, Connection
+from gateway.transport.http1 import HIGH_WATER, READ_SIZE, USUAL_READ, Connection
 from gateway.transport.limits import DEFAULT_HEAD
 from tests.support import until
 from tests.transport.peer import (
@@ -621,6 +621,22 @@ async def pour(peer: Peer, total: int) -> int:
             break
         sent += len(piece)
     return sent
+
+
+async def test_reads_are_large_in_the_middle_of_something_long_only(listener: Listener) -> None:
+    """Small events take several times their room while they are taken apart."""
+    connection, _ = await listener.asked()
+    line, lines = b"x" * USUAL_READ, b"data: x\n\n" * (2 * USUAL_READ // 9)
+    for part, room in (
+        (CHUNKED + b"%x\r\n" % (2 * len(line) + len(lines)), USUAL_READ),
+        (line, READ_SIZE),
+        (line, READ_SIZE),
+        (lines, USUAL_READ),
+        (b"\r\n%x\r\n" % len(line) + line, USUAL_READ),
+    ):
+        deliver(connection, part)
+        assert len(connection.get_buffer(-1)) == room
+        connection.take()
 
 
 async def test_reader_that_does_not_read_stops_its_peer(listener: Listener) -> None:
