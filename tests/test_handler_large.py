@@ -51,13 +51,14 @@ async def test_large_event_that_is_no_json_is_a_failure_in_band(kind: str) -> No
 
 
 async def test_client_that_leaves_within_a_large_event_frees_its_worker() -> None:
-    """Its steps are given up."""
+    """Its steps are given up: it has read none of it."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Reply(body=event("sglang") + DONE, content_type=EVENTS))
         client = await RawClient.connect(gateway.port)
         client.request("/generate", b'{"input_ids":[1],"stream":true,"rid":"r"}')
-        turns = gateway.app._background._services.turns
-        await until(lambda: bool(turns._waiting))
+        await client.head()
+        (exchange,) = gateway.app.lifecycle._open
+        await until(lambda: exchange.exchange.reply_bytes > 0)
         client.leave()
         async with asyncio.timeout(1):
             await until(lambda: not gateway.app.lifecycle.open_exchanges)
