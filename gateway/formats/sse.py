@@ -15,7 +15,7 @@ from gateway.errors import UpstreamMalformed
 DEFAULT_EVENT_LIMIT = 64 * 1024 * 1024
 
 #: Of an unfinished event, what comes in less at once than so many bytes is put together with what follows.
-PIECE = 8 * 1024
+PIECE: Final = 8 * 1024
 
 #: The bytes of a whole event, its closing blank line included, and the data in it (None: it has none).
 Event = tuple[bytes, bytes | None]
