@@ -201,9 +201,15 @@ class Connection(asyncio.BufferedProtocol):
         if nbytes >= USUAL_READ:
             self._scratch = self._wide if self._inside(nbytes) else self._usual
         self.changed.fire()
-        if self._held > HIGH_WATER and not self._paused and not self.closed:
+        if self.closed or self._paused:
+            return
+        if self._held > HIGH_WATER:
             self._paused = True
             self._transport.pause_reading()
+        elif nbytes == len(self._wide):
+            # There is more, and the loop would read on and on before anything else has its turn.
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
 
     def eof_received(self) -> bool:
         """The peer will send no more. True keeps the socket open, to learn what became of the request."""
@@ -265,6 +271,10 @@ class Connection(asyncio.BufferedProtocol):
             self._reusable = self._parser.should_keep_alive()
 
     # -- internals
+
+    def _read_on(self) -> None:
+        if not self._paused and not self.closed:
+            self._transport.resume_reading()
 
     def _inside(self, nbytes: int) -> bool:
         """Whether all of a read of ``nbytes`` was one piece of a body, and of one line in it."""
