@@ -16,7 +16,7 @@ from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 DEFAULT_EVENT_LIMIT = 64 * 1024 * 1024
 
 #: Of an unfinished event, what comes in less at once than so many bytes is put together with what follows.
-PIECE = 8 * 1024
+PIECE: Final = 8 * 1024
 
 #: Readers take an event over this, in bytes, in steps: to put it together would take long.
 LARGE = 8 * 1024 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.downstream import NO_BODY
 from gateway.drive import Signal
@@ -19,7 +19,7 @@ from gateway.listener import wire
 #: A body over this, in bytes, is put together as it comes.
 _LONG = 1024 * 1024
 #: Of a reply, to copy as many bytes at once would take longer than to send them in parts.
-LARGE = 32 * 1024
+LARGE: Final = 32 * 1024
 
 
 class Wire(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import httptools
 
@@ -27,9 +27,10 @@ HIGH_WATER = 32 * 1024
 #: Bytes taken from a socket at once in the middle of something long, and usually: to take small events apart
 #: takes several times the room of the read they came in. What is read is parsed before anything else happens,
 #: so that all connections of an event loop share one buffer, of the larger size.
-READ_SIZE, USUAL_READ = 128 * 1024, 32 * 1024
+READ_SIZE: Final = 128 * 1024
+USUAL_READ: Final = 32 * 1024
 #: Bytes of a long request that are encrypted at once.
-SLICE = 256 * 1024
+SLICE: Final = 256 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
 REFUSAL_WAIT = 0.25
 
