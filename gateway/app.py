@@ -65,7 +65,6 @@ from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
-from gateway.transport.limits import HeadLimits
 from gateway.transport.names import Names
 from gateway.turns import Turns
 
@@ -265,11 +264,11 @@ def create_app(
 def _client_limits(settings: Settings) -> ClientLimits:
     return ClientLimits(
         settings.head_limit,
-        settings.header_limit_lines,
         settings.header_timeout_secs,
         settings.body_timeout_secs,
         settings.keep_alive_timeout_secs,
         settings.share(settings.max_connections),
+        settings.overload_status_code,
     )
 
 
@@ -358,7 +357,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         names=Names(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
-        head=HeadLimits(settings.head_limit, settings.header_limit_lines),
+        head=settings.head_limit,
         homes=Homes(settings.router_overload_factor),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
@@ -390,7 +389,6 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         limited=settings.max_in_flight_per_worker is not None,
     )
     lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)
-    lifecycle.drained = queue.close
     return Services(
         fleet=fleet,
         queue=queue,

@@ -23,6 +23,7 @@ from gateway.errors import (
     GatewayError,
     NotReceived,
     NoWorker,
+    OutOfSockets,
     Overloaded,
     error_type_of,
 )
@@ -84,6 +85,10 @@ class GenerateHandler:
         error: GatewayError | None = None
         try:
             await self._serve(run)
+        except (Overloaded, OutOfSockets) as refusal:
+            # Here and not where it is raised: by whom it is refused makes no difference to a client.
+            refusal.status = self._services.overload_status
+            error = refusal
         except GatewayError as failure:
             error = failure
         except Exception as bug:  # noqa: BLE001 - the one edge: no traceback may reach a client

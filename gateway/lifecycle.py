@@ -6,7 +6,6 @@ Owns: the draining mark and the set of open exchanges. Must never enter: signals
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from gateway.errors import Draining, GatewayError, Overloaded
@@ -33,8 +32,6 @@ class Lifecycle:
         self.draining = False
         self.delay = delay
         self._most = most
-        #: Called once it drains.
-        self.drained: Callable[[], None] = lambda: None
         self._open: set[Interruptible] = set()
         self._emptied: asyncio.Event | None = None
 
@@ -70,9 +67,9 @@ class Lifecycle:
             self.drain()
 
     def drain(self) -> None:
-        """From now on: not ready, no new exchange."""
+        """From now on: not ready, no new exchange. Those that are open go on, also those that wait for a
+        worker."""
         self.leaving = self.draining = True
-        self.drained()
 
     async def cut(self) -> None:
         """End all open exchanges now and wait until they have released what they held."""

@@ -71,7 +71,7 @@ _BUSY = frozenset({429, 503})
 @dataclass(frozen=True, slots=True)
 class Services:
     """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never);
-    ``overload_status`` is that of Overloaded."""
+    ``overload_status`` is that of all refusals for want of room."""
 
     fleet: Fleet
     queue: Queue
@@ -135,7 +135,10 @@ class Run(Drive):
     def limit(self, timeouts: Timeouts, seconds: float | None) -> None:
         """From now on it may take no longer than the limits of its route and ``seconds``, if given."""
         within = timeouts if seconds is None else timeouts.within(seconds)
-        self.watch = Watch(within, partial(self._services.lifecycle.end, self))
+        self.watch = Watch(within, partial(self._services.lifecycle.end, self), self._has_worker)
+
+    def _has_worker(self) -> bool:
+        return self.worker is not None
 
     def claim(self, request: Any, projection: Projection, body: bytes) -> Running:
         """Take ids for the request, which came as ``body``, and become findable under the public ones.
@@ -237,8 +240,6 @@ class Run(Drive):
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         services, exchange = self._services, self.exchange
-        if error is not None and isinstance(error, Overloaded):
-            error.status = services.overload_status
         self.client.unwatch()
         if self.watch is not None:
             self.watch.stop()

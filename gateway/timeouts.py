@@ -10,15 +10,16 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.errors import GatewayError, UpstreamTimeout
+from gateway.errors import GatewayError, ReplyUnread, UpstreamTimeout, WaitTimeout
 
 FIRST_BYTE, IDLE, TOTAL = "first_byte", "idle", "total"
 
 _SAID = {
     FIRST_BYTE: "the worker did not begin its reply within {:g} s",
     IDLE: "the worker sent nothing for {:g} s",
-    TOTAL: "the request was not finished within {:g} s",
 }
+#: A client's own limit of the time in all.
+ASKED = "X-Request-Timeout"
 
 
 class Timeouts(NamedTuple):
@@ -26,16 +27,19 @@ class Timeouts(NamedTuple):
 
     ``first_byte`` counts from when a worker was sent the request to the first byte of its reply's body,
     ``idle`` while nothing comes of that reply then, ``total`` from when the request was whole to the end of
-    its reply, waiting for a worker included.
+    its reply, waiting for a worker included. ``asked``: the client asked for that ``total``.
     """
 
     first_byte: float | None = None
     idle: float | None = None
     total: float | None = None
+    asked: bool = False
 
     def within(self, seconds: float) -> Timeouts:
-        """With a ``total`` of at most ``seconds``."""
-        return self if self.total is not None and self.total <= seconds else self._replace(total=seconds)
+        """With a ``total`` of at most ``seconds``, as the client asks."""
+        if self.total is not None and self.total <= seconds:
+            return self
+        return self._replace(total=seconds, asked=True)
 
 
 NO_TIMEOUTS = Timeouts()
@@ -44,12 +48,20 @@ NO_TIMEOUTS = Timeouts()
 class Watch:
     """Calls ``end`` once, with the reason, when the exchange takes longer than it may. Begins when made.
 
-    Two timers for an exchange, however many events it has: what came meanwhile is looked at when one rings.
+    The reason tells whom it waited for by then: its worker, its client, or, as long as ``has_worker`` says
+    that it has none, for one. Two timers for an exchange, however many events it has: what came meanwhile is
+    looked at when one rings.
     """
 
-    def __init__(self, timeouts: Timeouts, end: Callable[[GatewayError], None]) -> None:
+    def __init__(
+        self,
+        timeouts: Timeouts,
+        end: Callable[[GatewayError], None],
+        has_worker: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._timeouts = timeouts
         self._end = end
+        self._has_worker = has_worker
         self._loop = asyncio.get_running_loop()
         #: What the worker is limited by now, and since when it has kept the exchange waiting.
         self._phase, self._limit = FIRST_BYTE, timeouts.first_byte
@@ -57,7 +69,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._total: asyncio.TimerHandle | None = None
         if timeouts.total is not None:
-            self._total = self._loop.call_later(timeouts.total, self._over, TOTAL, timeouts.total)
+            self._total = self._loop.call_later(timeouts.total, self._all_over, timeouts.total)
 
     def sent(self) -> None:
         """A worker was sent the request."""
@@ -98,9 +110,19 @@ class Watch:
         now = self._loop.time()
         due = now + limit if self._since is None else self._since + limit
         if now >= due:
-            return self._over(self._phase, limit)
+            return self._over(UpstreamTimeout(_SAID[self._phase].format(limit), limit=self._phase))
         self._timer = self._loop.call_at(due, self._look, limit)
 
-    def _over(self, phase: str, limit: float) -> None:
+    def _all_over(self, limit: float) -> None:
+        asked = f", as its {ASKED} says" if self._timeouts.asked else ""
+        said = f"the request was not finished within {limit:g} s{asked}: "
+        if not self._has_worker():
+            self._over(WaitTimeout(said + "it waited for a worker", limit=TOTAL))
+        elif self._phase is IDLE and self._since is None:
+            self._over(ReplyUnread(said + "its client did not read the reply", limit=TOTAL))
+        else:
+            self._over(UpstreamTimeout(said + "its worker had not replied in full", limit=TOTAL))
+
+    def _over(self, reason: GatewayError) -> None:
         self.stop()
-        self._end(UpstreamTimeout(_SAID[phase].format(limit), limit=phase))
+        self._end(reason)

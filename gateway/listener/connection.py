@@ -14,7 +14,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import httptools
@@ -100,6 +99,7 @@ class ClientConnection(asyncio.Protocol):
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._limits = self._app.limits
+        self._most_bytes, self._most_lines = self._limits.head
         #: More clients are here than there should be: only what needs no worker is answered.
         self._crowded = False
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -150,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
             self._parse(data)
         except httptools.HttpParserError as error:
             return self._unreadable(error.__context__)
-        if self._barren > self._limits.head_size:
+        if self._barren > self._most_bytes:
             return self._overdone("size")
         self._go_on()
 
@@ -206,7 +206,7 @@ class ClientConnection(asyncio.Protocol):
         self._in_head = False
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
-        if len(self._headers) > self._limits.head_lines or self._barren > self._limits.head_size:
+        if len(self._headers) > self._most_lines or self._barren > self._most_bytes:
             self._check_excess()
         parser = self._parser
         version = parser.get_http_version()
@@ -306,9 +306,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _check_excess(self) -> None:
         """What came behind the head in the same read is no part of it. Raising stops the parser."""
-        if len(self._headers) > self._limits.head_lines:
+        if len(self._headers) > self._most_lines:
             raise _Excess("lines")
-        if _size(self._target, self._headers) > self._limits.head_size:
+        if _size(self._target, self._headers) > self._most_bytes:
             raise _Excess("size")
 
     def _line_up(self, call: Call) -> None:
@@ -421,11 +421,12 @@ class ClientConnection(asyncio.Protocol):
             await call.reply(500, headers, body)
         call.cut()
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, message: str, *lines: tuple[bytes, bytes]) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
             headers, body = _failure(status, message)
-            self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
+            more = wire.lines(lines) + self.common_lines() + wire.CLOSE
+            self.write(wire.whole(status, headers, more, body))
         self._close()
         self._lose_calls()
 
@@ -440,7 +441,8 @@ class ClientConnection(asyncio.Protocol):
         over = 0 if most is None else len(self._state.connections) - most
         if over > ROOM:
             self._app.hit("sockets")
-            self._refuse(503, "The gateway has as many connections as it takes")
+            message = "The gateway has as many connections as it takes"
+            self._refuse(self._limits.overload_status, message, (b"retry-after", b"1"))
             return False
         if over > 0:
             self._crowded, self._limits = True, self._limits.crowded()
@@ -488,7 +490,7 @@ def _check_version(version: str, hosts: int) -> None:
 
 def _failure(status: int, message: str) -> tuple[Headers, bytes]:
     """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
-    body = json.dumps({"message": message, "type": HTTPStatus(status).phrase, "code": status}).encode()
+    body = json.dumps({"message": message, "type": wire.phrase_of(status), "code": status}).encode()
     return [(b"content-type", b"application/json")], body
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from gateway.heads import DEFAULT_HEAD, HeadLimits
+
 #: Connections over the limit that still get an answer on routes which need no worker: health, metrics.
 ROOM = 32
 #: How long such a connection is kept without a request, in seconds.
@@ -18,14 +20,15 @@ _LOOKS = 4
 
 
 class ClientLimits(NamedTuple):
-    """Times are in seconds. ``connections`` is how many there may be at once, None: any number."""
+    """Times are in seconds. ``connections`` is how many there may be at once, None: any number; the first
+    one that is not even answered on routes which need no worker is told ``overload_status``."""
 
-    head_size: int = 256 * 1024
-    head_lines: int = 256
+    head: HeadLimits = DEFAULT_HEAD
     head_seconds: float = 30.0
     body_seconds: float = 60.0
     idle_seconds: float = 75.0
     connections: int | None = None
+    overload_status: int = 503
 
     @property
     def interval(self) -> float:

@@ -12,12 +12,16 @@ from gateway.downstream import NO_BODY
 from gateway.formats.base import Headers
 
 
-def _status_line(status: int) -> bytes:
+def phrase_of(status: int) -> str:
+    """The reason phrase; "" for a status that has none of its own (529)."""
     try:
-        phrase = http.HTTPStatus(status).phrase
+        return http.HTTPStatus(status).phrase
     except ValueError:
-        phrase = ""
-    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+        return ""
+
+
+def _status_line(status: int) -> bytes:
+    return f"HTTP/1.1 {status} {phrase_of(status)}\r\n".encode()
 
 
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}

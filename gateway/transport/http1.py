@@ -15,9 +15,9 @@ import httptools
 from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.

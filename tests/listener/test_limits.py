@@ -168,9 +168,12 @@ async def test_connection_without_a_request_is_closed_and_one_with_some_is_kept(
             assert (await hits(gateway))["keep_alive"] >= 1
 
 
-async def test_connection_over_the_limit_is_for_what_needs_no_worker() -> None:
-    """A generate request gets a 503 in its dialect, health and metrics are answered; then it is closed."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, max_connections=2) as gateway:
+@pytest.mark.parametrize("code", [503, 529])
+async def test_connection_over_the_limit_is_for_what_needs_no_worker(code: int) -> None:
+    """A generate request is refused in its dialect, with the status for want of room; health and metrics are
+    answered; then it is closed."""
+    limits = {"max_connections": 2, "overload_status_code": code}
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **limits) as gateway:
         async with raw_client(gateway) as one, raw_client(gateway) as two:  # and the rig's own
             for client in (one, two):
                 client.request("/live", b"", method="GET")
@@ -178,7 +181,7 @@ async def test_connection_over_the_limit_is_for_what_needs_no_worker() -> None:
             async with raw_client(gateway) as third, raw_client(gateway) as fourth:
                 third.request("/generate", SMALL)
                 answer = await all_of(third)
-                assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1\r\n" in answer.lower()
+                assert answer.startswith(b"HTTP/1.1 %d " % code) and b"retry-after: 1\r\n" in answer.lower()
                 assert b"connection: close" in answer.lower()
                 assert (
                     "as many connections" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
@@ -190,11 +193,13 @@ async def test_connection_over_the_limit_is_for_what_needs_no_worker() -> None:
         assert (await gateway.client.post("/generate", content=SMALL, headers=JSON)).status_code == 200
 
 
-async def test_connections_far_over_the_limit_are_told_so_and_closed_at_once() -> None:
-    async with rig(max_connections=1) as gateway:
+@pytest.mark.parametrize("code", [503, 529])
+async def test_connections_far_over_the_limit_are_told_so_and_closed_at_once(code: int) -> None:
+    async with rig(max_connections=1, overload_status_code=code) as gateway:
         clients = [await RawClient.connect(gateway.port) for _ in range(ROOM + 5)]
         refused = [await all_of(client) for client in clients[-2:]]
-        assert all(each.startswith(b"HTTP/1.1 503 ") for each in refused)
-        assert json.loads(refused[0].partition(b"\r\n\r\n")[2])["code"] == 503
+        assert all(each.startswith(b"HTTP/1.1 %d " % code) for each in refused)
+        assert json.loads(refused[0].partition(b"\r\n\r\n")[2])["code"] == code
+        assert all(b"\r\nretry-after: 1\r\n" in each for each in refused)
         for client in clients:
             client.writer.transport.abort()
