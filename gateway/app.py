@@ -266,6 +266,8 @@ def _client_limits(settings: Settings) -> ClientLimits:
         settings.head_limit,
         settings.header_timeout_secs,
         settings.body_timeout_secs,
+        settings.body_min_rate,
+        settings.unread_timeout_secs or None,
         settings.keep_alive_timeout_secs,
         settings.share(settings.max_connections),
         settings.overload_status_code,

@@ -43,7 +43,8 @@ class Ended:
 @pytest.mark.parametrize("limit", ["first_byte", "idle", "total"])
 async def test_watch_ends_once_with_the_limit_that_was_hit(limit: str) -> None:
     ended = Ended()
-    watch = Watch(Timeouts()._replace(**{limit: 0.02}), ended)
+    timeouts = Timeouts()._replace(**{limit: 0.02})  # type: ignore[arg-type]
+    watch = Watch(timeouts, ended)
     watch.sent()
     if limit == "idle":
         watch.came()

@@ -20,12 +20,16 @@ _LOOKS = 4
 
 
 class ClientLimits(NamedTuple):
-    """Times are in seconds. ``connections`` is how many there may be at once, None: any number; the first
-    one that is not even answered on routes which need no worker is told ``overload_status``."""
+    """Times are in seconds, ``body_rate`` is in bytes per second. ``unread_seconds``: None is any time.
+    ``connections`` is how many there may be at once, None: any number; the first one that is not even
+    answered on routes which need no worker is told ``overload_status``.
+    """
 
     head: HeadLimits = DEFAULT_HEAD
     head_seconds: float = 30.0
     body_seconds: float = 60.0
+    body_rate: int = 240
+    unread_seconds: float | None = 1800.0
     idle_seconds: float = 75.0
     connections: int | None = None
     overload_status: int = 503
@@ -33,7 +37,13 @@ class ClientLimits(NamedTuple):
     @property
     def interval(self) -> float:
         """Time between two looks at a connection."""
-        return min(self.head_seconds, self.body_seconds, self.idle_seconds) / _LOOKS
+        times = (self.head_seconds, self.body_seconds, self.idle_seconds, self.unread_seconds)
+        return min(time for time in times if time is not None) / _LOOKS
+
+    @property
+    def body_step(self) -> int:
+        """Bytes of a body that have to come within ``body_seconds``, one at least."""
+        return max(1, int(self.body_rate * self.body_seconds))
 
     def crowded(self) -> ClientLimits:
         """For a connection that is one too many."""
@@ -47,6 +57,8 @@ class Phase(StrEnum):
     HEAD = "head"
     BODY = "body"
     SERVED = "served"
+    #: For the client to read. It may do so whatever else is waited for.
+    UNREAD = "unread"
 
 
 class Patience:
@@ -56,13 +68,14 @@ class Patience:
     requests nothing.
     """
 
-    def __init__(self, limits: ClientLimits, now: float) -> None:
+    def __init__(self, limits: ClientLimits, now: float, phase: Phase = Phase.IDLE) -> None:
         self._limits = {
             Phase.IDLE: limits.idle_seconds,
             Phase.HEAD: limits.head_seconds,
             Phase.BODY: limits.body_seconds,
+            Phase.UNREAD: limits.unread_seconds,
         }
-        self._seen = (Phase.IDLE, 0)
+        self._seen = (phase, 0)
         self._since = now
 
     def spent(self, phase: Phase, progress: int, now: float) -> bool:
