@@ -1,7 +1,7 @@
 """What a format is: the protocols a plugin implements and the plain records that cross its border.
 
 Owns: the contract between the one handler and every dialect. Must never enter: a dialect, I/O, a clock,
-a third-party package.
+a third-party package. It is one page on purpose: all that the author of a format has to read.
 
 The contract in prose (docs/writing-a-format.md has it by example, gateway.testing as tests). A format is a
 stateless object, found through the entry-point group ``gateway.formats``; ``configured`` gives it settings of
