@@ -126,9 +126,9 @@ class Run(Drive):
             raise OutOfSockets("the gateway has as many connections as it takes; please try again")
         self._services.lifecycle.enter(self)
 
-    def left(self) -> None:
+    def left(self, why: GatewayError) -> None:
         """The client is gone."""
-        self._services.lifecycle.end(self, Cancelled("the client left"))
+        self._services.lifecycle.end(self, why)
 
     def aborted(self) -> None:
         """A client's abort call named this exchange, and no engine can be asked to end it."""
@@ -137,7 +137,8 @@ class Run(Drive):
     def limit(self, timeouts: Timeouts, seconds: float | None) -> None:
         """From now on it may take no longer than the limits of its route and ``seconds``, if given."""
         within = timeouts if seconds is None else timeouts.within(seconds)
-        self.watch = Watch(within, partial(self._services.lifecycle.end, self), self._has_worker)
+        end = partial(self._services.lifecycle.end, self)
+        self.watch = Watch(within, end, self._has_worker, asked=within is not timeouts)
 
     def _has_worker(self) -> bool:
         return self.worker is not None

@@ -27,19 +27,16 @@ class Timeouts(NamedTuple):
 
     ``first_byte`` counts from when a worker was sent the request to the first byte of its reply's body,
     ``idle`` while nothing comes of that reply then, ``total`` from when the request was whole to the end of
-    its reply, waiting for a worker included. ``asked``: the client asked for that ``total``.
+    its reply, waiting for a worker included.
     """
 
     first_byte: float | None = None
     idle: float | None = None
     total: float | None = None
-    asked: bool = False
 
     def within(self, seconds: float) -> Timeouts:
-        """With a ``total`` of at most ``seconds``, as the client asks."""
-        if self.total is not None and self.total <= seconds:
-            return self
-        return self._replace(total=seconds, asked=True)
+        """With a ``total`` of at most ``seconds``; the same where it is no longer."""
+        return self if self.total is not None and self.total <= seconds else self._replace(total=seconds)
 
 
 NO_TIMEOUTS = Timeouts()
@@ -58,10 +55,14 @@ class Watch:
         timeouts: Timeouts,
         end: Callable[[GatewayError], None],
         has_worker: Callable[[], bool] = lambda: True,
+        *,
+        asked: bool = False,
     ) -> None:
+        """``asked``: the time in all is the client's own limit."""
         self._timeouts = timeouts
         self._end = end
         self._has_worker = has_worker
+        self._asked = asked
         self._loop = asyncio.get_running_loop()
         #: What the worker is limited by now, and since when it has kept the exchange waiting.
         self._phase, self._limit = FIRST_BYTE, timeouts.first_byte
@@ -114,7 +115,7 @@ class Watch:
         self._timer = self._loop.call_at(due, self._look, limit)
 
     def _all_over(self, limit: float) -> None:
-        asked = f", as its {ASKED} says" if self._timeouts.asked else ""
+        asked = f", as its {ASKED} says" if self._asked else ""
         said = f"the request was not finished within {limit:g} s{asked}: "
         if not self._has_worker():
             self._over(WaitTimeout(said + "it waited for a worker", limit=TOTAL))

@@ -90,7 +90,7 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
     config = SimConfig(port=free_port())
     async with SimServer("sglang", config) as sim, served(sim.url, **variables) as gateway:
         if waits_for == "room":
-            sim.behave(Pace(prefill_base=1.0))
+            sim.behave(Pace(prefill_base=3.0), times=int(processes))
         else:
             await sim.kill()
         # The kernel chooses a process for each, and each process has a line of its own.

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
+from gateway.errors import GatewayError, ReplyUnread
 from gateway.listener import wire
 from gateway.listener.asgi import serve
 from gateway.listener.call import Call
@@ -47,6 +48,8 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 #: Bytes of a reply that the client does not take before no more is written, over TLS.
 WRITE_LIMIT = 64 * 1024
+#: So many bytes of a reply are a step that a client has to take within its time to read.
+TAKEN_STEP = 16 * 1024
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
 
@@ -114,9 +117,13 @@ class ClientConnection(asyncio.Protocol):
         self.full = False
         #: What comes is not HTTP any more; it is not looked at.
         self._deaf = False
-        #: Changes with all that a client does in time.
+        #: Changes with all that a client does in time, but for sending bodies and reading replies.
         self._progress = 0
+        #: Bytes of bodies that came, and how often what was written had to be waited for, and was taken.
+        self._came = 0
+        self._taken = 0
         self._patience: Patience
+        self._unread: Patience | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._hangup_timer: asyncio.TimerHandle | None = None
         self._common_of: list[tuple[bytes, bytes]] | None = None
@@ -171,6 +178,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
+        self._taken += 1
         self._room.fire()
         self._serve_next()
 
@@ -228,7 +236,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._barren = 0
-        self._progress += 1
+        self._came += len(body)
         call = self._reading
         if call is None or call.replied:
             return
@@ -327,11 +335,12 @@ class ClientConnection(asyncio.Protocol):
         last.keep_alive = False
         self._go_on()
 
-    def _lose_calls(self) -> None:
+    def _lose_calls(self, why: GatewayError | None = None) -> None:
+        """The client is gone, or given up: then ``why``."""
         self._closing = True
         for call in (self._serving, self._reading, *self._ahead):
             if call is not None:
-                call.lost()
+                call.lost(why)
         self._ahead.clear()
 
     def _pause(self) -> None:
@@ -426,23 +435,45 @@ class ClientConnection(asyncio.Protocol):
         """What is waited for."""
         if self._serving is not None:
             return Phase.BODY if self._reading is self._serving else Phase.SERVED
+        if self._ahead or (self._transport.get_write_buffer_size() and not self._in_head):
+            return Phase.SERVED  # its reply is still on its way
         if self._reading is not None:
             return Phase.BODY  # the rest of one that was refused
-        return Phase.HEAD if self._in_head else Phase.SERVED if self._ahead else Phase.IDLE
+        return Phase.HEAD if self._in_head else Phase.IDLE
 
     def _look(self) -> None:
         """Part with a client whose time is up; one timer per connection, not per request."""
+        now = self._loop.time()
+        self._look_timer = self._loop.call_later(self._limits.interval, self._look)
+        if self._leaves_unread(now):
+            return self._give_up()
         phase = self._phase()
-        if not self._patience.spent(phase, self._progress, self._loop.time()):
-            self._look_timer = self._loop.call_later(self._limits.interval, self._look)
-        elif phase is Phase.IDLE:
+        progress = (self._progress, self._came // self._limits.body_step)
+        if self._closing or not self._patience.spent(phase, progress, now):
+            return
+        if phase is Phase.IDLE:
             self._app.hit("keep_alive")
             self._close()
         elif phase is Phase.HEAD:
             self._app.hit("request_head_time")
             self._refuse(408, "The head of the request did not come in time")
-        elif self._serving is not None and self._serving.stalled():
-            self._look_timer = self._loop.call_later(self._limits.interval, self._look)
-        else:
+        elif self._serving is None or not self._serving.stalled():
             self._app.hit("body_time")
-            self._refuse(408, "The body of the request stopped coming")
+            self._refuse(408, "The body of the request stopped coming, or comes too slowly")
+
+    def _leaves_unread(self, now: float) -> bool:
+        """Whether the client has taken next to nothing of what was written for as long as it may."""
+        size = self._transport.get_write_buffer_size()
+        if not size:
+            self._unread = None
+            return False
+        if self._unread is None:
+            self._unread = Patience(self._limits, now)
+        return self._unread.spent(Phase.UNREAD, (self._taken, size // TAKEN_STEP), now)
+
+    def _give_up(self) -> None:
+        """The client does not read: what is left of its reply goes with the connection, as if it had left."""
+        if self._serving is None or not self._serving.watched:
+            self._app.hit("unread")  # no exchange ends with it
+        self._lose_calls(ReplyUnread("the client did not read its reply"))
+        self._transport.abort()

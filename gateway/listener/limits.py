@@ -17,6 +17,7 @@ ROOM = 32
 CROWDED_SECONDS = 5.0
 #: Looks at a connection within the shortest of its times.
 _LOOKS = 4
+_NOTHING_YET = (0, 0)
 
 
 class ClientLimits(NamedTuple):
@@ -68,18 +69,18 @@ class Patience:
     requests nothing.
     """
 
-    def __init__(self, limits: ClientLimits, now: float, phase: Phase = Phase.IDLE) -> None:
+    def __init__(self, limits: ClientLimits, now: float) -> None:
         self._limits = {
             Phase.IDLE: limits.idle_seconds,
             Phase.HEAD: limits.head_seconds,
             Phase.BODY: limits.body_seconds,
             Phase.UNREAD: limits.unread_seconds,
         }
-        self._seen = (phase, 0)
+        self._seen: tuple[Phase, object] = (Phase.IDLE, _NOTHING_YET)
         self._since = now
 
-    def spent(self, phase: Phase, progress: int, now: float) -> bool:
-        """Whether the client's time is up. ``progress`` is a number that changes with all it does in time."""
+    def spent(self, phase: Phase, progress: object, now: float) -> bool:
+        """Whether the client's time is up. ``progress`` is a value that changes with all it does in time."""
         if self._seen != (phase, progress):
             self._seen, self._since = (phase, progress), now
             return False

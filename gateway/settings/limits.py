@@ -79,14 +79,13 @@ class Limits(Section):
     body_min_rate: int = setting(
         "DYN_HTTP_BODY_MIN_RATE",
         240,
-        "How much has to come of a request's body in that time for it to go on, in bytes per second; then a 408; "
-        "0: a byte",
+        "How much of a request's body has to come in that time, in bytes per second; else a 408; 0: any",
         ge=0,
     )
     unread_timeout_secs: float = setting(
         "DYN_HTTP_UNREAD_TIMEOUT_SECS",
         1800.0,
-        "How long a client may leave its reply unread, in seconds; then the reply is cut and its worker told to "
+        "How long a client may leave its reply unread, in seconds; then it is cut and its worker told to "
         "stop; 0: any time",
         ge=0,
     )
@@ -125,8 +124,7 @@ class Limits(Section):
 
     def timeouts(self, path: str) -> Timeouts:
         """Those of the route ``path``."""
-        first_byte, idle, total = (_of(_by_path(entries), path) for entries in self._timed.values())
-        return Timeouts(first_byte, idle, total)
+        return Timeouts(*(_of(_by_path(entries), path) for entries in self._timed.values()))
 
     def timed_paths(self) -> Mapping[str, Collection[str]]:
         """Field -> the routes that it names."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
-from gateway.sim import SimConfig, SimServer
-from tests.listener.raw import SMALL, raw_client, reply_of
-from tests.support import RawClient, generates, rig
-from tests.test_handler_bytes import JSON, KINDS
-from tests.test_timeouts import hits
+from gateway.sim import Raw, Reply, SimConfig, SimServer
+from tests.listener.raw import SMALL, TYPE, raw_client, reply_of
+from tests.support import RawClient, eventually, generates, rig, until
+from tests.test_handler_bytes import JSON, KINDS, body_of
+from tests.test_timeouts import hits, over
 
 HEAD = b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\n"
 
@@ -24,10 +25,12 @@ async def all_of(client: RawClient) -> bytes:
 
 # -- whose time is up
 
-LIMITS = ClientLimits(head_seconds=4.0, body_seconds=6.0, idle_seconds=8.0)
+LIMITS = ClientLimits(head_seconds=4.0, body_seconds=6.0, idle_seconds=8.0, unread_seconds=9.0)
 
 
-@pytest.mark.parametrize(("phase", "limit"), [(Phase.HEAD, 4.0), (Phase.BODY, 6.0), (Phase.IDLE, 8.0)])
+@pytest.mark.parametrize(
+    ("phase", "limit"), [(Phase.HEAD, 4.0), (Phase.BODY, 6.0), (Phase.IDLE, 8.0), (Phase.UNREAD, 9.0)]
+)
 def test_time_is_up_once_nothing_went_on_for_so_long(phase: Phase, limit: float) -> None:
     patience = Patience(LIMITS, 100.0)
     assert not patience.spent(phase, 1, 200.0)
@@ -41,8 +44,18 @@ def test_request_that_is_served_may_take_any_time() -> None:
     assert not any(patience.spent(Phase.SERVED, 1, 100.0 + hours * 3600) for hours in range(3))
 
 
+def test_reply_may_be_left_unread_for_any_time_where_there_is_no_limit() -> None:
+    patience = Patience(LIMITS._replace(unread_seconds=None), 100.0)
+    assert not any(patience.spent(Phase.UNREAD, 1, 100.0 + hours * 3600) for hours in range(3))
+
+
+@pytest.mark.parametrize(("rate", "step"), [(240, 1440), (1, 6), (0, 1)])
+def test_body_goes_on_once_a_share_of_it_came(rate: int, step: int) -> None:
+    assert LIMITS._replace(body_rate=rate).body_step == step
+
+
 def test_client_that_never_asks_is_idle_from_the_start() -> None:
-    assert Patience(LIMITS, 100.0).spent(Phase.IDLE, 0, 108.0)
+    assert Patience(LIMITS, 100.0).spent(Phase.IDLE, (0, 0), 108.0)
     assert LIMITS.interval == 1.0
 
 
@@ -119,7 +132,7 @@ async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: 
             status, body = await reply_of(client)
             assert (status, json.loads(body)["error"]["message"]) == (
                 408,
-                "the body of the request stopped coming",
+                "the body of the request stopped coming, or comes too slowly",
             )
             assert await all_of(client) == b""
         assert not generates(sim) and await hits(gateway) == {"body_time": 1}
@@ -146,11 +159,107 @@ async def test_body_that_keeps_coming_may_take_any_time() -> None:
             assert (await reply_of(client))[0] == 200
 
 
+@pytest.mark.parametrize("rate", [10_000, 0])
+@pytest.mark.parametrize("path", ["/generate", "/workers"])
+async def test_body_that_trickles_in_is_a_408_unless_any_rate_will_do(path: str, rate: int) -> None:
+    """However often another byte of it comes; on a control route, too."""
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(sim.url, body_timeout_secs=0.1, body_min_rate=rate) as gateway:
+            async with raw_client(gateway) as client:
+                head = f"POST {path} HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ncontent-length: {len(SMALL)}\r\n\r\n"
+                client.writer.write(head.encode())
+                answer = asyncio.ensure_future(reply_of(client))
+                for byte in SMALL:
+                    client.writer.write(bytes([byte]))
+                    await asyncio.sleep(0.005)
+                    if answer.done():
+                        break
+                status, body = await answer
+                assert (status == 408, b"too slowly" in body) == (rate > 0, rate > 0)
+                assert await hits(gateway) == ({"body_time": 1} if rate else {})
+                if rate:
+                    assert await all_of(client) == b""
+                    assert not generates(sim)
+
+
 async def test_rest_of_a_refused_body_that_stops_coming_is_a_close_without_another_reply() -> None:
     async with rig(body_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
         client.writer.write(b"POST /nothing HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{")
         assert (await reply_of(client))[0] == 404
         assert await all_of(client) == b""
+
+
+# -- replies that nobody reads
+
+HUGE = Reply(body=b'{"text":"' + b"a" * 40_000_000 + b'"}')
+
+
+async def rest_of(client: RawClient, piece: int = 2**20) -> int:
+    """Bytes that still come until the connection ends, or is reset."""
+    size = 0
+    with suppress(ConnectionResetError):
+        async with asyncio.timeout(20):
+            while data := await client.reader.read(piece):
+                size += len(data)
+    return size
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_reply_that_is_left_unread_is_cut_and_its_worker_told_to_stop(
+    kind: str, stream: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Visibly, counted and logged as what it was; nothing of it is held any more."""
+    settings = {"unread_timeout_secs": 0.3, "access_log": True}
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **settings) as gateway:
+        event = b"data: {}\n\n" * 4000
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+        sim.behave(Raw(data=head + event * 1000, close=False) if stream else HUGE)
+        async with raw_client(gateway, limit=4096) as client:
+            client.request(KINDS[kind], json.dumps(body_of(kind, 5, stream)).encode())
+            await client.head()
+            await until(lambda: over(gateway))
+            assert await rest_of(client) < 40_000_000
+            await sim.abort_called(1)
+        assert await hits(gateway) == {"unread": 1}
+        text = (await gateway.client.get("/metrics")).text
+        assert 'failures_total{class="Timeout",reason="gateway.reply_unread"} 1\n' in text
+    [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert (line["error"], line["outcome"], line["status"]) == ("reply_unread", "failed", 200)
+
+
+async def test_reply_that_is_read_slowly_or_with_pauses_is_not_cut() -> None:
+    """Each pause is shorter than the limit, all of it takes longer."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, unread_timeout_secs=0.6) as gateway:
+        sim.behave(HUGE)
+        async with raw_client(gateway, limit=4096) as client:
+            client.request("/generate", SMALL)
+            await client.head()
+            async with asyncio.timeout(20):
+                for _ in range(4):
+                    await asyncio.sleep(0.25)
+                    await client.reader.readexactly(len(HUGE.body) // 4)
+            assert await hits(gateway) == {}
+
+
+async def test_requests_sent_ahead_of_replies_that_nobody_reads_hold_nothing_for_ever() -> None:
+    """Nor does a connection that is to be closed once its reply was read."""
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(sim.url, unread_timeout_secs=0.2, keep_alive_timeout_secs=0.2) as gateway:
+            for last in (b"", b"connection: close\r\n"):
+                for _ in range(15):
+                    sim.behave(Reply(body=b'{"text":"' + b"a" * 1_000_000 + b'"}'))
+                async with raw_client(gateway, limit=4096) as client:
+                    before = (await hits(gateway)).get("unread", 0)
+                    head = HEAD + b"content-length: %d\r\n" % len(SMALL)
+                    client.writer.write(14 * (head + b"\r\n" + SMALL) + head + last + b"\r\n" + SMALL)
+
+                    async def cut(before: int = before) -> bool:
+                        return (await hits(gateway)).get("unread", 0) > before
+
+                    await eventually(cut)
+                    assert await rest_of(client) < 15_000_000
+                    assert over(gateway)
 
 
 # -- connections
