@@ -49,6 +49,7 @@ from gateway.security.stamps import Refreshable
 from gateway.security.tls import Renewed, worker_tls
 from gateway.served import serving
 from gateway.settings import Settings
+from gateway.shedding import Shedding
 from gateway.stores.base import Store
 from gateway.stores.registry import STORES
 from gateway.telemetry.access_log import AccessLog
@@ -272,6 +273,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
         turns=Turns(),
+        shedding=Shedding(),
         shield=shield,
         guard=guard_of(settings, outside.keys, metrics.unauthorized),
         metrics=metrics,

@@ -44,7 +44,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "outbox tasks telemetry timeouts transport turns upstream"
+    "outbox shedding tasks telemetry timeouts transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -56,6 +56,7 @@ ROOMS: Mapping[str, str] = {
     "build": "exchange",
     "tasks": "",
     "turns": "",
+    "shedding": "",
     "timeouts": "errors",
     "drive": "",
     "outbox": "",

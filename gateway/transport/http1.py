@@ -93,6 +93,15 @@ class Connection(asyncio.BufferedProtocol):
         """The reply is whole, and all of it was taken."""
         return self._complete and not self._chunks
 
+    @property
+    def taken(self) -> bool:
+        """Whether the worker's TCP took some of the request that was sent, so that no failure of this
+        connection can be NotReceived any more."""
+        if self._answered:
+            return True
+        info = tcp_info(self._transport)
+        return info is None or self._reached(info)
+
     # -- what the handler calls
 
     def send(self, head: bytes, body: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:

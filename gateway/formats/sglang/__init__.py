@@ -60,6 +60,9 @@ class SglangFormat:
     def upstream(self, request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return upstream.upstream(request, worker, ids)
 
+    def without_body(self, request: SglangRequest) -> SglangRequest:
+        return request.without_body()
+
     def abort(self, worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
 

@@ -77,6 +77,9 @@ class VllmFormat:
     def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return upstream.upstream(request, worker, ids)
 
+    def without_body(self, request: Request) -> Request:
+        return request.without_body()
+
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
 
