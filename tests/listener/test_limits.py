@@ -8,7 +8,10 @@ from contextlib import suppress
 
 import pytest
 
+from gateway.listener.call import Call
+from gateway.listener.connection import ClientConnection
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
+from gateway.run import Run
 from gateway.sim import Raw, Reply, SimConfig, SimServer
 from tests.listener.raw import SMALL, TYPE, raw_client, reply_of
 from tests.support import RawClient, eventually, generates, rig, until
@@ -191,6 +194,7 @@ async def test_rest_of_a_refused_body_that_stops_coming_is_a_close_without_anoth
 
 # -- replies that nobody reads
 
+MOST = 1280 * 1024
 HUGE = Reply(body=b'{"text":"' + b"a" * 40_000_000 + b'"}')
 
 
@@ -226,6 +230,42 @@ async def test_reply_that_is_left_unread_is_cut_and_its_worker_told_to_stop(
         assert 'failures_total{class="Timeout",reason="gateway.reply_unread"} 1\n' in text
     [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert (line["error"], line["outcome"], line["status"]) == ("reply_unread", "failed", 200)
+
+
+def events(size: int) -> Raw:
+    """A stream of 40 MB in events of ``size``, which does not end."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    event = b'data: {"text":"' + b"a" * size + b'"}\n\n'
+    return Raw(data=head + event * (40_000_000 // len(event)), close=False)
+
+
+@pytest.mark.parametrize(
+    ("reply", "most"),
+    [
+        (HUGE, MOST),
+        (events(40), 256 * 1024),
+        (events(65_536), 512 * 1024),
+        (events(8_000_000), 8_000_000 + MOST),
+    ],
+    ids=["unary", "small events", "large events", "huge events"],
+)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_reply_that_nobody_reads_is_held_to_a_mebibyte_and_a_quarter_or_one_event(
+    kind: str, reply: Raw | Reply, most: int
+) -> None:
+    """In all buffers from the worker's socket to the client's."""
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(reply)
+        async with raw_client(gateway, limit=4096) as client:
+            stream = isinstance(reply, Raw)
+            client.request(KINDS[kind], json.dumps(body_of(kind, 5, stream)).encode())
+            await client.head()
+            [run] = gateway.app.lifecycle._open
+            assert isinstance(run, Run) and isinstance(run.client, Call) and run.connection is not None
+            wire, upstream = run.client.wire, run.connection
+            assert isinstance(wire, ClientConnection)
+            await until(lambda: wire.full and upstream._paused)
+            assert wire._transport.get_write_buffer_size() + upstream._held <= most
 
 
 async def test_reply_that_is_read_slowly_or_with_pauses_is_not_cut() -> None:
