@@ -1,4 +1,4 @@
-"""Clients that do not read their replies: what is held for them, and for how long. Through a whole gateway."""
+"""Clients that do not read their replies: what is held for them, how long. Through a whole gateway."""
 
 from __future__ import annotations
 
