@@ -25,7 +25,7 @@ from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
 from gateway.errors import GatewayError, ReplyUnread
 from gateway.listener import wire
-from gateway.listener.asgi import serve
+from gateway.listener.asgi import path_of, serve
 from gateway.listener.call import Call
 from gateway.listener.heads import (
     EXCESSES,
@@ -52,6 +52,9 @@ WRITE_LIMIT = 64 * 1024
 TAKEN_STEP = 16 * 1024
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
+#: How long a client that is still sending may take to find the reply that ends its connection, in seconds.
+#: What is closed under it is reset, and then many look for no reply.
+LINGER = 5.0
 #: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
 _QUESTION: Final = ord("?")
 
@@ -128,6 +131,7 @@ class ClientConnection(asyncio.Protocol):
         self._unread: Patience | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._hangup_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._common_of: list[tuple[bytes, bytes]] | None = None
         self._common = b""
 
@@ -166,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(cast(Any, self))
-        for timer in (self._look_timer, self._hangup_timer):
+        for timer in (self._look_timer, self._hangup_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
         self._lose_calls()
@@ -276,7 +280,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = None
         self._progress += 1
         if not call.keep_alive or self._closing:
-            self._close()
+            self._close(sends=self._reading is call)
         else:
             self._serve_next()
 
@@ -327,7 +331,7 @@ class ClientConnection(asyncio.Protocol):
         """What comes now is no request. Those that were whole before are served, and then it is over."""
         last = self._serving
         if last is None or last is self._reading:
-            return self._refuse(status, message)
+            return self._refuse(status, message, sends=True)
         self._deaf = True
         if self._ahead and self._ahead[-1] is self._reading:
             self._ahead.pop()
@@ -392,6 +396,8 @@ class ClientConnection(asyncio.Protocol):
         if self._crowded:
             call.crowded, call.keep_alive = True, False
         begin = self._direct_of(path, call.method)
+        if begin is None and b"%" in path:  # it is the same route, however it is spelled
+            begin = self._direct_of(path_of(path).encode(), call.method)
         if begin is not None:
             if self._app.lifecycle.leaving:
                 call.keep_alive = False
@@ -406,19 +412,24 @@ class ClientConnection(asyncio.Protocol):
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
-    def _refuse(self, status: int, message: str, *lines: tuple[bytes, bytes]) -> None:
+    def _refuse(self, status: int, message: str, *lines: tuple[bytes, bytes], sends: bool = False) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
             headers, body = wire.failure(status, message)
             more = wire.lines(lines) + self.common_lines() + wire.CLOSE
             self.write(wire.whole(status, headers, more, body))
-        self._close()
+        self._close(sends=sends)
         self._lose_calls()
 
-    def _close(self) -> None:
+    def _close(self, *, sends: bool = False) -> None:
+        """``sends``: the client is not known to have sent all it wants to; what comes is dropped."""
         self._closing = True
         self._outbox.flush()
-        self._transport.close()
+        if not sends or self._transport.is_closing():
+            return self._transport.close()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._linger_timer = self._loop.call_later(LINGER, self._transport.close)
 
     def _admitted(self) -> bool:
         """Whether there is room for this connection, if only for a route that needs no worker."""
