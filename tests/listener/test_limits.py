@@ -152,12 +152,15 @@ async def test_body_that_stops_coming_on_a_control_route_is_a_408_too() -> None:
 
 
 async def test_body_that_keeps_coming_may_take_any_time() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, body_timeout_secs=0.1) as gateway:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url, body_timeout_secs=0.2, body_min_rate=20) as gateway,
+    ):
         async with raw_client(gateway) as client:
             client.writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(SMALL))
             for start in range(0, len(SMALL), 10):
                 client.writer.write(SMALL[start : start + 10])
-                await asyncio.sleep(0.03)
+                await asyncio.sleep(0.05)
             assert (await reply_of(client))[0] == 200
 
 
