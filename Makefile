@@ -23,6 +23,7 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
 
 # Laws and measures that take long by themselves: in make test-system, too, but also held by the compiled build.
 LONG := tests/contract tests/formats/sglang/test_join_cost.py tests/formats/test_json_steps.py tests/listener/test_hostile.py \
+  tests/listener/test_unread.py \
   tests/sim/test_fuzz.py tests/test_handler_ends.py tests/test_races.py
 
 .DEFAULT_GOAL := help

@@ -44,7 +44,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "outbox tasks telemetry timeouts transport turns upstream"
+    "outbox shedding tasks telemetry timeouts transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -56,6 +56,7 @@ ROOMS: Mapping[str, str] = {
     "build": "exchange",
     "tasks": "",
     "turns": "",
+    "shedding": "",
     "timeouts": "errors",
     "drive": "",
     "outbox": "",
@@ -64,15 +65,16 @@ ROOMS: Mapping[str, str] = {
     "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
-    "transport": "drive errors formats.base outbox sockets",
-    "fleet": "drive errors formats outbox routing stores tasks transport upstream",
+    "transport": "drive errors formats.base heads outbox sockets",
+    "fleet": "drive errors formats heads outbox routing stores tasks transport upstream",
     "security": "downstream errors formats.base formats.failures settings",
     "stores": "fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
     "telemetry": "build errors exchange formats.base fleet.states fleet.worker routing.homes",
-    "settings": "errors fleet.address fleet.allow telemetry.buckets timeouts variables",
+    "settings": "errors fleet.address fleet.allow heads telemetry.buckets timeouts variables",
     "variables": "",
+    "heads": "",
     "calls": "",
     "catalog": "calls errors exchange formats.base formats.registry formats.relayed",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
@@ -84,7 +86,7 @@ ROOMS: Mapping[str, str] = {
     "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
-    "listener": "downstream drive errors formats.base outbox sockets",
+    "listener": "downstream drive errors formats.base heads outbox sockets",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
     "open_files": "listener.limits",
     "shutdown": "lifecycle multi.frames multi.siblings",

@@ -94,6 +94,7 @@ def test_every_setting_is_used_by_something(name: str) -> None:
         "vocab_size": "format_options",
         "event_limit_mb": "format_options",
         "header_limit_kb": "head_limit",
+        "header_limit_lines": "head_limit",
         "first_byte_timeout_secs": "timeouts",
         "idle_timeout_secs": "timeouts",
         "request_timeout_secs": "timeouts",

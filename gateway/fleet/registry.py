@@ -18,11 +18,11 @@ from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerSta
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.routing.homes import Homes, Placement
 from gateway.routing.policy import Policy
 from gateway.transport.http1 import READ_SIZE
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
 

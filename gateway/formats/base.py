@@ -425,6 +425,17 @@ class Stepwise(Protocol):
         ...
 
 
+@runtime_checkable
+class ShedsBody(Protocol):
+    """What a format offers beside the rest of its contract if it can do without a request's body once that
+    was sent."""
+
+    def without_body(self, request: Any) -> Any:
+        """The same request without its body, and without whatever keeps that alive, for ``reader``, ``join``
+        and ``abort``."""
+        ...
+
+
 class RelayedRequest(Protocol):
     """A request of another inference route, as far as one must know it to stop it at its engine.
 

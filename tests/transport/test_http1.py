@@ -13,9 +13,9 @@ import trustme
 
 from gateway.drive import Drive
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
+from gateway.heads import DEFAULT_HEAD
 from gateway.transport import http1
 from gateway.transport.http1 import HIGH_WATER, READ_SIZE, USUAL_READ, Connection
-from gateway.transport.limits import DEFAULT_HEAD
 from tests.support import until
 from tests.transport.peer import (
     BODY,

@@ -78,6 +78,9 @@ class RelayedFormat:
     def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return upstream.upstream(self.path, request, worker, ids)
 
+    def without_body(self, request: Request) -> Request:
+        return replace(request, body=b"")
+
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
         """None where its engine cannot tell it from others by an id: closing its connection ends it."""
         for host in self.hosts:
