@@ -29,6 +29,7 @@ from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sharing import Sharing
+from gateway.fleet.sync import Following
 from gateway.formats.base import AnyFormat
 from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
@@ -65,6 +66,7 @@ class Outside:
     processes writes to standard output."""
 
     store: Store
+    following: Following
     keys: Sources
     tls: Renewed | None
     siblings: Siblings | None
@@ -144,7 +146,7 @@ def create_app(
     served = serving(settings, reserved_paths(settings), catalog)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
-    outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
+    outside = Outside(store, Following(store), keys=keys, tls=tls, siblings=siblings, lock=lock)
     services = _services(settings, [endpoint.format for endpoint in served.generate], outside)
     sharing = Sharing(Marks(services.fleet), store)
     members = _members(settings, services, sharing.marks)
@@ -166,7 +168,7 @@ def create_app(
         )
         for endpoint in (*served.generate, *served.relays)
     }
-    background = Background(services, store, members, sharing, member, settings.worker_patterns)
+    background = Background(services, outside.following, members, sharing, member, settings.worker_patterns)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background, _client_limits(settings))
 
@@ -223,7 +225,7 @@ def _members(settings: Settings, services: Services, marks: Marks) -> Members:
 
 
 def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
-    store, tls, siblings = outside.store, outside.tls, outside.siblings
+    tls, siblings = outside.tls, outside.siblings
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -250,7 +252,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         Now(
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
-            store_healthy=lambda: store.healthy,
+            store_healthy=lambda: outside.following.healthy,
             waiting=lambda: queue.waiting,
         ),
         supervisor=None if siblings is None else siblings.supervisor,

@@ -25,7 +25,14 @@ from gateway.multi.locks import WriteLocks
 from gateway.multi.port import Port
 from gateway.multi.siblings import Siblings
 from gateway.multi.supervisor import Supervisor
-from gateway.open_files import check_file_limit, most_connections, raise_file_limit, tell_room
+from gateway.open_files import (
+    check_file_limit,
+    most_connections,
+    open_files,
+    quota_of,
+    raise_file_limit,
+    tell_room,
+)
 from gateway.security.configured import warnings_of
 from gateway.security.tls import server_tls
 from gateway.settings import Settings
@@ -177,9 +184,11 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     """How uvicorn serves ``app``, to as many clients as there may be. Raises SettingsError for a certificate
     that cannot be used."""
-    enough = most_connections()
-    if enough is not None:
+    files = open_files()
+    if files is not None:
+        enough = most_connections(files)
         app.limits = app.limits._replace(connections=min(app.limits.connections or enough, enough))
+        app.fleet.quotas.limit(quota_of(files))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,

@@ -46,11 +46,16 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @asynccontextmanager
 async def spawned(
-    *arguments: str, variables: Mapping[str, str] = MappingProxyType({}), output: int = PIPE
+    *arguments: str,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    output: int = PIPE,
+    limit: int | None = None,
 ) -> AsyncIterator[Process]:
-    """The same for an event loop: ``python -m``, with ``variables`` in its environment."""
+    """The same for an event loop: ``python -m``, with ``variables`` in its environment. It may have ``limit``
+    open files."""
+    command = (sys.executable, "-m", *arguments)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", *arguments),
+        *(command if limit is None else ("bash", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *command)),
         env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
         stdout=output,
         stderr=output,

@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -29,7 +29,7 @@ from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused, body_of
 from gateway.errors import Draining
 from gateway.fleet.answers import Answer
-from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
 from gateway.fleet.pauses import Parts
 from gateway.fleet.worker import Worker
 
@@ -41,6 +41,13 @@ ANSWER_LIMIT = 64 * 1024 * 1024
 JSON_LIMIT, TEXT_LIMIT = 64 * 1024, 2000
 
 _CUT = "the gateway is shutting down and waits no longer for the workers, which were sent the call"
+
+
+class _Ask(Protocol):
+    """``ask`` or ``ask_among_others``."""
+
+    async def __call__(self, worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer: ...
+
 
 SHAPE = "x-reply-shape"
 SUMMARY, PLAIN = "summary", "plain"
@@ -172,7 +179,10 @@ class _Fanout:
         kind = self._call.pauses
         # All at once and before any is called, by whichever process or gateway they would get requests.
         added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
-        return await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
+        asking = ask if len(workers) == 1 else ask_among_others
+        return await asyncio.gather(
+            *(self._one(worker, sent, added.get(worker), asking) for worker in workers)
+        )
 
     def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
         """Who is called, who is passed over, and whether it is for one worker. Raises BadCall."""
@@ -190,21 +200,23 @@ class _Fanout:
             raise nobody(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: Call, added: Parts | None) -> Outcome:
+    async def _one(self, worker: Worker, sent: Call, added: Parts | None, asking: _Ask) -> Outcome:
         """Call one worker. It gets no request from before it is paused until after it is resumed; if it does
         not accept the pause, it gets back what was ``added`` to that."""
-        outcome = await self._asked(worker, sent)
+        outcome = await self._asked(worker, sent, asking)
         if self._call.pauses is not None and not outcome.accepted:
-            await self._pauses.resume(worker, self._call.pauses, added)
+            await self._pauses.resume(worker, self._call.pauses, added or ())
         if self._call.resumes is not None and outcome.accepted:
-            await self._pauses.resume(worker, self._call.resumes, returned(sent))
+            parts, every = returned(self._call.resumes, sent)
+            await self._pauses.resume(worker, self._call.resumes, parts, every=every)
         return outcome
 
-    async def _asked(self, worker: Worker, sent: Call) -> Outcome:
+    async def _asked(self, worker: Worker, sent: Call, asking: _Ask) -> Outcome:
         try:
-            return Outcome(worker, await ask(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT))
+            answer = await asking(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
         except NotAnswered as error:
             return Outcome(worker, None, str(error))
+        return Outcome(worker, answer)
 
 
 def _shape(request: Request) -> str | None:

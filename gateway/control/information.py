@@ -128,8 +128,9 @@ class _Asking:
 
     async def _answer(self, worker: Worker, sent: Call) -> Answer | None:
         try:
-            return await self._load_of(worker, sent)
-        except NotAnswered:
+            async with asyncio.timeout(PATIENCE), worker.quotas.calls:
+                return await self._load_of(worker, sent)
+        except (NotAnswered, TimeoutError):
             return None
 
     async def _load_of(self, worker: Worker, sent: Call) -> Answer:

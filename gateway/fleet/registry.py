@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 
 from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
+from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
@@ -54,6 +55,7 @@ class Fleet:
         self.outbox = Outbox()
         #: What is read from workers goes through it.
         self._scratch = bytearray(READ_SIZE)
+        self.quotas = Quotas()
         self._names = names or Names()
         self._policy = policy
         self._homes = homes or Homes()
@@ -126,6 +128,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
+        worker.quotas = self.quotas
         worker.pool = Pool(
             address.host,
             address.port,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.feeds import Tell
 from gateway.stores.file.disk import Disk
@@ -82,7 +83,7 @@ class FileStore(WatchedStore):
         self._wrote(url, None)
         return found
 
-    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+    async def mark(self, edits: Edits) -> None:
         """See Store."""
         await self._write(lambda document: document.mark(edits))
 
