@@ -32,9 +32,7 @@ from gateway.settings import (
     variable_of,
 )
 from gateway.sim.config import KINDS, SimConfig
-from gateway.workers_cli import workers
-
-CANNOT, WRONG_CALL = 1, 2
+from gateway.workers_cli import CANNOT, WRONG_CALL, workers
 
 #: What a command has to know that asks workers itself.
 _OF_WORKERS = (
