@@ -23,22 +23,13 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gateway.errors import GatewayError
+from gateway.formats.headers import Headers as Headers
+from gateway.formats.headers import header as header
 
 R = TypeVar("R")
 
 #: Stands between capabilities of which a worker must offer any one.
 ANY_OF = "|"
-
-#: Header lines as they stood on the wire, in order, names in lower case.
-Headers = Sequence[tuple[bytes, bytes]]
-
-
-def header(headers: Headers, name: bytes) -> bytes | None:
-    """The first value of ``name`` (given in lower case), or None."""
-    for key, value in headers:
-        if key == name:
-            return value
-    return None
 
 
 class Ids(NamedTuple):

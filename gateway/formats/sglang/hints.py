@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.formats.base import Headers, Hints, header
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peek import ABSENT, Peek
+from gateway.formats.sglang.peeked import ABSENT, Peek
 
 T = TypeVar("T")
 
