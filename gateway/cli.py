@@ -134,7 +134,10 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the gateway.", min=1, max=65535)] = 8000,
     once: Annotated[bool, typer.Option("--once", help="End after the two requests were shown.")] = False,
 ) -> None:
-    """Run the gateway in front of four simulated engines and send it a request of each kind."""
+    """Try the gateway, with simulated engines.
+
+    Starts it in front of four of them, shows a unary request and a stream, and goes on until it is ended.
+    """
     with one_line_errors():
         run_demo(port, typer.echo, once=once)
 
