@@ -57,9 +57,9 @@ class Server(uvicorn.Server):
         if not self._lifecycle.draining and not self._delayed(now):
             return False
         if self._deadline is None:
-            log.info("draining: %d exchanges are running", self._lifecycle.open_exchanges)
+            log.info("draining: %d exchanges and control calls are running", self._lifecycle.running)
             self._deadline = now + self._grace
-        return self._lifecycle.open_exchanges == 0 or now >= self._deadline
+        return self._lifecycle.running == 0 or now >= self._deadline
 
     def _delayed(self, now: float) -> bool:
         """Whether those who send requests here have had the time to notice."""
@@ -73,8 +73,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut what still runs, visibly, then close all."""
         self._lifecycle.drain()
-        if self._lifecycle.open_exchanges:
-            log.warning("cutting %d exchanges", self._lifecycle.open_exchanges)
+        if self._lifecycle.running:
+            log.warning("cutting %d exchanges and control calls", self._lifecycle.running)
             await self._lifecycle.cut()
         self._stop_listening(sockets or ())
         await asyncio.sleep(LAST_WORDS)
@@ -121,7 +121,7 @@ class MemberServer(Server):
                 log.error("the supervisor is gone: running exchanges are finished, no others begun")
                 self._stop_listening(())
             return over
-        running = self._lifecycle.open_exchanges
+        running = self._lifecycle.running
         if self._lifecycle.draining and running != self._told:
             self._told = running
             siblings.tell(Verb.OPEN, b"%d" % running)

@@ -61,17 +61,18 @@ class Desk:
         key = self.key or variables.environment().get(KEY_VARIABLE)
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            reply = httpx.request(
-                method,
-                self.url.rstrip("/") + path,
-                json=body,
-                headers=headers,
-                timeout=CALL_TIMEOUT,
-                trust_env=False,
-            )
+            reply = asyncio.run(self._asked(method, path, body, headers))
+        except TimeoutError:
+            raise stop(f"no answer of {self.url} within {CALL_TIMEOUT:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise stop(f"cannot reach {self.url}: {error or type(error).__name__}") from None
         return _json(reply)
+
+    async def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
+        """The whole answer. Raises TimeoutError where it takes too long, however much of it came by then."""
+        url = self.url.rstrip("/") + path
+        async with asyncio.timeout(CALL_TIMEOUT), httpx.AsyncClient(timeout=None, trust_env=False) as client:
+            return await client.request(method, url, json=body, headers=headers)
 
 
 def stop(message: str, code: int = CANNOT) -> typer.Exit:

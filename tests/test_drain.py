@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from gateway.sim import Pace, SimConfig, SimServer
+from gateway.sim import Pace, Reply, Silence, SimConfig, SimServer
 from tests.multi.running import several
-from tests.support import RawClient, arrived, eventually, generates, sse
+from tests.support import RawClient, arrived, eventually, generates, sse, until
 from tests.test_handler_bytes import body_of
 from tests.test_server import Served, served
 
@@ -83,6 +83,28 @@ async def test_second_signal_ends_the_delay_and_all_else_at_once(processes: str)
             assert "error" in sse((await running).content)[-1]
         assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
         await sim.abort_called(1)
+
+
+CONTROL = "/update_weights_from_disk"
+
+
+@pytest.mark.parametrize("grace", ["30", "0.5"])
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_control_call_under_way_has_the_grace_time_of_a_request(processes: str, grace: str) -> None:
+    """It took its worker longer than an idle process takes to end: it is answered, by the worker or a 503."""
+    variables = {"DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": grace, "DYN_HTTP_PROCESSES": processes}
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url, **variables) as gateway:
+        sim.behave(Reply(body=b"{}", delay=3.0) if grace == "30" else Silence(), path=CONTROL)
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            call = asyncio.ensure_future(client.post(gateway.url + CONTROL, json={"model_path": "m"}))
+            await until(lambda: any(each.target == CONTROL.encode() for each in sim.all_requests))
+            gateway.process.send_signal(signal.SIGTERM)
+            reply = await call
+            if grace == "30":
+                assert (reply.status_code, reply.content) == (200, b"{}")
+            else:
+                assert (reply.status_code, reply.json()["error"]["code"]) == (503, "draining")
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from gateway import workers_cli
 from gateway.cli import app
 from gateway.fleet.record import WorkerRecord
 from gateway.sim import SimConfig, SimServer
@@ -68,6 +69,34 @@ async def test_what_cannot_be_done_is_one_line_and_exit_code_1() -> None:
         assert (elsewhere.exit_code, "Route not found" in elsewhere.output) == (1, True)
     nobody = await command("list", "--url", f"http://127.0.0.1:{free_port()}")
     assert (nobody.exit_code, "cannot reach" in nobody.output, nobody.output.count("\n")) == (1, True, 1)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n"])
+async def test_gateway_that_never_comes_to_an_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """Be it silent or slow."""
+    monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.3)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        while not reader.at_eof():
+            writer.write(b" " if answer else b"")
+            await asyncio.sleep(0.02)
+        writer.close()
+        left.set()
+
+    left = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        result = await asyncio.wait_for(command("list", "--url", url), 10)
+        await left.wait()
+    assert (result.exit_code, result.output) == (
+        1,
+        f"tito-gateway workers: no answer of {url} within 0.3 s\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ from pydantic import BaseModel
 from gateway.aborts import ABORT_TIMEOUT
 from gateway.control.bodies import body_within
 from gateway.control.targets import read
-from gateway.control.views import AbortResult, AbortView, FleetView
+from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, ErrorReply, Headers
+from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, Headers
 from gateway.security.door import caller_of
 from gateway.security.guard import Realm, challenge
 
@@ -78,7 +78,7 @@ def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
 
 
 def aborts_router(
-    paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView
+    paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
 ) -> APIRouter:
     """One route per path that ``paths`` gives, by name, to one of ``formats``."""
     router = APIRouter(tags=["aborts"])
@@ -86,7 +86,7 @@ def aborts_router(
         for path in paths.get(format.name, ()):
             router.add_api_route(
                 path,
-                _Abort(format, aborter, fleet).handle,
+                _Abort(format, aborter, fleet, lifecycle).handle,
                 methods=["POST"],
                 summary="Abort running requests at the workers that hold them",
                 response_model=AbortSummary,
@@ -99,10 +99,13 @@ def aborts_router(
 class _Abort:
     """The route of one format."""
 
-    def __init__(self, format: AnyFormat, aborter: AbortView, fleet: FleetView) -> None:
+    def __init__(
+        self, format: AnyFormat, aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
+    ) -> None:
         self._format: AnyFormat = format
         self._aborter = aborter
         self._fleet = fleet
+        self._lifecycle = lifecycle
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -110,8 +113,11 @@ class _Abort:
             target = self._format.aborted_ids(body)
             if target.everything:  # those of everybody
                 caller_of(request.scope).require(Realm.CONTROL)
+            return await self._lifecycle.errand(self._done(request, body, target))
         except GatewayError as error:
             return _rendered(self._format.render(error), challenge(error))
+
+    async def _done(self, request: Request, body: bytes, target: AbortTarget) -> Response:
         own = self._aborter.abort(target, self._format)
         if not target.everything:
             return _summary(_rows(await own))
