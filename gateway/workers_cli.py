@@ -148,7 +148,7 @@ def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> Non
 
 @workers.command()
 def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """The same: a worker that is removed drains first."""
+    """The same as remove."""
     _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
 
 

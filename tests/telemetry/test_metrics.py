@@ -23,6 +23,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Event
 from gateway.fleet.address import Address
+from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending, WorkerInfo
@@ -40,7 +41,7 @@ def metrics() -> Metrics:
     return Metrics("dynamo_frontend", BUCKETS, Now(lambda: [worker("http://w:1")]))
 
 
-def worker(url: str, **info: object) -> Worker:
+def worker(url: str) -> Worker:
     made = Worker(Address.parse(url))
     made.state = WorkerState.READY
     made.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",), context_length=4096)}
@@ -244,6 +245,14 @@ def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
     second.state = WorkerState.HELD
     assert value(metrics, "model_ready", model="m") == 0
     assert value(metrics, "model_context_length", model="m") == 4096
+
+
+def test_model_that_only_the_owner_told_is_ready_as_well() -> None:
+    silent = worker("http://a:1")
+    silent.record = WorkerRecord("http://a:1", model="theirs")
+    silent.infos = {"fmt": WorkerInfo("engine", "cap", True)}
+    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: [silent]))
+    assert value(metrics, "model_ready", model="theirs") == 1
 
 
 def test_worker_gauges_follow_the_fleet() -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
-from gateway.sockets import COUNT, IDLE, INTERVAL
+from gateway.sockets import keep_alive_options
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
 from gateway.stores.kubernetes.objects import Object
@@ -95,21 +94,13 @@ async def connected(access: Access) -> AsyncIterator[Api]:
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
     transport = httpx.AsyncHTTPTransport(
-        verify=trust or False, trust_env=False, socket_options=list(_keep_alive())
+        verify=trust or False, trust_env=False, socket_options=keep_alive_options()
     )
     timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
     async with httpx.AsyncClient(
         transport=transport, headers=headers, timeout=timeout, trust_env=False
     ) as client:
         yield Api(client, access.server)
-
-
-def _keep_alive() -> Iterator[tuple[int, int, int]]:
-    """Socket options by which the kernel finds out that the server is gone (as gateway.sockets does)."""
-    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-    for option, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", INTERVAL), ("TCP_KEEPCNT", COUNT)):
-        if hasattr(socket, option):  # not on every system
-            yield socket.IPPROTO_TCP, getattr(socket, option), value
 
 
 async def _reason(reply: httpx.Response) -> bytes:
