@@ -7,15 +7,13 @@ gateway knows by itself (``workers``, ``models``).
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from gateway.calls import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
-from gateway.control.replies import as_it_is, get
+from gateway.control.replies import as_it_is, get, told, words
 from gateway.control.targets import named, nobody, read, targets_of
 from gateway.control.views import FleetView, RegistrarView
 from gateway.control.workers_calls import BadCall, Refused
@@ -113,12 +111,12 @@ class _Asking:
         if not targets.asked:
             raise nobody(targets)
         answers = await asyncio.gather(*(_answer(worker, sent) for worker in targets.asked))
-        told = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
-        documents = [(worker, one) for worker, one in told if isinstance(one, dict | list)]
+        found = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
+        documents = [(worker, one) for worker, one in found if isinstance(one, dict | list)]
         if not documents:
             return _refusal(answers)
         silent = targets.total - len(documents)
-        return JSONResponse(merged(documents), headers={"x-workers-silent": str(silent)})
+        return told(merged(documents), headers={"x-workers-silent": str(silent)})
 
 
 def _read(request: Request, path: str) -> tuple[Call, str | None]:
@@ -157,8 +155,8 @@ def _document(answer: Answer | None) -> Any:
     if answer is None or not answer.accepted:
         return None
     try:
-        return json.loads(answer.body, parse_constant=str)
-    except (ValueError, RecursionError):
+        return words(answer.body)
+    except ValueError:
         return None
 
 
