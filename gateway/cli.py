@@ -20,6 +20,7 @@ from gateway.build import COMPILED, VERSION
 from gateway.catalog import CatalogError
 from gateway.check import check
 from gateway.demo import DemoFailed, run_demo
+from gateway.files import fill_standard_streams
 from gateway.formats.registry import FormatError
 from gateway.options import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
 from gateway.settings import (
@@ -60,6 +61,7 @@ simulators = typer.Typer(help="Run one simulated engine.", no_args_is_help=True,
 
 def main() -> None:
     """Entry point of ``tito-gateway``."""
+    fill_standard_streams()
     app()
 
 

@@ -60,14 +60,16 @@ ROOMS: Mapping[str, str] = {
     "drive": "",
     "outbox": "",
     "sockets": "",
+    "files": "",
+    "errands": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
     "transport": "drive errors formats.base outbox sockets",
     "fleet": "drive errors formats outbox routing stores tasks transport upstream",
-    "security": "downstream errors formats.base formats.failures settings",
-    "stores": "fleet.address fleet.record settings sockets tasks",
+    "security": "downstream errands errors files formats.base formats.failures settings",
+    "stores": "errands files fleet.address fleet.record settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
     "telemetry": "build errors exchange formats.base fleet.states fleet.worker routing.homes",
@@ -93,7 +95,7 @@ ROOMS: Mapping[str, str] = {
     "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
-    "cli": "app build catalog check demo formats options server settings sim workers_cli",
+    "cli": "app build catalog check demo files formats options server settings sim workers_cli",
     "__main__": "cli",
 }
 
