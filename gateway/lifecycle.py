@@ -1,12 +1,14 @@
 """Whether the gateway takes new requests, and who is told when it stops.
 
-Owns: the draining mark and the set of open exchanges. Must never enter: signals, sockets, a dialect.
+Owns: the draining mark, the set of open exchanges and the number of control calls. Must never enter: signals,
+sockets, a dialect.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from gateway.errors import Draining, GatewayError, Overloaded
@@ -36,11 +38,27 @@ class Lifecycle:
         #: Called once it drains.
         self.drained: Callable[[], None] = lambda: None
         self._open: set[Interruptible] = set()
+        #: Control calls that workers have not answered yet.
+        self.open_calls = 0
         self._emptied: asyncio.Event | None = None
 
     @property
     def open_exchanges(self) -> int:
         return len(self._open)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs that a gateway which drains would wait for."""
+        return not self._open and not self.open_calls
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A control call to workers, waited for as exchanges are: half loaded weights help nobody."""
+        self.open_calls += 1
+        try:
+            yield
+        finally:
+            self.open_calls -= 1
 
     def enter(self, exchange: Interruptible) -> None:
         """An exchange starts. Raises Draining when no new one is taken, and Overloaded."""

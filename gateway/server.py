@@ -97,9 +97,13 @@ class Server(uvicorn.Server):
         if not self._lifecycle.draining and not self._delayed(now):
             return False
         if self._deadline is None:
-            log.info("draining: %d exchanges are running", self._lifecycle.open_exchanges)
+            log.info("draining: %s", self._running())
             self._deadline = now + self._grace
-        return self._lifecycle.open_exchanges == 0 or now >= self._deadline
+        return self._lifecycle.idle or now >= self._deadline
+
+    def _running(self) -> str:
+        exchanges, calls = self._lifecycle.open_exchanges, self._lifecycle.open_calls
+        return f"{exchanges} exchanges and {calls} control calls are running"
 
     def _delayed(self, now: float) -> bool:
         """Whether those who send requests here have had the time to notice."""
@@ -113,8 +117,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut what still runs, visibly, then close all."""
         self._lifecycle.drain()
-        if self._lifecycle.open_exchanges:
-            log.warning("cutting %d exchanges", self._lifecycle.open_exchanges)
+        if not self._lifecycle.idle:
+            log.warning("cut: %s", self._running())
             await self._lifecycle.cut()
         self._stop_listening(sockets or ())
         await asyncio.sleep(LAST_WORDS)
@@ -161,7 +165,7 @@ class MemberServer(Server):
                 log.error("the supervisor is gone: running exchanges are finished, no others begun")
                 self._stop_listening(())
             return over
-        running = self._lifecycle.open_exchanges
+        running = self._lifecycle.open_exchanges + self._lifecycle.open_calls
         if self._lifecycle.draining and running != self._told:
             self._told = running
             siblings.tell(Verb.OPEN, b"%d" % running)

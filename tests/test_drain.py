@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from gateway.sim import Pace, SimConfig, SimServer
+from gateway import server
+from gateway.sim import Pace, Reply, SimConfig, SimServer
 from tests.multi.running import several
-from tests.support import RawClient, arrived, eventually, generates, sse
+from tests.support import RawClient, arrived, eventually, generates, sse, until
 from tests.test_handler_bytes import body_of
 from tests.test_server import Served, served
 
@@ -61,6 +62,24 @@ async def test_requests_are_taken_for_a_while_after_readiness_is_gone(processes:
             await eventually(refuses)
             stays.leave()
             assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_control_call_is_finished_and_answered(processes: str) -> None:
+    """Half a fleet with new weights helps nobody, nor does a caller who was told nothing."""
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        served(sim.url, DYN_HTTP_PROCESSES=processes) as gateway,
+        httpx.AsyncClient(trust_env=False, timeout=30) as client,
+    ):
+        path = "/update_weights_from_disk"
+        sim.behave(Reply(body=b'{"success": true}', delay=server.FLUSH_SECONDS + 1.5), path=path)
+        call = asyncio.ensure_future(client.post(gateway.url + path, json={"model_path": "x"}))
+        await until(lambda: any(each.target == path.encode() for each in sim.all_requests))
+        gateway.process.send_signal(signal.SIGTERM)
+        reply = await call
+        assert (reply.status_code, reply.json()) == (200, {"success": True})
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

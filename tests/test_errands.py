@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -24,9 +25,7 @@ async def test_errands_are_done_in_turn_and_raise_where_they_are_waited_for() ->
             raise OSError("the disk is gone")
         return threading.current_thread().name
 
-    results = await asyncio.gather(
-        *(errands.run(lambda n=n: work(n)) for n in range(3)), return_exceptions=True
-    )
+    results = await asyncio.gather(*(errands.run(partial(work, n)) for n in range(3)), return_exceptions=True)
     assert (results[0], str(results[1]), results[2], done) == ("test", "the disk is gone", "test", [0, 1, 2])
     errands.close()
     await until(lambda: "test" not in {thread.name for thread in threading.enumerate()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ with socket.socket() as sock:
 """
 
 
+def _close(numbers: tuple[int, ...]) -> None:
+    for number in numbers:
+        os.close(number)
+
+
 @pytest.mark.parametrize("closed", [(0,), (1,), (0, 1), (1, 2), (0, 1, 2)])
 def test_no_socket_gets_the_number_of_a_standard_stream(closed: tuple[int, ...]) -> None:
     """Whichever were closed; what is written to them leads nowhere."""
@@ -44,7 +50,7 @@ def test_no_socket_gets_the_number_of_a_standard_stream(closed: tuple[int, ...])
         subprocess.run(
             [sys.executable, "-c", _OPENED.format(tells=tells)],
             pass_fds=[tells],
-            preexec_fn=lambda: [os.close(number) for number in closed] and None,
+            preexec_fn=partial(_close, closed),
             check=True,
         )
         os.close(tells)

@@ -72,3 +72,15 @@ async def test_cut_waits_until_all_have_released() -> None:
     assert lifecycle.open_exchanges == 0
     assert all(type(reason) is Draining for exchange in exchanges for reason in exchange.reasons)
     await lifecycle.cut()
+
+
+async def test_control_call_keeps_it_from_being_idle_however_it_ends() -> None:
+    lifecycle = Lifecycle()
+    with pytest.raises(OSError, match="gone"), lifecycle.call():
+        assert (lifecycle.idle, lifecycle.open_calls) == (False, 1)
+        raise OSError("gone")
+    assert lifecycle.idle
+    exchange = Exchange(lifecycle)
+    assert not lifecycle.idle
+    lifecycle.leave(exchange)
+    assert lifecycle.idle

@@ -156,9 +156,8 @@ async def test_process_without_standard_streams_serves_and_ends_well() -> None:
     async with SimServer("sglang") as sim:
         port = free_port()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port)),
-            *("--worker", sim.url),
-            preexec_fn=lambda: os.closerange(0, 3),
+            *("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", "gateway", "serve"),
+            *("--host", "127.0.0.1", "--port", str(port), "--worker", sim.url),
         )
         try:
             async with httpx.AsyncClient(trust_env=False, base_url=f"http://127.0.0.1:{port}") as client:

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from gateway.aborts import ABORT_TIMEOUT
 from gateway.control.bodies import body_within
 from gateway.control.targets import read
-from gateway.control.views import AbortResult, AbortView, FleetView
+from gateway.control.views import AbortResult, Views
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.states import WorkerState
@@ -77,16 +77,14 @@ def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
     return tuple(path for format in formats for path in paths.get(format.name, ()))
 
 
-def aborts_router(
-    paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView
-) -> APIRouter:
+def aborts_router(paths: Paths, formats: Iterable[AnyFormat], views: Views) -> APIRouter:
     """One route per path that ``paths`` gives, by name, to one of ``formats``."""
     router = APIRouter(tags=["aborts"])
     for format in formats:
         for path in paths.get(format.name, ()):
             router.add_api_route(
                 path,
-                _Abort(format, aborter, fleet).handle,
+                _Abort(format, views).handle,
                 methods=["POST"],
                 summary="Abort running requests at the workers that hold them",
                 response_model=AbortSummary,
@@ -99,10 +97,9 @@ def aborts_router(
 class _Abort:
     """The route of one format."""
 
-    def __init__(self, format: AnyFormat, aborter: AbortView, fleet: FleetView) -> None:
+    def __init__(self, format: AnyFormat, views: Views) -> None:
         self._format: AnyFormat = format
-        self._aborter = aborter
-        self._fleet = fleet
+        self._views = views
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -112,20 +109,23 @@ class _Abort:
                 caller_of(request.scope).require(Realm.CONTROL)
         except GatewayError as error:
             return _rendered(self._format.render(error), challenge(error))
-        own = self._aborter.abort(target, self._format)
-        if not target.everything:
-            return _summary(_rows(await own))
-        sent, _ = read(request, request.url.path, body)
-        # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
-        headers = [line for line in sent.headers if line[0] != b"content-type"]
-        headers.append((b"content-type", b"application/json"))
-        rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
-        return _summary(_rows(rows, errors))
+        with self._views.lifecycle.call():
+            own = self._views.aborter.abort(target, self._format)
+            if not target.everything:
+                return _summary(_rows(await own))
+            sent, _ = read(request, request.url.path, body)
+            # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
+            headers = [line for line in sent.headers if line[0] != b"content-type"]
+            headers.append((b"content-type", b"application/json"))
+            rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
+            return _summary(_rows(rows, errors))
 
     async def _tell_all(self, call: Call) -> Mapping[str, str | None]:
         """Worker's URL -> why it was not told, None: it was."""
         name = self._format.name
-        workers = [each for each in self._fleet.workers if name in each.infos and each.state not in _AWAY]
+        workers = [
+            each for each in self._views.fleet.workers if name in each.infos and each.state not in _AWAY
+        ]
         errors = await asyncio.gather(*(_tell(worker, call) for worker in workers))
         return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
 

@@ -150,15 +150,20 @@ class _Fanout:
             workers, skipped, alone = self._whom(name)
         except BadCall as error:
             return error.reply()
-        kind = self._call.pauses
-        # All at once and before any is called, by whichever process or gateway they would get requests.
-        added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
-        outcomes = await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
+        with self._views.lifecycle.call():
+            outcomes = await self._all(workers, sent)
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
         if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
             return _plain(outcomes[0])
         return _summary(outcomes, skipped)
+
+    async def _all(self, workers: Sequence[Worker], sent: Call) -> Sequence[Outcome]:
+        """Call them at once, and pause all before any is called, by whichever process or gateway they would
+        get requests."""
+        kind = self._call.pauses
+        added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
+        return await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
 
     def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
         """Who is called, who is passed over, and whether it is for one worker. Raises BadCall."""

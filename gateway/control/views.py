@@ -82,6 +82,10 @@ class LifecycleView(Protocol):
     @property
     def draining(self) -> bool: ...
 
+    def call(self) -> AbstractContextManager[None]:
+        """A control call to workers runs until the context ends; a drain waits for it."""
+        ...
+
 
 class AbortResult(Protocol):
     """What one worker made of an abort; ``error`` is None when it took it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -72,6 +72,9 @@ class World:
     aborted: list[tuple[AbortTarget, str]] = field(default_factory=list)
     results: Sequence[Result] = ()
     followers: Followers = field(default_factory=Followers)
+
+    def call(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def usable(self, capability: str) -> Sequence[Worker]:
         return [w for w in self.workers if w.state is WorkerState.READY and w.offers(capability)]
