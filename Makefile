@@ -75,7 +75,7 @@ format: $(STAMP) ## rewrite files to the house format
 bench: $(STAMP) ## what the gateway costs beside its peers, in a minute; ARGS="--full" for all there is to measure
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-chaos: $(STAMP) ## a minute of faults and bad clients, and whether all books agree; ARGS="--minutes N --seed S"
+chaos: $(STAMP) ## a minute of faults and bad clients, and whether all books agree; ARGS="--minutes N --seed S --processes P"
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 soak: $(STAMP) ## 1,000 streams for 10 minutes: memory, files and lag must stay flat; ARGS="--minutes N"

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
@@ -33,7 +32,6 @@ LINGER = 10.0
 SLOTS, LANES = 32, 4
 
 
-@dataclass(slots=True, eq=False)
 class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
@@ -42,13 +40,22 @@ class Running:
     because there was none or the one before provably did not get it, is told of them once it has it.
     """
 
-    format: AnyFormat
-    request: Any
-    ids: Ids
-    close: Callable[[], None]
-    worker: Worker | None = None
-    named: bool = False
-    early: frozenset[str] = frozenset()
+    # Not a dataclass: compiled, the method that it makes to begin one would still be run by the interpreter.
+    def __init__(
+        self,
+        format: AnyFormat,
+        request: Any,
+        ids: Ids,
+        close: Callable[[], None],
+        worker: Worker | None = None,
+    ) -> None:
+        self.format = format
+        self.request = request
+        self.ids = ids
+        self.close = close
+        self.worker = worker
+        self.named = False
+        self.early: frozenset[str] = frozenset()
 
     @property
     def over(self) -> bool:
@@ -77,7 +84,6 @@ class Aborter:
         self._running = running
         self._timeout = timeout
         self._linger = linger
-        self._slots: WeakKeyDictionary[Worker, asyncio.Semaphore] = WeakKeyDictionary()
         self._tasks = Tasks()
 
     def left(self, running: Running, worker: Worker) -> None:
@@ -153,7 +159,9 @@ class Aborter:
 
     async def _send_all(self, worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
         """Send a few at a time; the first reason why one was not accepted, if any."""
-        slots = self._slots.setdefault(worker, asyncio.Semaphore(SLOTS))
+        slots = worker.abort_slots
+        if slots is None:
+            slots = worker.abort_slots = asyncio.Semaphore(SLOTS)
         waiting, errors = iter(requests), []
 
         async def lane() -> None:

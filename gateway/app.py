@@ -6,29 +6,20 @@ sees them. Must never enter: behaviour of a part.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from gateway import catalog as catalogs
 from gateway.aborts import Aborter, Running
-from gateway.catalog import ABORT_PATHS, CatalogError, Endpoint
+from gateway.background import Background
+from gateway.catalog import ABORT_PATHS, Endpoint
 from gateway.control import engine_metrics, information, sessions, system
 from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
-from gateway.downstream import (
-    AsgiClient,
-    Client,
-    Receive,
-    Scope,
-    Send,
-    lifespan,
-)
+from gateway.downstream import Application, AsgiClient, Client, Receive, Scope, Send, lifespan
 from gateway.errors import MethodNotAllowed
-from gateway.fleet.allow import UrlPattern
 from gateway.fleet.health import Health
 from gateway.fleet.marks import Marks
 from gateway.fleet.members import Members
@@ -38,9 +29,7 @@ from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sharing import Sharing
-from gateway.fleet.sync import follow
 from gateway.formats.base import AnyFormat
-from gateway.formats.registry import load_formats
 from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
@@ -53,26 +42,21 @@ from gateway.routing.homes import Homes
 from gateway.routing.policy import POLICIES
 from gateway.run import Services
 from gateway.security.configured import Sources, guard_of, sources_of
-from gateway.security.door import Application, Door
+from gateway.security.door import Door
 from gateway.security.guard import Guard
 from gateway.security.realms import Realms
-from gateway.security.stamps import Refreshable, keep_fresh
+from gateway.security.stamps import Refreshable
 from gateway.security.tls import Renewed, worker_tls
+from gateway.served import serving
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.registry import STORES
-from gateway.tasks import Tasks
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
 from gateway.transport.limits import HeadLimits
 from gateway.transport.names import Names
 from gateway.turns import Turns
-
-#: Seconds that aborts still under way get at the end of the process.
-ABORT_GRACE = 1.0
-#: Seconds that workers known without a store wait for it to say which of them are paused or held.
-FIRST_WORD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,67 +69,6 @@ class Outside:
     tls: Renewed | None
     siblings: Siblings | None
     lock: AbstractContextManager[object] | None
-
-
-class Background:
-    """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
-
-    def __init__(  # noqa: PLR0913 - all that begins and ends with the application
-        self,
-        services: Services,
-        store: Store,
-        members: Members,
-        sharing: Sharing,
-        member: Member | None,
-        allowed: Sequence[UrlPattern],
-    ) -> None:
-        self._services = services
-        self._store = store
-        self._members = members
-        self._sharing = sharing
-        self._allowed = allowed
-        self._member = member
-        self._tasks = Tasks()
-        #: Made of files that are read again when they change.
-        self.kept_fresh: list[Refreshable] = []
-
-    async def start(self) -> None:
-        """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
-        process of several."""
-        services, marks = self._services, self._sharing.marks
-        if self._member is not None:
-            await self._member.start(services.fleet)
-        following = follow(self._store, self._members, marks, self._allowed)
-        self._tasks.spawn(following, "following the store")
-        self._tasks.spawn(self._watch_workers(), "beginning to watch workers")
-        self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
-        self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
-        if services.queue.on:
-            self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
-        if self._member is not None:
-            await self._member.meet(services.fleet)
-
-    async def _watch_workers(self) -> None:
-        """One that is paused must not get requests before that is known; but a store that is away keeps none
-        from serving."""
-        if self._store.keeps_marks:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_WORD):
-                    await self._sharing.marks.told.wait()
-        self._members.watch_all()
-
-    async def stop(self) -> None:
-        """End all of it; aborts under way get a moment to be heard."""
-        services = self._services
-        await services.aborter.close(ABORT_GRACE)
-        await self._sharing.close()
-        await self._store.close()
-        await services.health.stop()
-        await self._tasks.stop()
-        services.fleet.close()
-        services.access_log.close()
-        if self._member is not None:
-            await self._member.stop()
 
 
 class Gateway:
@@ -218,32 +141,18 @@ def create_app(
     of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
     FormatError.
     """
-    formats = catalogs.configured_formats(load_formats(), settings.format_options)
-    for entry in settings.workers:
-        if entry.format is not None and entry.format not in formats:
-            installed = ", ".join(formats)
-            source = settings.source_of("worker")
-            raise CatalogError(
-                f"{source}: worker {entry.url}: unknown format {entry.format!r}; installed: {installed}"
-            )
-    reserved = reserved_paths(settings)
-    if catalog is None:
-        catalog = _default_catalog(settings, formats, reserved)
-    else:
-        catalogs.validate_catalog(catalog, reserved)
+    served = serving(settings, reserved_paths(settings), catalog)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
     outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
-    services = _services(settings, [endpoint.format for endpoint in catalog], outside)
+    services = _services(settings, [endpoint.format for endpoint in served.generate], outside)
     sharing = Sharing(Marks(services.fleet), store)
     members = _members(settings, services, sharing.marks)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns, sharing)
-    member = None if siblings is None else _member(siblings, services, catalog, sharing)
+    member = None if siblings is None else _member(siblings, services, served.generate, sharing)
     views = _views(services, registrar, member, Pauses(sharing))
-    relays = _relays(settings, formats, catalog, reserved)
-    _check_timed_paths(settings, [endpoint.path for endpoint in (*catalog, *relays)])
-    app = control_app(settings, catalog, views, relays)
-    control = _behind_a_door(app, settings, formats, services.guard)
+    app = control_app(settings, served.generate, views, served.relays)
+    control = _behind_a_door(app, settings, served.formats, services.guard)
     handlers = {
         endpoint.path: (
             endpoint,
@@ -255,7 +164,7 @@ def create_app(
                 settings.timeouts(endpoint.path),
             ),
         )
-        for endpoint in (*catalog, *relays)
+        for endpoint in (*served.generate, *served.relays)
     }
     background = Background(services, store, members, sharing, member, settings.worker_patterns)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
@@ -271,24 +180,6 @@ def _client_limits(settings: Settings) -> ClientLimits:
         settings.keep_alive_timeout_secs,
         settings.share(settings.max_connections),
     )
-
-
-def _check_timed_paths(settings: Settings, served: Collection[str]) -> None:
-    for name, paths in settings.timed_paths().items():
-        for path in paths:
-            if path not in served:
-                raise CatalogError(f"{settings.source_of(name)}: {path!r} is no inference route")
-
-
-def _relays(
-    settings: Settings, formats: Mapping[str, AnyFormat], catalog: Sequence[Endpoint], reserved: Sequence[str]
-) -> Sequence[Endpoint]:
-    try:
-        return catalogs.relays(
-            formats, catalog, added=settings.relay_path, chosen=settings.format_options, reserved=reserved
-        )
-    except CatalogError as error:
-        raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
 
 
 def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: Sharing) -> Member:
@@ -319,24 +210,6 @@ def _behind_a_door(
     )
     dialects = {path: format.render for path, format in aborting.items()}
     return Door(control, guard, realms.of, dialects)
-
-
-def _default_catalog(
-    settings: Settings, formats: Mapping[str, AnyFormat], reserved: Sequence[str]
-) -> Sequence[Endpoint]:
-    try:
-        return catalogs.default_catalog(
-            formats,
-            generate_format=settings.generate_format,
-            sglang_path=settings.sglang_generate_path,
-            vllm_path=settings.vllm_generate_path,
-            reserved=reserved,
-        )
-    except CatalogError as error:
-        named = [settings.source_of(name) for name in error.settings]
-        if error.paths:
-            named.append(settings.sources_with(error.paths))
-        raise CatalogError(f"{', '.join(named)}: {error}" if named else str(error)) from error
 
 
 def _members(settings: Settings, services: Services, marks: Marks) -> Members:

@@ -22,6 +22,7 @@ from gateway.check import check
 from gateway.demo import DemoFailed, run_demo
 from gateway.files import fill_standard_streams
 from gateway.formats.registry import FormatError
+from gateway.open_files import TooFewFiles
 from gateway.options import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
 from gateway.settings import (
     Settings,
@@ -72,7 +73,7 @@ def one_line_errors() -> Iterator[None]:
         yield
     except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
         raise _stop(str(error), WRONG_CALL) from None
-    except (server.PortTaken, server.TooFewFiles, DemoFailed) as error:
+    except (server.PortTaken, TooFewFiles, DemoFailed) as error:
         raise _stop(str(error), CANNOT) from None
 
 

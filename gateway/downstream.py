@@ -17,6 +17,7 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Statuses whose replies have neither a body nor a length.
 NO_BODY = frozenset({204, 304})

@@ -2,6 +2,8 @@
 
 Owns: the lease, the connection, the ids, the watch and the record of one exchange. Must never enter: a
 dialect, ASGI, the order of the phases.
+
+One class, as ``close`` gives back what all the others take: whoever changes one half has to read the other.
 """
 
 from __future__ import annotations

@@ -80,13 +80,17 @@ ROOMS: Mapping[str, str] = {
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
+    "background": "fleet multi run security.stamps stores tasks",
+    "served": "catalog formats.base formats.registry settings",
     "control": "aborts build calls catalog errors fleet formats inflight lifecycle security settings stores "
     "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
     "listener": "downstream drive errors formats.base outbox sockets",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
-    "server": "app lifecycle listener multi security settings telemetry",
+    "open_files": "listener.limits",
+    "shutdown": "lifecycle multi.frames multi.siblings",
+    "server": "app listener multi open_files security settings shutdown telemetry",
     "options": "settings",
     "check": "fleet formats routing security.tls settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
@@ -95,7 +99,7 @@ ROOMS: Mapping[str, str] = {
     "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
-    "cli": "app build catalog check demo files formats options server settings sim workers_cli",
+    "cli": "app build catalog check demo files formats open_files options server settings sim workers_cli",
     "__main__": "cli",
 }
 
@@ -105,7 +109,7 @@ ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.
 
 #: Who may import a third-party package.
 OWNERS: Mapping[str, tuple[str, ...]] = {
-    "fastapi": ("gateway.app", "gateway.control"),
+    "fastapi": ("gateway.control",),
     "httptools": ("gateway.listener", "gateway.transport", "gateway.sim"),
     "httpx": ("gateway.stores", "gateway.testing", "gateway.workers_cli"),
     "hypothesis": ("gateway.testing",),
@@ -115,9 +119,9 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "pydantic_settings": ("gateway.settings.fields",),
     "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control.events",),
-    "starlette": ("gateway.app", "gateway.control"),
+    "starlette": ("gateway.control",),
     "typer": ("gateway.cli", "gateway.options", "gateway.workers_cli"),
-    "uvicorn": ("gateway.listener", "gateway.server", "gateway.testing"),
+    "uvicorn": ("gateway.listener", "gateway.server", "gateway.shutdown", "gateway.testing"),
     "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
@@ -173,7 +177,7 @@ ALLOWANCES = (
         "an option of one format, and its help",
     ),
     Allowance(
-        "gateway.app",
+        "gateway.served",
         r"(?:sglang|vllm)_path=settings\.(?:sglang|vllm)_generate_path",
         "those fields, handed to the catalog",
     ),

@@ -118,9 +118,7 @@ def test_import_through_a_wall_is_named(module: str, source: str, said: str) -> 
 def test_composition_root_sees_every_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """app.py alone may put the rooms together."""
     monkeypatch.setattr(import_rules, "ALLOWANCES", ())
-    source = (
-        "from gateway import handler, catalog\nfrom gateway.fleet.registry import Fleet\nimport fastapi\n"
-    )
+    source = "from gateway import handler, catalog\nfrom gateway.fleet.registry import Fleet\n"
     assert texts("gateway.app", source) == []
 
 

@@ -6,6 +6,7 @@ never enter: a dialect, HTTP, what changes any of it (Fleet does).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
@@ -44,8 +45,8 @@ class Worker:
     """
 
     __slots__ = (
-        "__weakref__",
         "_views",
+        "abort_slots",
         "address",
         "authorization",
         "busy_until",
@@ -64,6 +65,7 @@ class Worker:
         "seed",
         "state",
         "strikes",
+        "url",
         "waived",
     )
 
@@ -76,6 +78,8 @@ class Worker:
         record: WorkerRecord | None = None,
     ) -> None:
         self.address = address
+        #: Exactly as it was given.
+        self.url = address.url
         #: The same for a URL, whenever and wherever it is registered.
         self.id = id_of(address.url)
         self.seed = seed_of(address.url)
@@ -102,14 +106,11 @@ class Worker:
         self.last_reply_at = _NEVER
         #: Monotonic time until which a good probe does not end what a 429 or 503 began.
         self.busy_until = _NEVER
+        #: Bounds the aborts under way at it (gateway.aborts); None: there was none yet.
+        self.abort_slots: asyncio.Semaphore | None = None
 
     def __repr__(self) -> str:
         return f"<Worker {self.url} {self.state} in_flight={self.in_flight}>"
-
-    @property
-    def url(self) -> str:
-        """Exactly as it was given."""
-        return self.address.url
 
     @property
     def only(self) -> str | None:

@@ -1,7 +1,7 @@
 """What a format is: the protocols a plugin implements and the plain records that cross its border.
 
 Owns: the contract between the one handler and every dialect. Must never enter: a dialect, I/O, a clock,
-a third-party package.
+a third-party package. It is one page on purpose: all that the author of a format has to read.
 
 The contract in prose (docs/writing-a-format.md has it by example, gateway.testing as tests). A format is a
 stateless object, found through the entry-point group ``gateway.formats``; ``configured`` gives it settings of
@@ -23,22 +23,13 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gateway.errors import GatewayError
+from gateway.formats.headers import Headers as Headers
+from gateway.formats.headers import header as header
 
 R = TypeVar("R")
 
 #: Stands between capabilities of which a worker must offer any one.
 ANY_OF = "|"
-
-#: Header lines as they stood on the wire, in order, names in lower case.
-Headers = Sequence[tuple[bytes, bytes]]
-
-
-def header(headers: Headers, name: bytes) -> bytes | None:
-    """The first value of ``name`` (given in lower case), or None."""
-    for key, value in headers:
-        if key == name:
-            return value
-    return None
 
 
 class Ids(NamedTuple):

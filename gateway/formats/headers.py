@@ -7,9 +7,11 @@ Source: RFC 9110 sections 7.6.1, 8.3 and 8.4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
-from gateway.formats.base import Headers, header
+#: Header lines as they stood on the wire, in order, names in lower case.
+Headers = Sequence[tuple[bytes, bytes]]
 
 _HOP_BY_HOP = frozenset(
     {
@@ -32,6 +34,14 @@ _OWN_ID = _NOT_DOWNSTREAM | {b"x-request-id"}
 # What names no other line.
 _USUAL = ([b"keep-alive"], [b"close"])
 _NONE: frozenset[bytes] = frozenset()
+
+
+def header(headers: Headers, name: bytes) -> bytes | None:
+    """The first value of ``name`` (given in lower case), or None."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
 
 
 def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tuple[bytes, bytes]]:

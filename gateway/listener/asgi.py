@@ -1,16 +1,37 @@
 """A call as an ASGI application sees it: for everything that is not a generate request.
 
-Owns: the scope and the two ASGI callables. Must never enter: framing, routes.
+Owns: the scope, the two ASGI callables, and what becomes of a call whose application fails. Must never enter:
+framing, routes.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from gateway.downstream import Message
+from gateway.downstream import Application, Message
+from gateway.errors import Cancelled
+from gateway.listener import wire
 from gateway.listener.call import Call
+
+log = logging.getLogger(__name__)
+
+
+async def serve(app: Application, call: Call, addresses: Mapping[str, Any]) -> None:
+    """Have ``app`` answer ``call``; whatever it does, the call ends. ``addresses`` as in ``scope_of``."""
+    asgi = AsgiCall(call)
+    try:
+        await app(scope_of(call, addresses), asgi.receive, asgi.send)
+    except Cancelled:
+        return
+    except Exception:  # noqa: BLE001 - the edge of the control plane: no traceback may reach a client
+        log.exception("a fault of the gateway ended a control request")
+    if not call.started and not call.left:
+        headers, body = wire.failure(500, "internal error of the gateway")
+        await call.reply(500, headers, body)
+    call.cut()
 
 
 def scope_of(call: Call, addresses: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,19 +2,19 @@
 
 Owns: parsing, keep-alive, pipelining, flow control, and which calls go to a generate handler. Must never
 enter: a dialect, the content of replies. uvicorn makes one for each accepted socket (its ``http`` option).
+
+One class, as all of it is one state that each byte may change: to share it among objects would cost every
+request calls, and its reader the certainty of who changes what.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import select
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import httptools
@@ -23,17 +23,23 @@ from uvicorn.server import ServerState
 
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
-from gateway.errors import Cancelled
-from gateway.formats.base import Headers
 from gateway.listener import wire
-from gateway.listener.asgi import AsgiCall, scope_of
+from gateway.listener.asgi import serve
 from gateway.listener.call import Call
+from gateway.listener.heads import (
+    EXCESSES,
+    Excess,
+    Refused,
+    check_coding,
+    check_excess,
+    check_version,
+    framing,
+    origin_form,
+)
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.listener.pace import Pace
 from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
-
-log = logging.getLogger(__name__)
 
 #: Requests that a client may have sent ahead of its replies before its socket is no longer read.
 PIPELINE_LIMIT = 16
@@ -41,13 +47,8 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 #: Bytes of a reply that the client does not take before no more is written, over TLS.
 WRITE_LIMIT = 64 * 1024
-_EXCESSES = {
-    "lines": "The head of the request has too many lines",
-    "size": "The head of the request is too large",
-}
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
-
 
 Begin = Callable[[Call], None]
 
@@ -56,14 +57,6 @@ class Leaving(Protocol):
     """Whether clients had better go elsewhere with their next request."""
 
     leaving: bool
-
-
-class _Refused(ValueError):
-    """A head that the parser takes, and that others may read in another way; the text says what is wrong."""
-
-
-class _Excess(ValueError):
-    """A head that has too much of something; the text is a key of _EXCESSES."""
 
 
 class Application(Protocol):
@@ -207,7 +200,7 @@ class ClientConnection(asyncio.Protocol):
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
         if len(self._headers) > self._limits.head_lines or self._barren > self._limits.head_size:
-            self._check_excess()
+            check_excess(self._target, self._headers, self._limits)
         parser = self._parser
         version = parser.get_http_version()
         http11 = version == "1.1"
@@ -222,9 +215,9 @@ class ClientConnection(asyncio.Protocol):
             elif name == b"expect":
                 call.expects_continue = http11 and value.lower() == b"100-continue"
             elif name == b"transfer-encoding":
-                _check_coding(value, http11)
+                check_coding(value, http11)
         if hosts != 1 or not http11:
-            _check_version(version, hosts)
+            check_version(version, hosts)
         self._reading = call
         self._barren = 0
         if self._serving is None:
@@ -247,7 +240,7 @@ class ClientConnection(asyncio.Protocol):
         call = self._reading
         if call is None:
             return
-        if self._parser.should_upgrade() and _framing(call.headers):
+        if self._parser.should_upgrade() and framing(call.headers):
             return  # its body is still to come
         call.whole()
         self._reading = None
@@ -299,17 +292,10 @@ class ClientConnection(asyncio.Protocol):
             # its body for the other protocol, so a new one reads on behind a head that makes no offer.
             self._parser = httptools.HttpRequestParser(self)
             if self._reading is not None:
-                lines = wire.lines(_framing(self._reading.headers))
+                lines = wire.lines(framing(self._reading.headers))
                 self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
             if not data:
                 return
-
-    def _check_excess(self) -> None:
-        """What came behind the head in the same read is no part of it. Raising stops the parser."""
-        if len(self._headers) > self._limits.head_lines:
-            raise _Excess("lines")
-        if _size(self._target, self._headers) > self._limits.head_size:
-            raise _Excess("size")
 
     def _line_up(self, call: Call) -> None:
         self._ahead.append(call)
@@ -317,14 +303,14 @@ class ClientConnection(asyncio.Protocol):
             self._pause()
 
     def _unreadable(self, why: BaseException | None) -> None:
-        if isinstance(why, _Excess):
+        if isinstance(why, Excess):
             return self._overdone(str(why))
-        reason = f": {why}" if isinstance(why, _Refused) else ""
+        reason = f": {why}" if isinstance(why, Refused) else ""
         self._stop(400, f"Invalid HTTP request{reason}")
 
     def _overdone(self, excess: str) -> None:
         self._app.hit(f"request_head_{excess}")
-        self._stop(431, _EXCESSES[excess])
+        self._stop(431, EXCESSES[excess])
 
     def _stop(self, status: int, message: str) -> None:
         """What comes now is no request. Those that were whole before are served, and then it is over."""
@@ -386,7 +372,7 @@ class ClientConnection(asyncio.Protocol):
     def _serve(self, call: Call) -> None:
         self._serving = call
         if not call.target.startswith(b"/"):
-            call.target = _origin_form(call.target)
+            call.target = origin_form(call.target)
         path = call.target
         if b"?" in path:
             path = path.partition(b"?")[0]
@@ -399,32 +385,19 @@ class ClientConnection(asyncio.Protocol):
                 call.keep_alive = False
             return self._app.pace.start(begin, call)
         # Not gateway.tasks.Tasks: uvicorn waits for the tasks of its own set when it shuts down.
-        task = self._loop.create_task(self._ordinary(call))
-        self._state.tasks.add(task)
-        task.add_done_callback(self._state.tasks.discard)
-
-    async def _ordinary(self, call: Call) -> None:
         addresses = {
             "client": self._transport.get_extra_info("peername"),
             "server": self._transport.get_extra_info("sockname"),
             "scheme": "https" if self._tls else "http",
         }
-        asgi = AsgiCall(call)
-        try:
-            await self._app(scope_of(call, addresses), asgi.receive, asgi.send)
-        except Cancelled:
-            return
-        except Exception:  # noqa: BLE001 - the edge of the control plane: no traceback may reach a client
-            log.exception("a fault of the gateway ended a control request")
-        if not call.started and not call.left:
-            headers, body = _failure(500, "internal error of the gateway")
-            await call.reply(500, headers, body)
-        call.cut()
+        task = self._loop.create_task(serve(self._app, call, addresses))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
 
     def _refuse(self, status: int, message: str) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
-            headers, body = _failure(status, message)
+            headers, body = wire.failure(status, message)
             self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
         self._close()
         self._lose_calls()
@@ -470,40 +443,3 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._app.hit("body_time")
             self._refuse(408, "The body of the request stopped coming")
-
-
-def _check_coding(value: bytes, http11: bool) -> None:
-    """The parser reads on behind a coding that it does not know; what is in front of us may read less."""
-    if not http11 or value.lower() != b"chunked":
-        raise _Refused("its Transfer-Encoding is not chunked alone, in HTTP/1.1")
-
-
-def _check_version(version: str, hosts: int) -> None:
-    """``hosts`` is how many lines say whom the request is for."""
-    if version not in ("1.0", "1.1"):
-        raise _Refused("its version is neither HTTP/1.0 nor HTTP/1.1")
-    if hosts > 1 or (not hosts and version == "1.1"):
-        raise _Refused("it has no Host, or more than one")
-
-
-def _failure(status: int, message: str) -> tuple[Headers, bytes]:
-    """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
-    body = json.dumps({"message": message, "type": HTTPStatus(status).phrase, "code": status}).encode()
-    return [(b"content-type", b"application/json")], body
-
-
-def _framing(headers: Headers) -> Headers:
-    """The lines that say where the body ends; none: there is no body."""
-    return [line for line in headers if line[0] in (b"content-length", b"transfer-encoding")]
-
-
-def _size(target: bytes, headers: Headers) -> int:
-    """Of a request's head, about, in bytes."""
-    return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
-
-
-def _origin_form(target: bytes) -> bytes:
-    """An absolute URL as the path and query it names; anything else as it is."""
-    _, scheme, rest = target.partition(b"://")
-    slash = rest.find(b"/")
-    return target if not scheme else rest[slash:] if slash >= 0 else b"/"

@@ -7,6 +7,7 @@ dialect, ASGI. Source of the rules: RFC 9112.
 from __future__ import annotations
 
 import http
+import json
 
 from gateway.downstream import NO_BODY
 from gateway.formats.base import Headers
@@ -58,3 +59,9 @@ def whole(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
         more,
         body,
     )
+
+
+def failure(status: int, message: str) -> tuple[Headers, bytes]:
+    """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
+    body = json.dumps({"message": message, "type": http.HTTPStatus(status).phrase, "code": status}).encode()
+    return [(b"content-type", b"application/json")], body

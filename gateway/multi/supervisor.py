@@ -1,7 +1,7 @@
 """The process that starts the others, and is the last to go.
 
-Owns: their start, their end, signals, and when one that died or hangs is started again. Must never enter:
-requests, an event loop, a thread.
+Owns: when they start and end, and when one that died or hangs is started again. Must never enter: requests,
+an event loop, a thread.
 
 Processes are forked, from this one, which has neither loop nor lock that a fork could tear: a new one
 is there within milliseconds, shares most of its memory, has the settings without telling them to anybody who
@@ -16,10 +16,11 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.multi.bell import STOPS, Bell
+from gateway.multi.fork import forked
 from gateway.multi.frames import Frame, Verb
 from gateway.multi.hub import Hub
 from gateway.multi.lines import PatientLines
@@ -44,9 +45,6 @@ HUNG, HUNG_AT_THE_END = 30.0, 3.0
 LOOK_EVERY = 1.0
 #: Seconds until log lines that could not be written are tried again.
 _RETRY = 0.1
-
-_STOPS = (signal.SIGTERM, signal.SIGINT)
-_SIGNALS = (*_STOPS, signal.SIGCHLD)
 
 #: What a process does, given its listening socket, its end of the channel and whether it replaces one that
 #: died; returns its exit code.
@@ -90,7 +88,7 @@ class Supervisor:
         #: When it last looked, and for how many seconds it was awake until then, as far as it can tell.
         self._looked_at = time.monotonic()
         self._awake = 0.0
-        self._bell, self._bell_end = socket.socketpair()
+        self._bell = Bell(self._selector)
         #: When running exchanges are cut; None: not draining.
         self._deadline: float | None = None
         #: When what was told to end is killed; None: not told.
@@ -99,11 +97,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Until all have ended; the exit code."""
-        with self._signals():
+        with self._bell.hung():
             for place in self._places:
                 self._start(place, again=False)
             while self._alive or self._waiting():
                 self._step()
+        self._selector.close()
         self._port.close()
         return self._code
 
@@ -180,27 +179,9 @@ class Supervisor:
 
     # -- signals
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Each signal rings the bell with its number, so that it interrupts nothing."""
-        self._bell.setblocking(False)
-        self._bell_end.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ)
-        before = {each: signal.signal(each, _noted) for each in _SIGNALS}
-        signal.set_wakeup_fd(self._bell_end.fileno(), warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(-1)
-            for each, handler in before.items():
-                signal.signal(each, handler)
-            self._selector.close()
-            self._bell.close()
-            self._bell_end.close()
-
     def _ring(self) -> None:
-        for number in self._bell.recv(4096):
-            if number in _STOPS:
+        for number in self._bell.rung():
+            if number in STOPS:
                 self._told_to_stop()
         self._bury_the_dead()
 
@@ -245,45 +226,18 @@ class Supervisor:
 
     def _fork(self, listener: socket.socket, again: bool) -> tuple[int, socket.socket]:
         """The new process and the channel to it."""
-        ours, theirs = socket.socketpair()
-        # A signal to the whole group must not ring our bell from there, too.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        try:
-            pid = os.fork()
-            if pid == 0:
-                self._live(listener, ours, theirs, again)
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            theirs.close()
-        return pid, ours
 
-    def _live(self, listener: socket.socket, ours: socket.socket, theirs: socket.socket, again: bool) -> None:
-        """What the new process does instead of returning."""
-        code = 1
-        try:
-            ours.close()
+        def live(channel: socket.socket) -> int:
             self._leave_behind(listener)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            code = self._serve(listener, theirs, again)
-        except BaseException:
-            log.exception("process %d failed", os.getpid())
-            self._lines.flush()
-        finally:
-            os._exit(code)
+            return self._serve(listener, channel, again)
+
+        return forked(live, self._lines)
 
     def _leave_behind(self, listener: socket.socket) -> None:
         """In a new process: close what is the supervisor's and the siblings', whose ends must be theirs
         alone."""
-        signal.set_wakeup_fd(-1)
-        for each in _STOPS:
-            signal.signal(each, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
         self._bell.close()
-        self._bell_end.close()
         self._port.close()
         for place in self._places:
             if place.link is not None:
@@ -347,7 +301,3 @@ class Supervisor:
         if place.listener is not None:
             place.listener.close()
             place.listener = None
-
-
-def _noted(number: int, frame: object) -> None:
-    """The handler of a signal that rings the bell."""

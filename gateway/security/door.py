@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from gateway.downstream import Receive, Scope, Send
+from gateway.downstream import Application, Receive, Scope, Send
 from gateway.errors import GatewayError, Unauthorized
 from gateway.formats.base import ErrorReply, Headers
 from gateway.formats.failures import error_reply
@@ -19,7 +19,6 @@ from gateway.security.guard import Guard, Realm, challenge
 
 log = logging.getLogger(__name__)
 
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Render = Callable[[GatewayError], ErrorReply]
 
 _CALLER = "tito-gateway.caller"

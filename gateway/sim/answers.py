@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.sim.arrivals import Mark
+from gateway.sim.call import Call, chunk
 from gateway.sim.engine import Engine
-from gateway.sim.http1 import Call, chunk
 from gateway.sim.script import Timing
 from gateway.sim.sequence import Sequence
 

@@ -17,8 +17,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from gateway.sim.arrivals import AbortCall, Log, Mark
+from gateway.sim.call import JSON, TEXT, Call
 from gateway.sim.config import SimConfig
-from gateway.sim.http1 import JSON, TEXT, Call
 from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import BadScript, Drop, Half, Pace, Raw, Reply, Script, Silence, Timing, from_headers
 

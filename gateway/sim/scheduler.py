@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from zlib import crc32
 
+from gateway.sim.by_id import ById
 from gateway.sim.config import SimConfig
 from gateway.sim.pacer import Pacer
 from gateway.sim.prefix_cache import PrefixCache
@@ -58,8 +59,7 @@ class Scheduler:
         self._sign = -1 if larger_first else 1
         self._waiting: list[tuple[int, int, Sequence]] = []
         self._held: dict[Sequence, None] = {}
-        self._by_id: dict[str, list[Sequence]] = {}
-        self._lengths: dict[int, int] = {}
+        self._by_id = ById()
 
     # Facts.
 
@@ -104,9 +104,7 @@ class Scheduler:
     def submit(self, sequence: Sequence) -> None:
         """Start ``sequence``, now or when there is room."""
         sequence.created = self._loop.time()
-        self._by_id.setdefault(sequence.id, []).append(sequence)
-        length = len(sequence.id)
-        self._lengths[length] = self._lengths.get(length, 0) + 1
+        self._by_id.add(sequence)
         if self.full or self._waiting:
             heapq.heappush(self._waiting, (self.rank(sequence), next(self._order), sequence))
         else:
@@ -127,14 +125,11 @@ class Scheduler:
 
     def abort(self, ids: Iterable[str]) -> int:
         """End all with exactly one of these ids; how many that were."""
-        return self._abort([sequence for id in dict.fromkeys(ids) for sequence in self._by_id.get(id, ())])
+        return self._abort([sequence for id in dict.fromkeys(ids) for sequence in self._by_id.of(id)])
 
     def abort_prefix(self, prefix: str) -> int:
         """End all whose id begins so; how many that were."""
-        if not any(length > len(prefix) for length in self._lengths):
-            # The usual case, ids of one length: no scan.
-            return self.abort((prefix,))
-        return self.abort([id for id in self._by_id if id.startswith(prefix)])
+        return self.abort(self._by_id.beginning(prefix))
 
     def abort_all(self) -> int:
         """End everything; how many that were."""
@@ -180,7 +175,7 @@ class Scheduler:
     def stop(self) -> None:
         """Forget everything."""
         self.pacer.stop()
-        for state in (self.running, self._waiting, self._held, self._by_id, self._lengths):
+        for state in (self.running, self._waiting, self._held, self._by_id):
             state.clear()
 
     # One sequence.
@@ -285,7 +280,7 @@ class Scheduler:
             sequence.timer.cancel()
         self._held.pop(sequence, None)
         self.finished[finish.kind] += 1
-        self._forget(sequence)
+        self._by_id.discard(sequence)
         if sequence in self.running:
             del self.running[sequence]
             if sequence.output:
@@ -297,18 +292,6 @@ class Scheduler:
             # It ended without ever being given a version.
             sequence.on_version(self.version)
         self.on_change()
-
-    def _forget(self, sequence: Sequence) -> None:
-        same = self._by_id.get(sequence.id)
-        if same is None:
-            return  # the whole engine was stopped before
-        same.remove(sequence)
-        if not same:
-            del self._by_id[sequence.id]
-        length = len(sequence.id)
-        self._lengths[length] -= 1
-        if not self._lengths[length]:
-            del self._lengths[length]
 
     def _retract(self, sequence: Sequence) -> None:
         if sequence.timer is not None:

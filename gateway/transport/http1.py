@@ -2,6 +2,8 @@
 
 Owns: framing, back-pressure and the honest end of a reply. Must never enter: a dialect, choice of a worker,
 retries. Source of the rules: RFC 9112.
+
+One class, as the end of a reply depends on all that the parser, the socket and the reader have told so far.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gateway import app, cli
+from gateway.background import Background
 from tests.processes import free_port, spawned
 from tests.support import eventually
 
@@ -80,7 +81,7 @@ async def ticking(folder: Path, *arguments: str) -> AsyncIterator[Ticking]:
 def main() -> None:
     file = Path(sys.argv.pop(1))
 
-    class Ticked(app.Background):
+    class Ticked(Background):
         async def start(self) -> None:
             await super().start()
             Ticker(file).tick()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.errors import Cancelled, InvalidRequest, NoWorker, Poisoned, UpstreamIncomplete
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, State
 from gateway.formats.base import Ending
 from gateway.telemetry.access_log import AccessLog, line_of
 from tests.telemetry.support import completed, dispatched, failed
@@ -198,7 +198,7 @@ def test_line_keeps_no_hold_on_the_exchange_or_its_error() -> None:
     exchange = failed(UpstreamIncomplete("cut", cause=ValueError("large")), dispatched())
     line = line_of(exchange, datetime.now(UTC))
     held = [getattr(line, name) for name in line.__struct_fields__]
-    plain = (str, int, float, datetime, dict, type(None), msgspec.UnsetType)
+    plain = (str, int, float, datetime, dict, type(None), msgspec.UnsetType, State, Ending)
     assert all(type(value) in plain for value in held)
 
 

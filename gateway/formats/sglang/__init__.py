@@ -17,7 +17,6 @@ from gateway.formats.base import (
     Ids,
     ProbeReply,
     ProbeRequest,
-    Projection,
     Reader,
     RelayedRequest,
     ReplyHead,
@@ -54,11 +53,9 @@ class SglangFormat:
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, SglangRequest]:
         return big.parse(body, headers, self._options.vocab_size)
 
-    def project(self, request: SglangRequest) -> Projection:
-        return projection.project(request)
-
-    def upstream(self, request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        return upstream.upstream(request, worker, ids)
+    # As they are, where they need nothing of this object: both run for every request.
+    project = staticmethod(projection.project)
+    upstream = staticmethod(upstream.upstream)
 
     def abort(self, worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)

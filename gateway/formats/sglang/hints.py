@@ -14,7 +14,8 @@ import msgspec
 
 from gateway.formats.base import Headers, Hints, header
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peek import ABSENT, Peek, items
+from gateway.formats.sglang.peek import items
+from gateway.formats.sglang.peeked import ABSENT, Peek
 
 T = TypeVar("T")
 

@@ -21,18 +21,8 @@ from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Projection, header
 from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peek import (
-    ABSENT,
-    PER_PROMPT,
-    RESERVED,
-    BigPeek,
-    Peek,
-    Sampling,
-    Samplings,
-    marked,
-    marks,
-    peek_at,
-)
+from gateway.formats.sglang.peek import PER_PROMPT, RESERVED, marked, marks, peek_at
+from gateway.formats.sglang.peeked import ABSENT, BigPeek, Peek, Sampling, Samplings
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.request import SglangRequest
 
@@ -70,7 +60,7 @@ def project(request: SglangRequest) -> Projection:
         stream=request.stream,
         ids=ids,
         # A session finds its earlier turns by the ids they had, so these keep theirs.
-        ids_usable=request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
+        ids_usable=not ids or request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
         id_member="rid",
         model=request.model,
         prompt_tokens=request.prompt_tokens,
@@ -109,6 +99,7 @@ def read(peek: Peek, ids: PromptIds | None, body: bytes, headers: Headers) -> Sg
         in_session=_in_session(peek),
         model=model_of(peek),
         peek=peek,
+        samples=fan if batch is None else batch * fan,
         rid_spans=peek.rid_spans if isinstance(peek, BigPeek) else None,
     )
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.formats.base import Headers
 from gateway.formats.json_windows import Span
-from gateway.formats.sglang.peek import Peek
+from gateway.formats.sglang.peeked import Peek
 
 
 class AbortCall(msgspec.Struct):
@@ -24,8 +24,8 @@ class SglangRequest(msgspec.Struct, frozen=True):
     """One request, peeked at.
 
     ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
-    samples of each. ``rid`` is as the body has it, UNSET when it has none; ``ids`` are the names the client
-    gave, in the body or else by header. ``in_session``: the engine continues a
+    samples of each, ``samples`` that of all. ``rid`` is as the body has it, UNSET when it has none; ``ids``
+    are the names the client gave, in the body or else by header. ``in_session``: the engine continues a
     session it keeps. ``peek`` is where the hints are still to be read. ``rid_spans``: where in a big body the
     values of its rids stand, None: not looked for.
     """
@@ -42,8 +42,5 @@ class SglangRequest(msgspec.Struct, frozen=True):
     in_session: bool
     model: str | None
     peek: Peek
+    samples: int
     rid_spans: Sequence[Span] | None = None
-
-    @property
-    def samples(self) -> int:
-        return self.fan if self.batch is None else self.batch * self.fan

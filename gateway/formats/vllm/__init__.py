@@ -19,7 +19,6 @@ from gateway.formats.base import (
     Ids,
     ProbeReply,
     ProbeRequest,
-    Projection,
     Reader,
     RelayedRequest,
     ReplyHead,
@@ -71,11 +70,9 @@ class VllmFormat:
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
         return big.parse(body, headers, self.vocab_size)
 
-    def project(self, request: Request) -> Projection:
-        return projection.project(request)
-
-    def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        return upstream.upstream(request, worker, ids)
+    # As they are, where they need nothing of this object: both run for every request.
+    project = staticmethod(projection.project)
+    upstream = staticmethod(upstream.upstream)
 
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)

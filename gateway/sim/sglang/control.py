@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.sim.call import Call
 from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Refusal, Route, encode, ok, plain, query
-from gateway.sim.http1 import Call
 from gateway.sim.scheduler import Pause
 from gateway.sim.sglang import control_bodies, errors, facts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.sim.http1 import Call
+from gateway.sim.call import Call
 from gateway.sim.sglang import errors
 from gateway.sim.sglang.field_types import (
     MISSING,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
 from gateway.sim.arrivals import Log
+from gateway.sim.call import Call
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import POST_OR_PUT, Engine, Route, bearer, wall_clock
-from gateway.sim.http1 import Call
 from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import Timing
 from gateway.sim.sequence import Finish, Sampling, Sequence

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.sim.call import TEXT, Call
 from gateway.sim.engine import Refusal, encode
-from gateway.sim.http1 import TEXT, Call
 from gateway.sim.sequence import Finish
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.sim.http1 import Call
+from gateway.sim.call import Call
 from gateway.sim.sglang import errors
 from gateway.sim.sglang.field_types import (
     MISSING,

@@ -9,8 +9,8 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from gateway.sim.call import Call
 from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Route, ok, plain, wall_clock
-from gateway.sim.http1 import Call
 from gateway.sim.scheduler import Pause
 from gateway.sim.vllm import errors, lax
 from gateway.sim.vllm.control_input import field, optional_field, parameter, parameters, whole

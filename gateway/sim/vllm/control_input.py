@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
+from gateway.sim.call import Call
 from gateway.sim.engine import Refusal, query
-from gateway.sim.http1 import Call
 from gateway.sim.vllm import errors, lax
 from gateway.sim.vllm.request import decode_json
 

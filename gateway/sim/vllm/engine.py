@@ -10,9 +10,9 @@ import uuid
 
 from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
 from gateway.sim.arrivals import Log
+from gateway.sim.call import EVENTS, Call
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import POST, Engine, Route, bearer
-from gateway.sim.http1 import EVENTS, Call
 from gateway.sim.scheduler import Pause, Scheduler
 from gateway.sim.script import Timing
 from gateway.sim.sequence import Sampling, Sequence

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.sim.call import Call
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import Refusal
-from gateway.sim.http1 import Call
 from gateway.sim.tokens import pack
 from gateway.sim.vllm import errors, lax, sampling
 from gateway.sim.vllm.sampling import Params

@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from gateway.fleet.record import WorkerRecord
 from gateway.stores.backoff import Backoff, Pauses
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.etcd.client import Access, EtcdClient, EtcdError, within
+from gateway.stores.etcd.client import Access, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.watch import PlaceLost, Reader
+from gateway.stores.etcd.wire import EtcdError
 from gateway.stores.feeds import Tell
 from gateway.stores.renewals import Renewals
 from gateway.stores.watched import WatchedStore

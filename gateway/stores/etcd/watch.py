@@ -17,8 +17,9 @@ from typing import Any
 
 from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Change, Gone, Marked, Put, Reset
-from gateway.stores.etcd.client import EtcdClient, EtcdError, Unreachable, within
+from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
+from gateway.stores.etcd.wire import EtcdError, Unreachable
 from gateway.stores.feeds import Tell
 
 log = logging.getLogger(__name__)

@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace, seed: str, seconds: float) -> tuple[Books,
         plan(f"{seed}/{name}", time, len(KINDS)) for name, time in (("w", WARM_UP), ("r", seconds))
     )
     with Processes(options.logs) as processes:
-        rig = Rig(processes, seed, Load("chaos", options.clients, TOKEN_DELAY))
+        rig = Rig(processes, seed, Load("chaos", options.clients, TOKEN_DELAY), options.processes)
         rig.round("w", WARM_UP, warm)
         rig.rest()
         before = rig.memory()
@@ -66,6 +66,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long it all may take, about")
     parser.add_argument("--seed", help="faults and choices of an earlier run")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="how many there are")
+    parser.add_argument("--processes", type=int, default=1, help="how many the gateway has")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/reliability.md")
     parser.add_argument("--logs", type=Path, help="new folder to keep all books and logs in")

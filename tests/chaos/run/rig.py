@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks import procfs
 from benchmarks.processes import Processes, end
 from gateway import variables
 from gateway.sim.config import SGLANG, VLLM
@@ -44,7 +45,8 @@ class Load:
 class Rig:
     """All processes of a run; the gateway is started once."""
 
-    def __init__(self, processes: Processes, seed: str, load: Load) -> None:
+    def __init__(self, processes: Processes, seed: str, load: Load, gateways: int = 1) -> None:
+        """``gateways``: the processes that the gateway has."""
         self._processes = processes
         self._seed = seed
         self._load = load
@@ -52,7 +54,7 @@ class Rig:
         self.workers = Workers(processes, KINDS, store, load.delay)
         self.workers.wait()
         self.port = processes.port()
-        self.gateway = start_gateway(processes, self.port, store)
+        self.gateway = start_gateway(processes, self.port, store, gateways)
 
     def round(
         self,
@@ -93,7 +95,7 @@ class Rig:
 
     def memory(self) -> int:
         """The gateway's, in bytes."""
-        return watch.resident(self.gateway.pid)
+        return procfs.resident(self.gateway.pid)
 
     def books(self, memory_before: int, sockets: tuple[int, int]) -> Books:
         """All that was written down; the gateway is ended for it."""
@@ -120,10 +122,12 @@ class Rig:
         )
 
 
-def start_gateway(processes: Processes, port: int, store: Path) -> subprocess.Popen[bytes]:
-    """The gateway as a user starts it, on the workers in ``store``. Raises NotStarted."""
+def start_gateway(processes: Processes, port: int, store: Path, count: int) -> subprocess.Popen[bytes]:
+    """The gateway as a user starts it, of ``count`` processes, on the workers in ``store``. Raises
+    NotStarted."""
     words = ["--host", "127.0.0.1", "--port", str(port), "--probe-interval-secs", "1"]
     words += ["--discovery-backend", "file", "--discovery-file", str(store)]
+    words += ["--processes", str(count)]
     environment = {
         name: value for name, value in variables.environment().items() if not name.startswith("DYN_")
     }

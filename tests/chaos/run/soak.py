@@ -51,7 +51,7 @@ class Samples:
         )
         self._before = now
         self.seconds.append(at)
-        self.memory.append(watch.resident(pid) / (1 << 20))
+        self.memory.append(procfs.resident(pid) / (1 << 20))
         self.descriptors.append(watch.descriptors(pid))
         self.in_flight.append(watch.total(now, "inflight_requests"))
         self.lag.append(1000 * seconds / count if count else 0.0)

@@ -1,4 +1,4 @@
-"""What the gateway's process holds: memory, sockets, and what its metrics say.
+"""What the gateway holds: open files, sockets, and what its metrics say.
 
 Owns: looking. Must never enter: a judgement.
 """
@@ -6,12 +6,13 @@ Owns: looking. Must never enter: a judgement.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks import procfs
 from benchmarks.processes import ask
 
 Counters = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
@@ -20,23 +21,16 @@ _PREFIX = "dynamo_frontend_"
 _ESTABLISHED_OR_CLOSING = frozenset({"01", "04", "05", "08", "0B"})
 
 
-def resident(pid: int) -> int:
-    """Memory that is the process's own, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return 1024 * int(line.split()[1])
-    return 0
-
-
 def descriptors(pid: int) -> int:
-    """Open files of a process, sockets included."""
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    """Open files of a process and those it started, sockets included."""
+    return sum(1 for _ in _open_files(pid))
 
 
 def sockets(pid: int, port: int, workers: Collection[int]) -> tuple[int, int]:
-    """TCP connections that the gateway on ``port`` holds to ``workers`` (ports), and those of its clients."""
+    """TCP connections that the gateway on ``port``, of one process or several, holds to ``workers`` (ports),
+    and those of its clients."""
     own = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
+    for entry in _open_files(pid):
         try:
             target = str(entry.readlink())
         except OSError:
@@ -52,6 +46,11 @@ def sockets(pid: int, port: int, workers: Collection[int]) -> tuple[int, int]:
         to_workers += remote in workers
         of_clients += local == port
     return to_workers, of_clients
+
+
+def _open_files(pid: int) -> Iterator[Path]:
+    for each in procfs.tree(pid):
+        yield from Path(f"/proc/{each}/fd").iterdir()
 
 
 def counters(port: int) -> Counters:

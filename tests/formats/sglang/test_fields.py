@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from gateway.formats.sglang.fields import FIELDS, REFUSED, Use
-from gateway.formats.sglang.peek import RESERVED, Peek, Sampling
+from gateway.formats.sglang.peek import RESERVED
+from gateway.formats.sglang.peeked import Peek, Sampling
 from gateway.formats.sglang.rules import ECHOED, META, NOT_ECHOED, TIMINGS, TOP, Join
 from gateway.formats.sglang.vocabulary import Members
 from tests.formats.sglang.support import recorded

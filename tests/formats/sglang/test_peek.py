@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.sglang.peek import ABSENT, PER_PROMPT, RESERVED, Peek, items, peek_at
+from gateway.formats.sglang.peek import PER_PROMPT, RESERVED, items, peek_at
+from gateway.formats.sglang.peeked import ABSENT, Peek
 
 SAMPLING = st.fixed_dictionaries(
     {},

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from gateway.stores.etcd.client import Access, EtcdClient, EtcdError, Unreachable, within
+from gateway.stores.etcd.client import Access, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
+from gateway.stores.etcd.wire import EtcdError, Unreachable
 from tests.stores.contract import ONE, TWO
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member

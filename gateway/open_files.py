@@ -1,0 +1,57 @@
+"""How many files this process may have open, and for how many clients that is enough.
+
+Owns: the system's limit, and what is kept of it for other things than clients. Must never enter: the files
+themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+from gateway.listener.limits import ROOM
+
+log = logging.getLogger(__name__)
+
+#: Files that a process has open beside its connections: logs, the listener, the store, probes, aborts.
+SPARE_FILES = 128
+#: Open files without which it is not worth starting, and for each of several processes, its channel and its
+#: listening socket among them.
+LEAST_FILES, FILES_PER_PROCESS = 64, 4
+
+
+class TooFewFiles(Exception):
+    """This process may not open as many files as it needs; the message says how many that are."""
+
+
+def check_file_limit(processes: int) -> None:
+    """Raises TooFewFiles: with less, whatever fails first would say something else."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = LEAST_FILES + FILES_PER_PROCESS * processes
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise TooFewFiles(f"this process may have {hard} open files, and {least} are needed (ulimit -Hn)")
+
+
+def raise_file_limit() -> None:
+    """Allow as many open sockets as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        log.info("open files: limit raised from %d to %d", soft, hard)
+
+
+def tell_room(wanted: int | None) -> None:
+    """Log for how many clients there is room, of the ``wanted`` ones; None: of any number."""
+    enough = most_connections()
+    if enough is None:
+        return
+    if wanted is not None and wanted > enough:
+        log.warning("open files: a process has no more than it needs for %d connections of clients", enough)
+    else:
+        log.info("a process takes up to %d connections of clients", wanted or enough)
+
+
+def most_connections() -> int | None:
+    """How many clients one process can serve at once: each may need a connection to a worker, too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if files == resource.RLIM_INFINITY else max(1, (files - SPARE_FILES - ROOM) // 2)
