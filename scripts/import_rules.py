@@ -86,17 +86,17 @@ ROOMS: Mapping[str, str] = {
     "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
-    "listener": "downstream drive errors formats.base outbox sockets",
+    "listener": "downstream drive errors formats.base outbox sockets tasks",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
     "open_files": "listener.limits",
-    "shutdown": "lifecycle multi.frames multi.siblings",
+    "shutdown": "lifecycle listener.tls multi.frames multi.siblings",
     "server": "app listener multi open_files security settings shutdown telemetry",
     "options": "settings",
     "check": "fleet formats routing security.tls settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
-    "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
+    "testing": "app catalog errors fleet.states fleet.worker formats inflight listener.tls server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
     "cli": "app build catalog check demo files formats open_files options server settings sim workers_cli",
