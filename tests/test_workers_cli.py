@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from gateway import workers_cli
 from gateway.cli import app
 from gateway.fleet.record import WorkerRecord
 from gateway.sim import SimConfig, SimServer
@@ -68,6 +69,43 @@ async def test_what_cannot_be_done_is_one_line_and_exit_code_1() -> None:
         assert (elsewhere.exit_code, "Route not found" in elsewhere.output) == (1, True)
     nobody = await command("list", "--url", f"http://127.0.0.1:{free_port()}")
     assert (nobody.exit_code, "cannot reach" in nobody.output, nobody.output.count("\n")) == (1, True, 1)
+
+
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+
+
+@asynccontextmanager
+async def stranger(answer: bytes) -> AsyncIterator[str]:
+    """The URL of a server that answers so to anything, and keeps the connection open."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"{}", b"[]", b'"x"', b"\xff", b'{"workers":null}', b'{"workers":[1]}', b'{"workers":[{}]}']
+)
+async def test_answer_of_what_is_no_gateway_is_told_in_one_line(answer: bytes) -> None:
+    async with stranger(_HEAD % len(answer) + answer) as url:
+        told = await command("list", "--url", url)
+    assert (told.exit_code, told.output.count("\n")) == (1, 1)
+    assert "no list of workers" in told.output or "200, and no JSON object" in told.output
+
+
+async def test_answer_that_never_ends_is_waited_for_as_long_as_a_call_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.2)
+    async with stranger(_HEAD % 1000 + b"{") as url:
+        told = await asyncio.wait_for(command("list", "--url", url), 20)
+    said = f"tito-gateway workers: {url} gave no whole answer within 0.2 s\n"
+    assert (told.exit_code, told.output) == (1, said)
 
 
 @pytest.mark.parametrize(
