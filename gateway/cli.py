@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,10 +21,10 @@ from gateway.build import COMPILED, VERSION
 from gateway.catalog import CatalogError
 from gateway.check import check
 from gateway.demo import DemoFailed, run_demo
-from gateway.files import fill_standard_streams
 from gateway.formats.registry import FormatError
 from gateway.open_files import TooFewFiles
 from gateway.options import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
+from gateway.server import STANDARD_ERROR, STANDARD_OUTPUT
 from gateway.settings import (
     Settings,
     SettingsError,
@@ -62,8 +63,20 @@ simulators = typer.Typer(help="Run one simulated engine.", no_args_is_help=True,
 
 def main() -> None:
     """Entry point of ``tito-gateway``."""
-    fill_standard_streams()
+    _hold_standard_files()
     app()
+
+
+def _hold_standard_files() -> None:
+    """Put nothing in the place of standard files that are closed: what is opened next would take their
+    numbers, and a socket would be sent the log."""
+    number = os.open(os.devnull, os.O_RDWR)
+    while number <= STANDARD_ERROR:
+        os.set_inheritable(number, True)
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    sys.stdout = sys.stdout or open(STANDARD_OUTPUT, "w", closefd=False)
+    sys.stderr = sys.stderr or open(STANDARD_ERROR, "w", closefd=False)
 
 
 @contextmanager

@@ -116,4 +116,4 @@ class InFlight(Generic[T]):
             base = RESERVED + self._random()
 
     def _random(self) -> str:
-        return f"{self._choice.getrandbits(128):032x}"
+        return self._choice.getrandbits(128).to_bytes(16, "big").hex()

@@ -1,15 +1,14 @@
 """Whether the gateway takes new requests, and who is told when it stops.
 
-Owns: the draining mark, the set of open exchanges and the number of control calls. Must never enter: signals,
+Owns: the draining mark, the sets of open exchanges and of calls of engines. Must never enter: signals,
 sockets, a dialect.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from gateway.errors import Draining, GatewayError, Overloaded
 
@@ -20,6 +19,21 @@ class Interruptible(Protocol):
     def interrupt(self, reason: BaseException) -> None:
         """Raise ``reason`` where it waits."""
         ...
+
+
+T = TypeVar("T")
+
+
+class _Errand:
+    """A call of engines that is under way, in a task of its own."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self.reason: BaseException | None = None
+
+    def interrupt(self, reason: BaseException) -> None:
+        self.reason = reason
+        self._task.cancel()
 
 
 class Lifecycle:
@@ -38,8 +52,7 @@ class Lifecycle:
         #: Called once it drains.
         self.drained: Callable[[], None] = lambda: None
         self._open: set[Interruptible] = set()
-        #: Control calls that workers have not answered yet.
-        self.open_calls = 0
+        self._errands: set[Interruptible] = set()
         self._emptied: asyncio.Event | None = None
 
     @property
@@ -47,18 +60,9 @@ class Lifecycle:
         return len(self._open)
 
     @property
-    def idle(self) -> bool:
-        """Nothing runs that a gateway which drains would wait for."""
-        return not self._open and not self.open_calls
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """A control call to workers, waited for as exchanges are: half loaded weights help nobody."""
-        self.open_calls += 1
-        try:
-            yield
-        finally:
-            self.open_calls -= 1
+    def running(self) -> int:
+        """What a drain waits for: open exchanges, and calls of engines."""
+        return len(self._open) + len(self._errands)
 
     def enter(self, exchange: Interruptible) -> None:
         """An exchange starts. Raises Draining when no new one is taken, and Overloaded."""
@@ -73,8 +77,26 @@ class Lifecycle:
     def leave(self, exchange: Interruptible) -> None:
         """The exchange is over; unknown ones are ignored."""
         self._open.discard(exchange)
-        if self._emptied is not None and not self._open:
-            self._emptied.set()
+        self._tell_if_empty()
+
+    async def errand(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work``, a call of engines, comes to; a drain waits for it, and it is refused by none.
+
+        Raises Draining where it was cut.
+        """
+        # Not gateway.tasks.Tasks: it ends in this caller, who may be cancelled and cancels it.
+        task = asyncio.get_running_loop().create_task(work)
+        errand = _Errand(task)
+        self._errands.add(errand)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if errand.reason is None:
+                raise
+            raise errand.reason from None
+        finally:
+            self._errands.discard(errand)
+            self._tell_if_empty()
 
     def end(self, exchange: Interruptible, reason: GatewayError) -> None:
         """Interrupt an exchange because of ``reason``, if it is open."""
@@ -93,9 +115,15 @@ class Lifecycle:
         self.drained()
 
     async def cut(self) -> None:
-        """End all open exchanges now and wait until they have released what they held."""
+        """End all that runs now and wait until it has released what it held."""
         self._emptied = asyncio.Event()
         for exchange in tuple(self._open):
             self.end(exchange, Draining("the gateway is shutting down"))
-        if self._open:
+        for errand in tuple(self._errands):
+            errand.interrupt(Draining("the gateway is shutting down"))
+        if self.running:
             await self._emptied.wait()
+
+    def _tell_if_empty(self) -> None:
+        if self._emptied is not None and not self.running:
+            self._emptied.set()

@@ -58,13 +58,9 @@ class Server(TlsServer):
         if not self._lifecycle.draining and not self._delayed(now):
             return False
         if self._deadline is None:
-            log.info("draining: %s", self._running())
+            log.info("draining: %d exchanges and control calls are running", self._lifecycle.running)
             self._deadline = now + self._grace
-        return self._lifecycle.idle or now >= self._deadline
-
-    def _running(self) -> str:
-        exchanges, calls = self._lifecycle.open_exchanges, self._lifecycle.open_calls
-        return f"{exchanges} exchanges and {calls} control calls are running"
+        return self._lifecycle.running == 0 or now >= self._deadline
 
     def _delayed(self, now: float) -> bool:
         """Whether those who send requests here have had the time to notice."""
@@ -78,8 +74,8 @@ class Server(TlsServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Cut what still runs, visibly, then close all."""
         self._lifecycle.drain()
-        if not self._lifecycle.idle:
-            log.warning("cut: %s", self._running())
+        if self._lifecycle.running:
+            log.warning("cutting %d exchanges and control calls", self._lifecycle.running)
             await self._lifecycle.cut()
         self._stop_listening(sockets or ())
         await asyncio.sleep(LAST_WORDS)
@@ -126,7 +122,7 @@ class MemberServer(Server):
                 log.error("the supervisor is gone: running exchanges are finished, no others begun")
                 self._stop_listening(())
             return over
-        running = self._lifecycle.open_exchanges + self._lifecycle.open_calls
+        running = self._lifecycle.running
         if self._lifecycle.draining and running != self._told:
             self._told = running
             siblings.tell(Verb.OPEN, b"%d" % running)

@@ -33,6 +33,7 @@ KEY_VARIABLE = "DYN_ADMIN_API_KEY"
 LEASING = ("file", "etcd")
 
 HEADINGS = ("URL", "STATE", "LOAD", "REPORTED", "MODEL", "ENGINE", "VERSION", "WEIGHTS", "ID", "REASON")
+#: What an entry of a list of workers has.
 _SHOWN = frozenset({"url", "state", "load"})
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -59,23 +60,21 @@ class Desk:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The answer's JSON. Raises typer.Exit after one line about what went wrong."""
+        key = self.key or variables.environment().get(KEY_VARIABLE)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            reply = asyncio.run(self._reply(method, path, body))
+            reply = asyncio.run(self._asked(method, path, body, headers))
         except TimeoutError:
-            raise stop(f"{self.url} gave no whole answer within {CALL_TIMEOUT:g} s") from None
+            raise stop(f"no answer of {self.url} within {CALL_TIMEOUT:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise stop(f"cannot reach {self.url}: {str(error) or type(error).__name__}") from None
         return _json(reply)
 
-    async def _reply(self, method: str, path: str, body: Any) -> httpx.Response:
-        key = self.key or variables.environment().get(KEY_VARIABLE)
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        # The client's own limits are for each read: an answer that drips would never end.
-        async with (
-            asyncio.timeout(CALL_TIMEOUT),
-            httpx.AsyncClient(timeout=None, trust_env=False) as client,
-        ):
-            return await client.request(method, self.url.rstrip("/") + path, json=body, headers=headers)
+    async def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
+        """The whole answer. Raises TimeoutError where it takes too long, however much of it came by then."""
+        url = self.url.rstrip("/") + path
+        async with asyncio.timeout(CALL_TIMEOUT), httpx.AsyncClient(timeout=None, trust_env=False) as client:
+            return await client.request(method, url, json=body, headers=headers)
 
 
 def stop(message: str, code: int = CANNOT) -> typer.Exit:

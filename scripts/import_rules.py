@@ -61,15 +61,15 @@ ROOMS: Mapping[str, str] = {
     "outbox": "",
     "sockets": "",
     "files": "",
-    "errands": "",
+    "own_thread": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
     "transport": "drive errors formats.base outbox sockets",
     "fleet": "drive errors formats outbox routing stores tasks transport upstream",
-    "security": "downstream errands errors files formats.base formats.failures settings",
-    "stores": "errands files fleet.address fleet.record settings sockets tasks",
+    "security": "downstream errors files formats.base formats.failures own_thread settings",
+    "stores": "files fleet.address fleet.record own_thread settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
     "telemetry": "build errors exchange formats.base fleet.states fleet.worker routing.homes",
@@ -99,7 +99,7 @@ ROOMS: Mapping[str, str] = {
     "testing": "app catalog errors fleet.states fleet.worker formats inflight listener.tls server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
-    "cli": "app build catalog check demo files formats open_files options server settings sim workers_cli",
+    "cli": "app build catalog check demo formats open_files options server settings sim workers_cli",
     "__main__": "cli",
 }
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -17,7 +21,7 @@ from gateway.build import COMPILED
 from gateway.cli import app
 from gateway.settings import Settings, flag_of, variable_of
 from gateway.sim import SimConfig
-from tests.processes import PATIENCE, line_with, refuses, run, running
+from tests.processes import PATIENCE, free_port, line_with, refuses, run, running
 
 runner = CliRunner()
 
@@ -207,3 +211,18 @@ def test_simulated_engine_says_where_it_listens_and_ends_with_its_parent() -> No
         assert sim.stdin is not None
         sim.stdin.close()
         assert sim.wait(PATIENCE) == 0
+
+
+def test_numbers_of_closed_standard_files_are_given_to_nothing_else() -> None:
+    """A socket that had one was sent what is written to the log, and the process ended by an abort."""
+    port = free_port()
+    line = ["sh", "-c", 'exec "$0" "$@" >&- 2>&-', sys.executable, "-m", "gateway"]
+    with subprocess.Popen([*line, "sim", "sglang", "--port", str(port)]) as process:
+        try:
+            while refuses(port):
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()

@@ -74,13 +74,36 @@ async def test_cut_waits_until_all_have_released() -> None:
     await lifecycle.cut()
 
 
-async def test_control_call_keeps_it_from_being_idle_however_it_ends() -> None:
-    lifecycle = Lifecycle()
-    with pytest.raises(OSError, match="gone"), lifecycle.call():
-        assert (lifecycle.idle, lifecycle.open_calls) == (False, 1)
-        raise OSError("gone")
-    assert lifecycle.idle
+async def test_errand_is_waited_for_and_takes_no_place() -> None:
+    """It gives what its work comes to, counts for a drain, and neither fills nor obeys the limit."""
+    lifecycle = Lifecycle(most=1)
+    over = asyncio.Event()
+
+    async def work() -> str:
+        await over.wait()
+        return "done"
+
+    errand = asyncio.ensure_future(lifecycle.errand(work()))
+    await asyncio.sleep(0)
     exchange = Exchange(lifecycle)
-    assert not lifecycle.idle
+    assert (lifecycle.running, lifecycle.open_exchanges) == (2, 1)
+    lifecycle.drain()
+    late = asyncio.ensure_future(lifecycle.errand(work()))
+    await asyncio.sleep(0)
+    over.set()
+    assert (await errand, await late) == ("done", "done")
     lifecycle.leave(exchange)
-    assert lifecycle.idle
+    assert lifecycle.running == 0
+
+
+async def test_errand_that_is_cut_is_told_so_and_one_that_is_cancelled_is_not() -> None:
+    lifecycle = Lifecycle()
+    cut, cancelled = (asyncio.ensure_future(lifecycle.errand(asyncio.sleep(60))) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await lifecycle.cut()
+    with pytest.raises(Draining):
+        await cut
+    assert lifecycle.running == 0

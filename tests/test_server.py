@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
@@ -153,37 +152,6 @@ async def test_access_log_has_one_line_a_request_and_nothing_of_its_content() ->
         assert lines[0]["request_id"] == "r-1" and lines[0]["worker"] == sim.url
         assert lines[0]["isl"] == 3 and lines[0]["osl"] == 3
         assert b"15043" not in out and b"nonsense" not in out
-
-
-async def test_process_without_standard_streams_serves_and_ends_well() -> None:
-    """As some that start daemons leave it: no socket may get the number that log lines are written to."""
-    async with SimServer("sglang") as sim:
-        port = free_port()
-        process = await asyncio.create_subprocess_exec(
-            *("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", "gateway", "serve"),
-            *("--host", "127.0.0.1", "--port", str(port), "--worker", sim.url),
-        )
-        try:
-            async with httpx.AsyncClient(trust_env=False, base_url=f"http://127.0.0.1:{port}") as client:
-
-                async def ready() -> bool:
-                    try:
-                        return (await client.get("/ready")).status_code == 200
-                    except httpx.TransportError:
-                        assert process.returncode is None
-                        return False
-
-                await eventually(ready, 60)
-                for _ in range(3):
-                    assert (await client.post("/generate", json=body_of("sglang"))).status_code == 200
-            opened = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)}
-            assert opened == {os.devnull}
-            process.terminate()
-            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
 
 async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:

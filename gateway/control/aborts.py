@@ -22,12 +22,12 @@ from pydantic import BaseModel
 from gateway.aborts import ABORT_TIMEOUT
 from gateway.control.bodies import body_within
 from gateway.control.targets import read
-from gateway.control.views import AbortResult, Views
+from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, ErrorReply, Headers
+from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, Headers
 from gateway.security.door import caller_of
 from gateway.security.guard import Realm, challenge
 
@@ -77,14 +77,16 @@ def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
     return tuple(path for format in formats for path in paths.get(format.name, ()))
 
 
-def aborts_router(paths: Paths, formats: Iterable[AnyFormat], views: Views) -> APIRouter:
+def aborts_router(
+    paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
+) -> APIRouter:
     """One route per path that ``paths`` gives, by name, to one of ``formats``."""
     router = APIRouter(tags=["aborts"])
     for format in formats:
         for path in paths.get(format.name, ()):
             router.add_api_route(
                 path,
-                _Abort(format, views).handle,
+                _Abort(format, aborter, fleet, lifecycle).handle,
                 methods=["POST"],
                 summary="Abort running requests at the workers that hold them",
                 response_model=AbortSummary,
@@ -97,9 +99,13 @@ def aborts_router(paths: Paths, formats: Iterable[AnyFormat], views: Views) -> A
 class _Abort:
     """The route of one format."""
 
-    def __init__(self, format: AnyFormat, views: Views) -> None:
+    def __init__(
+        self, format: AnyFormat, aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
+    ) -> None:
         self._format: AnyFormat = format
-        self._views = views
+        self._aborter = aborter
+        self._fleet = fleet
+        self._lifecycle = lifecycle
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -107,25 +113,25 @@ class _Abort:
             target = self._format.aborted_ids(body)
             if target.everything:  # those of everybody
                 caller_of(request.scope).require(Realm.CONTROL)
+            return await self._lifecycle.errand(self._done(request, body, target))
         except GatewayError as error:
             return _rendered(self._format.render(error), challenge(error))
-        with self._views.lifecycle.call():
-            own = self._views.aborter.abort(target, self._format)
-            if not target.everything:
-                return _summary(_rows(await own))
-            sent, _ = read(request, request.url.path, body)
-            # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
-            headers = [line for line in sent.headers if line[0] != b"content-type"]
-            headers.append((b"content-type", b"application/json"))
-            rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
-            return _summary(_rows(rows, errors))
+
+    async def _done(self, request: Request, body: bytes, target: AbortTarget) -> Response:
+        own = self._aborter.abort(target, self._format)
+        if not target.everything:
+            return _summary(_rows(await own))
+        sent, _ = read(request, request.url.path, body)
+        # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
+        headers = [line for line in sent.headers if line[0] != b"content-type"]
+        headers.append((b"content-type", b"application/json"))
+        rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
+        return _summary(_rows(rows, errors))
 
     async def _tell_all(self, call: Call) -> Mapping[str, str | None]:
         """Worker's URL -> why it was not told, None: it was."""
         name = self._format.name
-        workers = [
-            each for each in self._views.fleet.workers if name in each.infos and each.state not in _AWAY
-        ]
+        workers = [each for each in self._fleet.workers if name in each.infos and each.state not in _AWAY]
         errors = await asyncio.gather(*(_tell(worker, call) for worker in workers))
         return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
 

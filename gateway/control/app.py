@@ -64,7 +64,9 @@ def control_app(
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(events.events_router(views))  # before /workers/{any}
     app.include_router(workers.workers_router(views))
-    app.include_router(aborts.aborts_router(ABORT_PATHS, formats, views))
+    app.include_router(
+        aborts.aborts_router(ABORT_PATHS, formats, views.aborter, views.fleet, views.lifecycle)
+    )
     limits = fanout.Limits(settings.body_limit, settings.control_timeout_secs or None)
     app.include_router(fanout.fanout_router(views, limits))
     app.include_router(information.information_router(views.fleet, views.registrar))

@@ -4,15 +4,24 @@ Owns: the text format, as far as that takes: families, samples, one more label. 
 scraped, I/O, values (they pass as they were written).
 
 The format wants all samples of a family together and one HELP and TYPE for each, so families are kept by name
-while the scrapes come in, and written out at the end.
+while the scrapes come in, and written out at the end. A scraper refuses all of a scrape for one line that it
+cannot read, so of a worker only what is a sample gets in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = rb'[ \t]*+[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+"(?:[^"\\]|\\.)*+"[ \t]*+'
+_VALUE = rb"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[Ii]nf|NaN|nan)"
+#: What follows the name in a sample, its time included; what other formats have behind that is no part of it.
+_REST = re.compile(
+    rb"(?:\{(?:%b(?:,%b)*+,?)?+[ \t]*+\}[ \t]*+|[ \t]++)%b(?:[ \t]++-?[0-9]++)?(?=[ \t]*+(?:#|$))"
+    % (_LABEL, _LABEL, _VALUE)
+)
+_TYPES = frozenset({b"counter", b"gauge", b"histogram", b"summary", b"untyped"})
 #: What may follow a family's name in that of one of its samples.
 _SUFFIXES = frozenset({b"", b"_bucket", b"_sum", b"_count", b"_total", b"_created", b"_info"})
 _TAKEN = re.compile(rb'([{,]\s*)worker(\s*=\s*")')
@@ -43,14 +52,14 @@ class Merger:
         for line in scrape.splitlines():
             yield
             words = line.split(None, 3)
-            if not words:
+            if not words or not _is_text(line):
                 continue
             if words[0] == b"#":
-                if len(words) >= 3 and words[1] in (b"HELP", b"TYPE"):
+                if _describes(words):
                     current = words[2]
                     self._describe(words[1], current, line)
-            elif line[:1] != b"#" and (match := _NAME.match(line)):
-                current = self._sample(current, match, line, label)
+            elif (name := _NAME.match(line)) and (rest := _REST.match(line, name.end())):
+                current = self._sample(current, name[0], rest[0], label)
 
     def render(self) -> Iterator[bytes]:
         """The families, in the order in which they were first seen, each whole."""
@@ -72,20 +81,34 @@ class Merger:
         else:
             family.type = family.type or line
 
-    def _sample(self, current: bytes, match: re.Match[bytes], line: bytes, label: bytes) -> bytes:
+    def _sample(self, current: bytes, name: bytes, rest: bytes, label: bytes) -> bytes:
         """Note one sample and return the name of the family that it is of."""
-        name = match[0]
         if not (current and name.startswith(current) and name[len(current) :] in _SUFFIXES):
             current = name
-        labelled = _labelled(line, match.end(), label)
+        labelled = _labelled(name, rest, label)
         self.size += len(labelled) + 1
         self._family(current).samples.append(labelled)
         return current
 
 
-def _labelled(line: bytes, end: int, label: bytes) -> bytes:
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _describes(words: Sequence[bytes]) -> bool:
+    """Whether a comment is the HELP or the TYPE of a family."""
+    if len(words) < 3 or not _NAME.fullmatch(words[2]):
+        return False
+    kind = words[3].strip() if len(words) > 3 else b""
+    return words[1] == b"HELP" or (words[1] == b"TYPE" and kind in _TYPES)
+
+
+def _labelled(name: bytes, rest: bytes, label: bytes) -> bytes:
     """The sample with one more label; its own of that name gets the name that scrapers give it, too."""
-    name, rest = line[:end], line[end:]
     if not rest.startswith(b"{"):
         return b"%b{%b}%b" % (name, label, rest)
     if b"worker" in rest:

@@ -25,6 +25,7 @@ from gateway.control.replies import as_it_is, told, words
 from gateway.control.targets import Skipped, named, nobody, read, targets_of
 from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused, body_of
+from gateway.errors import Draining
 from gateway.fleet.answers import Answer
 from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.pauses import Parts
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 ANSWER_LIMIT = 64 * 1024 * 1024
 #: Bytes of a worker's answer that a summary shows as JSON, and characters that it shows of any other.
 JSON_LIMIT, TEXT_LIMIT = 64 * 1024, 2000
+
+_CUT = "the gateway is shutting down and waits no longer for the workers, which were sent the call"
 
 SHAPE = "x-reply-shape"
 SUMMARY, PLAIN = "summary", "plain"
@@ -128,7 +131,11 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     409: {"model": Refused | Any, "description": "It is for one worker, and none is named", "content": _OWN},
     413: {"model": Refused | Any, "description": "The body is too large", "content": _OWN},
     502: {"model": Summary | Any, "description": "Some worker did not accept it", "content": _OWN},
-    503: {"model": Refused | Any, "description": "There is no worker to call", "content": _OWN},
+    503: {
+        "model": Refused | Any,
+        "description": "There is no worker to call, or the gateway stopped before all had answered",
+        "content": _OWN,
+    },
     "default": {"description": "What the one worker that it is for answered", "content": _OWN},
 }
 _BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
@@ -148,10 +155,11 @@ class _Fanout:
             sent, name = read(request, self._call.path, await body_of(request, self._limits.body))
             shape = _shape(request)
             workers, skipped, alone = self._whom(name)
+            outcomes = await self._views.lifecycle.errand(self._all(workers, sent))
         except BadCall as error:
             return error.reply()
-        with self._views.lifecycle.call():
-            outcomes = await self._all(workers, sent)
+        except Draining as error:
+            return BadCall(error.status, error.code, _CUT).reply()
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
         if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
@@ -159,9 +167,8 @@ class _Fanout:
         return _summary(outcomes, skipped)
 
     async def _all(self, workers: Sequence[Worker], sent: Call) -> Sequence[Outcome]:
-        """Call them at once, and pause all before any is called, by whichever process or gateway they would
-        get requests."""
         kind = self._call.pauses
+        # All at once and before any is called, by whichever process or gateway they would get requests.
         added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
         return await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
 

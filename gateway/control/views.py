@@ -5,15 +5,17 @@ Owns: the protocols it is written against. Must never enter: an implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.fleet.changes import Changes
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, WorkerInfo
+
+T = TypeVar("T")
 
 
 class FleetView(Protocol):
@@ -82,8 +84,9 @@ class LifecycleView(Protocol):
     @property
     def draining(self) -> bool: ...
 
-    def call(self) -> AbstractContextManager[None]:
-        """A control call to workers runs until the context ends; a drain waits for it."""
+    async def errand(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work``, a call of engines, comes to; a drain waits for it. Raises Draining where it was
+        cut."""
         ...
 
 

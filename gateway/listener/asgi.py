@@ -42,7 +42,7 @@ def scope_of(call: Call, addresses: Mapping[str, Any]) -> dict[str, Any]:
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1" if call.http11 else "1.0",
         "method": call.method.decode("ascii"),
-        "path": unquote(raw_path.decode("latin-1")),
+        "path": path_of(raw_path),
         "raw_path": raw_path,
         "query_string": query,
         "root_path": "",
@@ -50,6 +50,11 @@ def scope_of(call: Call, addresses: Mapping[str, Any]) -> dict[str, Any]:
         "state": {},
         **addresses,
     }
+
+
+def path_of(raw_path: bytes) -> str:
+    """The path that is meant by one with escapes."""
+    return unquote(raw_path.decode("latin-1"))
 
 
 class AsgiCall:
@@ -70,12 +75,12 @@ class AsgiCall:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Start or go on with the reply."""
+        """Start or go on with the reply. To a HEAD the head is all of it, whatever would follow."""
         if message["type"] == "http.response.start":
             lines = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
             self._call.start(message["status"], lines)
-        elif message.get("more_body"):
+        elif message.get("more_body") and self._call.method != b"HEAD":
             if body := message.get("body"):
                 await self._call.more(body)
-        else:
+        elif not self._call.replied:
             await self._call.last(message.get("body", b""))

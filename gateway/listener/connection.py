@@ -15,7 +15,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import httptools
 from uvicorn.config import Config
@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
 from gateway.listener import wire
-from gateway.listener.asgi import serve
+from gateway.listener.asgi import path_of, serve
 from gateway.listener.call import Call
 from gateway.listener.heads import (
     EXCESSES,
@@ -49,6 +49,11 @@ AHEAD_LIMIT = 64 * 1024
 WRITE_LIMIT = 64 * 1024
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
+#: How long a client that is still sending may take to find the reply that ends its connection, in seconds.
+#: What is closed under it is reset, and then many look for no reply.
+LINGER = 5.0
+#: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
+_QUESTION: Final = ord("?")
 
 Begin = Callable[[Call], None]
 
@@ -118,6 +123,7 @@ class ClientConnection(asyncio.Protocol):
         self._patience: Patience
         self._look_timer: asyncio.TimerHandle | None = None
         self._hangup_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._common_of: list[tuple[bytes, bytes]] | None = None
         self._common = b""
 
@@ -156,7 +162,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(cast(Any, self))
-        for timer in (self._look_timer, self._hangup_timer):
+        for timer in (self._look_timer, self._hangup_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
         self._lose_calls()
@@ -265,7 +271,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = None
         self._progress += 1
         if not call.keep_alive or self._closing:
-            self._close()
+            self._close(sends=self._reading is call)
         else:
             self._serve_next()
 
@@ -316,7 +322,7 @@ class ClientConnection(asyncio.Protocol):
         """What comes now is no request. Those that were whole before are served, and then it is over."""
         last = self._serving
         if last is None or last is self._reading:
-            return self._refuse(status, message)
+            return self._refuse(status, message, sends=True)
         self._deaf = True
         if self._ahead and self._ahead[-1] is self._reading:
             self._ahead.pop()
@@ -374,12 +380,14 @@ class ClientConnection(asyncio.Protocol):
         if not call.target.startswith(b"/"):
             call.target = origin_form(call.target)
         path = call.target
-        if b"?" in path:
+        if _QUESTION in path:
             path = path.partition(b"?")[0]
             call.query = call.target.removeprefix(path)
         if self._crowded:
             call.crowded, call.keep_alive = True, False
         begin = self._direct_of(path, call.method)
+        if begin is None and b"%" in path:  # it is the same route, however it is spelled
+            begin = self._direct_of(path_of(path).encode(), call.method)
         if begin is not None:
             if self._app.lifecycle.leaving:
                 call.keep_alive = False
@@ -394,18 +402,23 @@ class ClientConnection(asyncio.Protocol):
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, message: str, *, sends: bool = False) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
             headers, body = wire.failure(status, message)
             self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
-        self._close()
+        self._close(sends=sends)
         self._lose_calls()
 
-    def _close(self) -> None:
+    def _close(self, *, sends: bool = False) -> None:
+        """``sends``: the client is not known to have sent all it wants to; what comes is dropped."""
         self._closing = True
         self._outbox.flush()
-        self._transport.close()
+        if not sends or self._transport.is_closing():
+            return self._transport.close()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._linger_timer = self._loop.call_later(LINGER, self._transport.close)
 
     def _admitted(self) -> bool:
         """Whether there is room for this connection, if only for a route that needs no worker."""
@@ -429,6 +442,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _look(self) -> None:
         """Part with a client whose time is up; one timer per connection, not per request."""
+        if self._closing:
+            return
         phase = self._phase()
         if not self._patience.spent(phase, self._progress, self._loop.time()):
             self._look_timer = self._loop.call_later(self._limits.interval, self._look)

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from gateway.errands import Errands
+from gateway.own_thread import OwnThread
 
 #: Seconds between two looks.
 INTERVAL = 1.0
@@ -70,9 +70,9 @@ async def keep_fresh(things: Sequence[Refreshable]) -> None:
 
     The looks are made in a thread, as files of a network can hang; the reading, on the event loop.
     """
-    with closing(Errands("file-stamps")) as errands:
+    with closing(OwnThread("file-stamps")) as thread:
         while things:
             await asyncio.sleep(INTERVAL)
             for thing in things:
-                if await errands.run(thing.stamps.changed):
+                if await thread.run(thing.stamps.changed):
                     thing.refresh()

@@ -100,6 +100,8 @@ class SimConfig:
         for name in ("jitter", "eos_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port must be from 0 to 65535, not {self.port}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and not least <= value < _MOST:
@@ -110,7 +112,7 @@ _MOST = 1 << 40
 _LEAST = {
     **dict.fromkeys(("prefill_base", "prefill_per_token", "token_delay", "running_delay", "start_delay"), 0),
     **dict.fromkeys(("stall_after", "cut_after", "tokens", "fail_after", "max_queued", "cache_tokens"), 0),
-    **dict.fromkeys(("unary_disconnect_poll", "shutdown_timeout", "start_up", "port", "max_logprobs"), 0),
+    **dict.fromkeys(("unary_disconnect_poll", "shutdown_timeout", "start_up", "max_logprobs"), 0),
     **dict.fromkeys(("max_running", "page_size", "stream_interval", "log_limit"), 1),
     **{"max_model_len": 2, "vocab_size": 4, "drain_poll": 0.001, "keep_alive": 0.001},
 }

