@@ -6,13 +6,13 @@ size of both. Must never enter: what an object means, when to ask again.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 
 import httpx
 
+from gateway.own_thread import OwnThread
 from gateway.sockets import keep_alive_options
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
@@ -88,7 +88,8 @@ class Api:
 async def connected(access: Access) -> AsyncIterator[Api]:
     """Something to ask with. Made anew for each watch, as tokens and certificates are replaced all the time,
     and several API servers share the load of those that come. Raises Failure."""
-    trust, token = await asyncio.to_thread(access.credentials)
+    with closing(OwnThread("credentials")) as thread:
+        trust, token = await thread.run(access.credentials)
     # Not compressed: it is a neighbour, and an event must not wait in a decoder.
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "tito-gateway"}
     if token is not None:
