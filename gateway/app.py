@@ -50,12 +50,12 @@ from gateway.security.stamps import Refreshable
 from gateway.security.tls import Renewed, worker_tls
 from gateway.served import serving
 from gateway.settings import Settings
+from gateway.shedding import Shedding
 from gateway.stores.base import Store
 from gateway.stores.registry import STORES
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
-from gateway.transport.limits import HeadLimits
 from gateway.transport.names import Names
 from gateway.turns import Turns
 
@@ -176,11 +176,13 @@ def create_app(
 def _client_limits(settings: Settings) -> ClientLimits:
     return ClientLimits(
         settings.head_limit,
-        settings.header_limit_lines,
         settings.header_timeout_secs,
         settings.body_timeout_secs,
+        settings.body_min_rate,
+        settings.unread_timeout_secs or None,
         settings.keep_alive_timeout_secs,
         settings.share(settings.max_connections),
+        settings.overload_status_code,
     )
 
 
@@ -233,7 +235,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         names=Names(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
-        head=HeadLimits(settings.head_limit, settings.header_limit_lines),
+        head=settings.head_limit,
         homes=Homes(settings.router_overload_factor),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
@@ -265,7 +267,6 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         limited=settings.max_in_flight_per_worker is not None,
     )
     lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)
-    lifecycle.drained = queue.close
     return Services(
         fleet=fleet,
         queue=queue,
@@ -274,6 +275,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
         turns=Turns(),
+        shedding=Shedding(),
         shield=shield,
         guard=guard_of(settings, outside.keys, metrics.unauthorized),
         metrics=metrics,

@@ -13,6 +13,7 @@ a few is looked at.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 #: So many writes, or bytes, are put off at most: what waits must not wait long, nor take room.
 MOST_WRITES = 16
@@ -47,6 +48,11 @@ class Outbox:
         self._size += len(data)
         if self._size >= MOST_BYTES or len(self._held) >= MOST_WRITES:
             self.flush()
+
+    def write_parts(self, transport: asyncio.WriteTransport, parts: Sequence[bytes | memoryview]) -> None:
+        """Send ``parts`` one behind the other at once, and none is copied: for what is large."""
+        self.flush()
+        transport.writelines(parts)
 
     def flush(self) -> None:
         """Send what was put off."""

@@ -43,10 +43,14 @@ log = logging.getLogger(__name__)
 
 #: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
 _YOUNG_OBJECTS = 10_000
+#: Bytes of the largest block, of an event or a body, that is not given back to the system when it is freed.
+_LARGEST_KEPT = 8 * 1024 * 1024
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
+#: A folder that is no disk's.
+MEMORY = "/dev/shm"
 
 
 class PortTaken(Exception):
@@ -74,6 +78,7 @@ def run(settings: Settings) -> int:
         tell_room(settings.share(settings.max_connections))
         _tell_address(listener, settings)
         _spare_collector()
+        _keep_memory()
         server.run(sockets=[listener])
     return 0
 
@@ -110,13 +115,28 @@ def run_several(settings: Settings) -> int:
 @contextmanager
 def with_shared_store(settings: Settings) -> Iterator[Settings]:
     """Settings by which several processes have one store where one process would keep it in its memory: a
-    file that is gone when they are."""
+    file that is gone when they are. Raises ProcessesImpossible."""
     if settings.discovery_backend != "memory":
         yield settings
         return
-    with TemporaryDirectory(prefix="tito-gateway-") as folder:
+    with _folder(settings) as folder:
         file = str(Path(folder) / "workers.json")
         yield settings.model_copy(update={"discovery_backend": "file", "discovery_file": file})
+
+
+def _folder(settings: Settings) -> TemporaryDirectory[str]:
+    """In memory where the system can, which a container has even if nothing else of it can be written to."""
+    try:
+        return TemporaryDirectory(prefix="tito-gateway-", dir=MEMORY)
+    except OSError:
+        pass
+    try:
+        return TemporaryDirectory(prefix="tito-gateway-")
+    except OSError as error:
+        raise ProcessesImpossible(
+            f"{settings.source_of('processes')}: the processes share a file, and neither {MEMORY} nor a"
+            f" folder for temporary files (TMPDIR) can be written to: {error.strerror}"
+        ) from error
 
 
 def _serve(
@@ -135,6 +155,7 @@ def _serve(
         grace = settings.graceful_shutdown_timeout_secs
         server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
         _spare_collector()
+        _keep_memory()
         server.run(sockets=[listener])
     return 0 if server.started else 1
 
@@ -171,8 +192,9 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as error:
-        raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise PortTaken(f"cannot listen on {host} port {port}: {why}") from error
     listener.setblocking(False)
     return listener
 
@@ -218,3 +240,13 @@ def _spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+def _keep_memory() -> None:
+    """Let the process keep what it frees, up to twice ``_LARGEST_KEPT``, rather than give it back at once.
+
+    By itself the C library gives the end of its heap back whenever 128 KiB of it are free: what an event of
+    that size takes then comes anew from the system, page by page, for several times of what it costs to fill
+    it. Once a large block was freed it takes such blocks for usual (glibc's M_MMAP_THRESHOLD).
+    """
+    bytes(_LARGEST_KEPT)  # from the system, not touched, and freed

@@ -18,6 +18,9 @@ class Wire:
     def write(self, data: bytes) -> None:
         self._sent.append(data)
 
+    def writelines(self, parts: list[bytes]) -> None:
+        self._sent.extend(parts)
+
     def is_closing(self) -> bool:
         return self.closing
 
@@ -54,6 +57,16 @@ async def test_flush_sends_what_was_put_off_in_its_order() -> None:
         outbox.write(wire, data)
     outbox.flush()
     assert sent == [b"1", b"2", b"3"]
+
+
+async def test_large_parts_leave_at_once_and_uncopied_behind_what_was_put_off() -> None:
+    outbox, (sent, (one, two)) = Outbox(), wires(2)
+    for wire, data in ((one, b"1"), (two, b"2")):
+        outbox.write(wire, data)
+    large = bytes(100)
+    outbox.write_parts(one, (b"3", large))
+    assert sent == [b"1", b"2", b"3", large]
+    assert sent[-1] is large
 
 
 async def test_closed_transport_gets_nothing_more() -> None:

@@ -19,10 +19,11 @@ from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerSta
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.routing.homes import Homes, Placement
 from gateway.routing.policy import Policy
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
+from gateway.transport.http1 import READ_SIZE
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
 
@@ -52,6 +53,8 @@ class Fleet:
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
         self.outbox = Outbox()
+        #: What is read from workers goes through it.
+        self._scratch = bytearray(READ_SIZE)
         self.quotas = Quotas()
         self._names = names or Names()
         self._policy = policy
@@ -127,7 +130,14 @@ class Fleet:
         tls = self._tls if address.tls else None
         worker.quotas = self.quotas
         worker.pool = Pool(
-            address.host, address.port, tls, self._connect_timeout, self._names, self.outbox, self._head
+            address.host,
+            address.port,
+            tls,
+            self._connect_timeout,
+            self._names,
+            self.outbox,
+            self._head,
+            self._scratch,
         )
 
     def _leave(self, worker: Worker) -> None:

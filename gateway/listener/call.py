@@ -6,18 +6,20 @@ dialect, ASGI. The handler sees a Call as ``gateway.downstream.Client``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Protocol
+from typing import Final, Protocol
 
 from gateway.downstream import NO_BODY
 from gateway.drive import Signal
-from gateway.errors import BodyTimeout, Cancelled, RequestTooLarge
+from gateway.errors import BodyTimeout, Cancelled, GatewayError, RequestTooLarge
 from gateway.formats.base import Headers
 from gateway.listener import wire
 
 #: A body over this, in bytes, is put together as it comes.
 _LONG = 1024 * 1024
+#: Of a reply, to copy as many bytes at once would take longer than to send them in parts.
+LARGE: Final = 32 * 1024
 
 
 class Wire(Protocol):
@@ -29,6 +31,10 @@ class Wire(Protocol):
         ...
 
     def write(self, data: bytes) -> None: ...
+
+    def write_parts(self, parts: Sequence[bytes]) -> None:
+        """The same for what is large: it is not put together."""
+        ...
 
     async def drained(self) -> None:
         """Wait while the client does not take what was written."""
@@ -65,7 +71,8 @@ class Call:
     left = False
     started = False
     replied = False
-    _on_left: Callable[[], None] | None = None
+    _on_left: Callable[[GatewayError], None] | None = None
+    _why_left: GatewayError | None = None
     _changed: Signal | None = None
     _size = 0
     _gathered: BytesIO | None = None
@@ -110,17 +117,24 @@ class Call:
         if self._changed is not None:
             self._changed.fire()
 
-    def lost(self) -> None:
-        """The client is gone."""
+    @property
+    def watched(self) -> bool:
+        """Whether somebody is to be told of the client's leaving."""
+        return self._on_left is not None
+
+    def lost(self, why: GatewayError | None = None) -> None:
+        """The client is gone, or as good as gone: then ``why``."""
         if self.replied or self.left:
             return
         self.left = True
+        self._why_left = why
         self.told()
         if self._on_left is not None:
-            self._on_left()
+            self._on_left(self._gone())
 
     def stalled(self) -> bool:
-        """The body stopped coming; False: nobody waits for all of it, so nobody will say so."""
+        """The body stopped coming, or comes too slowly; False: nobody waits for all of it, so nobody will say
+        so."""
         self._late = self._wanted
         self.told()
         return self._late
@@ -137,7 +151,7 @@ class Call:
             if self.left:
                 raise Cancelled("the client left before its request was whole")
             if self._late:
-                raise BodyTimeout("the body of the request stopped coming")
+                raise BodyTimeout("the body of the request stopped coming, or comes too slowly")
             self._wanted = True
             await self._change()
         if self._size > limit:
@@ -158,11 +172,11 @@ class Call:
         while not self.left and not self.replied:
             await self._change()
 
-    def watch(self, left: Callable[[], None]) -> None:
-        """Call ``left`` once if the client leaves before ``unwatch``."""
+    def watch(self, left: Callable[[GatewayError], None]) -> None:
+        """Call ``left`` once, with the reason, if the client leaves before ``unwatch``."""
         self._on_left = left
         if self.left:
-            left()
+            left(self._gone())
 
     def unwatch(self) -> None:
         self._on_left = None
@@ -212,7 +226,11 @@ class Call:
     async def more(self, data: bytes) -> None:
         """Send body bytes, at least one; waits while the client does not take them."""
         self._check()
-        self.wire.write(self._head + (wire.chunk(data) if self._chunked else data))
+        size = len(data)
+        if size >= LARGE:
+            self._send_large(data, size, b"")
+        else:
+            self.wire.write(self._head + (wire.CHUNK % (size, data) if self._chunked else data))
         self._head = b""
         if self.wire.full:
             await self.wire.drained()
@@ -222,10 +240,14 @@ class Call:
         self._check()
         if self.method == b"HEAD":
             data = b""
-        elif self._chunked:
-            data = wire.chunk(data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
-        if self._head or data:
-            self.wire.write(self._head + data)
+        size = len(data)
+        if size >= LARGE:
+            self._send_large(data, size, wire.LAST_CHUNK)
+        else:
+            if self._chunked and self.method != b"HEAD":
+                data = wire.CHUNK % (size, data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
+            if self._head or data:
+                self.wire.write(self._head + data)
         self._head = b""
         self._over()
 
@@ -238,6 +260,13 @@ class Call:
             self.wire.cut(reset=self._until_close)
 
     # -- internals
+
+    def _send_large(self, data: bytes, size: int, end: bytes) -> None:
+        """``data`` and what is before and behind it, not put together. ``end`` ends a chunked body."""
+        if self._chunked:
+            self.wire.write_parts((self._head + wire.CHUNK_SIZE % size, data, wire.CHUNK_END + end))
+        else:
+            self.wire.write_parts((self._head, data) if self._head else (data,))
 
     def _gather(self) -> None:
         """Put what came of a long body where it stays: to join 64 MiB at the end would take 50 ms."""
@@ -270,7 +299,10 @@ class Call:
 
     def _check(self) -> None:
         if self.left:
-            raise Cancelled("the client left")
+            raise self._gone()
+
+    def _gone(self) -> GatewayError:
+        return self._why_left or Cancelled("the client left")
 
     def _ask_for_body(self) -> None:
         """Tell a client that waits for it that the body is wanted."""

@@ -9,24 +9,28 @@ One class, as the end of a reply depends on all that the parser, the socket and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
 
 import httptools
 
 from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
 HIGH_WATER = 32 * 1024
-#: Bytes taken from a socket at once. What is read is parsed before anything else happens, so that all
-#: connections of a pool share one buffer of this size.
-READ_SIZE = 32 * 1024
+#: Bytes taken from a socket at once in the middle of something long, and usually: to take small events apart
+#: takes several times the room of the read they came in. What is read is parsed before anything else happens,
+#: so that all connections of an event loop share one buffer, of the larger size.
+READ_SIZE: Final = 128 * 1024
+USUAL_READ: Final = 32 * 1024
+#: Bytes of a long request that are encrypted at once.
+SLICE: Final = 256 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
 REFUSAL_WAIT = 0.25
 
@@ -46,7 +50,8 @@ class Connection(asyncio.BufferedProtocol):
         self, scratch: bytearray, outbox: Outbox | None = None, head: HeadLimits = DEFAULT_HEAD
     ) -> None:
         self._outbox = outbox or Outbox()
-        self._scratch = memoryview(scratch)
+        self._wide = memoryview(scratch)
+        self._usual = self._scratch = self._wide[:USUAL_READ]
         #: A head over this is taken as nonsense; and so is as much in a row that is no part of a body
         #: (trailers, chunk extensions, interim replies).
         self._most_bytes, self._most_lines = head.size, head.lines
@@ -57,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._error: UpstreamIncomplete | UpstreamMalformed | None = None
         self._sent_before = 0
+        self._encrypted = self._full = False
         self._paused = False
         self._silent = False
         self.closed = False
@@ -78,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answered = False
         self._peer_left = False
         self._sent = 0
+        self._unsent: Iterator[memoryview] | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "busy" if self._awaiting else "idle"
@@ -93,6 +100,15 @@ class Connection(asyncio.BufferedProtocol):
         """The reply is whole, and all of it was taken."""
         return self._complete and not self._chunks
 
+    @property
+    def taken(self) -> bool:
+        """Whether the worker's TCP took some of the request that was sent, so that no failure of this
+        connection can be NotReceived any more."""
+        if self._answered:
+            return True
+        info = tcp_info(self._transport)
+        return info is None or self._reached(info)
+
     # -- what the handler calls
 
     def send(self, head: bytes, body: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:
@@ -105,9 +121,12 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(NotReceived("the worker closed the connection before anything was sent"))
         elif len(body) < 65536 and not rest:
             self._outbox.write(self._transport, head + body)
-        else:
+        elif self._encrypted:
             self._outbox.flush()
-            self._transport.writelines((head, body, *rest))
+            self._unsent = _slices((head, body, *rest))
+            self._send_more()
+        else:
+            self._outbox.write_parts(self._transport, (head, body, *rest))
 
     async def silent(self, seconds: float) -> bool:
         """True if it is not ``ready`` for ``seconds``; False, as soon as it is."""
@@ -155,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         if not (self._complete and self._reusable and self.usable):
             self.close()
             return False
-        if self._chunks or self._transport.get_write_buffer_size():
+        if self._chunks or self._unsent is not None or self._transport.get_write_buffer_size():
             self.close()
             return False
         sent = self._sent
@@ -174,7 +193,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "abort")
         self._transport = transport  # type: ignore[assignment]
-        if transport.get_extra_info("sslcontext") is not None:
+        self._encrypted = transport.get_extra_info("sslcontext") is not None
+        if self._encrypted:
             # What is held in its encrypted form counts as well, and by default is eight times this.
             cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
         keep_alive(transport)
@@ -196,10 +216,25 @@ class Connection(asyncio.BufferedProtocol):
             self._break(UpstreamMalformed("the worker's reply is not HTTP/1.1", cause=error))
         if self._barren > self._most_bytes:
             self._break(UpstreamMalformed(_TOO_LARGE, limit="reply_head"))
+        if nbytes >= USUAL_READ:
+            self._scratch = self._wide if self._inside(nbytes) else self._usual
         self.changed.fire()
-        if self._held > HIGH_WATER and not self._paused and not self.closed:
+        if self.closed or self._paused:
+            return
+        if self._held > HIGH_WATER:
             self._paused = True
             self._transport.pause_reading()
+        elif nbytes == len(self._wide):
+            # There is more, and the loop would read on and on before anything else has its turn.
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._send_more()
 
     def eof_received(self) -> bool:
         """The peer will send no more. True keeps the socket open, to learn what became of the request."""
@@ -262,6 +297,28 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- internals
 
+    def _send_more(self) -> None:
+        """Write the next slice of a long request, and the one after it in another turn of the loop: what is
+        written is encrypted at once."""
+        if self._unsent is None or self.closed or self._full:
+            return
+        part = next(self._unsent, None)
+        if part is None:
+            self._unsent = None
+            return
+        self._transport.write(part)
+        if not self._full:
+            self._loop.call_soon(self._send_more)
+
+    def _read_on(self) -> None:
+        if not self._paused and not self.closed:
+            self._transport.resume_reading()
+
+    def _inside(self, nbytes: int) -> bool:
+        """Whether all of a read of ``nbytes`` was one piece of a body, and of one line in it."""
+        chunks = self._chunks
+        return bool(chunks) and len(chunks[-1]) == nbytes and chunks[-1].find(b"\n") < 0
+
     def _silence(self) -> None:
         self._silent = True
         self.changed.fire()
@@ -312,6 +369,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _reached(self, info: TcpInfo) -> bool:
         return info.acknowledged > 1 + self._sent_before
+
+
+def _slices(parts: Sequence[bytes | memoryview]) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), SLICE):
+            end = start + SLICE
+            yield view[start:end]
 
 
 def _sized(headers: Headers) -> bool | None:

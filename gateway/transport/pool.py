@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 
 from gateway.errors import ConnectFailed, OutOfSockets
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
@@ -25,7 +25,8 @@ MAX_IDLE_SECONDS = 3.5
 class Pool:
     """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
 
-    ``names`` and ``outbox`` are shared by all pools of an event loop, ``head`` limits heads of replies.
+    ``names``, ``outbox`` and ``scratch``, READ_SIZE bytes, are shared by all pools of an event loop. ``head``
+    limits heads of replies.
     """
 
     def __init__(  # noqa: PLR0913 - what is its own, and what all share
@@ -37,6 +38,7 @@ class Pool:
         names: Names | None = None,
         outbox: Outbox | None = None,
         head: HeadLimits = DEFAULT_HEAD,
+        scratch: bytearray | None = None,
     ) -> None:
         self._outbox = outbox or Outbox()
         self._names = names or Names()
@@ -45,7 +47,7 @@ class Pool:
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._head = head
-        self._scratch = bytearray(READ_SIZE)
+        self._scratch = scratch or bytearray(READ_SIZE)
         self._idle: list[Connection] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.errors import UpstreamMalformed
 from gateway.formats.base import Ids, Reader, ReplyHead
 from gateway.formats.registry import load_formats
-from gateway.formats.sse import EventScanner, payload
+from gateway.formats.sse import PIECE, EventScanner, payload
 from tests.formats.support import EVENTS, View
 
 LINES = st.sampled_from(["", "data: x", "data:x", "data", "data: [DONE]", ": hi", "id: 1", "datax: 1", "é"])
@@ -127,6 +128,34 @@ def test_carriage_return_after_an_event_in_pieces_hides_no_blank_line() -> None:
     """What was searched of one event says nothing of the next."""
     pieces = [b"data", b": x\n\n", b"\n\r\n"]
     assert scanned(pieces) == scanned([b"".join(pieces)]) == ([b"data: x\n\n", b"\n\r\n"], b"")
+
+
+def held(feed: Callable[[bytes], object], data: bytes, piece: int) -> tuple[int, int]:
+    """Bytes that are held once ``data`` was fed in pieces of that size, and at most meanwhile."""
+    feed(b"data: ")
+    tracemalloc.start()
+    try:
+        for place in range(0, len(data), piece):
+            feed(data[place : place + piece])
+        return tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("piece", [1, 100, PIECE - 1, PIECE])
+def test_unfinished_event_takes_the_room_of_its_bytes_however_it_came(piece: int) -> None:
+    data = b"x" * (8 * PIECE)
+    now, most = held(EventScanner().feed, data, piece)
+    assert now <= len(data) + 2 * PIECE
+    assert most <= len(data) + 4 * PIECE
+
+
+@pytest.mark.parametrize("make", [EventScanner, partial(reading, "sglang"), partial(reading, "vllm")])
+def test_long_event_is_held_twice_at_most(make: Callable[[], EventScanner | Reader]) -> None:
+    """In pieces and joined: to move bytes, and to have room for them, is what a long event costs."""
+    data = b'{"text":"%b"}\n\n' % (b"x" * 4 * _MIB)
+    _, most = held(make().feed, data, 64 * 1024)
+    assert most <= 2.1 * len(data)
 
 
 def test_event_in_a_million_pieces_is_scanned_once() -> None:

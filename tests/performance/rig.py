@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from gateway.formats.base import WorkerInfo
 from gateway.formats.registry import load_formats
 from gateway.listener.connection import ClientConnection
 from gateway.settings import Settings
-from gateway.transport.http1 import Connection
+from gateway.transport.http1 import READ_SIZE, Connection
 
 #: A fresh connection, for as long as a test lasts.
 _NEVER_STALE = 1e18
@@ -32,8 +32,8 @@ class Wire:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
-    def writelines(self, parts: list[bytes]) -> None:
-        self.written.append(b"".join(parts))
+    def writelines(self, parts: Sequence[bytes]) -> None:
+        self.written += parts
 
     def is_closing(self) -> bool:
         return False
@@ -64,7 +64,7 @@ class Rig:
             worker.infos = {format: info}
             self.app.fleet.on(worker, WorkerEvent.SERVES)
             for _ in range(kept):
-                connection, wire = Connection(bytearray(32 * 1024), self.app.outbox), Wire()
+                connection, wire = Connection(bytearray(READ_SIZE), self.app.outbox), Wire()
                 connection.connection_made(cast(Any, wire))
                 connection.idle_since = _NEVER_STALE
                 worker.pool._idle.append(connection)

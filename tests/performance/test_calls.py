@@ -14,6 +14,7 @@ from types import TracebackType
 
 import pytest
 
+from gateway.transport.http1 import USUAL_READ
 from tests.performance.rig import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, whole
 
 #: Share over a budget that fails.
@@ -126,6 +127,47 @@ async def test_event_of_vllm(make: Make) -> None:
     assert within(
         await per_event(make("vllm"), vllm_request(stream=True), vllm_event(), vllm_last_event()), 57
     )
+
+
+def in_reads(reply: Callable[[bytes], None], data: bytes) -> None:
+    for place in range(0, len(data), USUAL_READ):
+        reply(data[place : place + USUAL_READ])
+
+
+@pytest.mark.parametrize("format", ["sglang", "vllm"])
+async def test_long_event_takes_few_calls_for_each_read_of_it(make: Make, format: str) -> None:
+    client = make(format).client()
+    request = sglang_request(stream=True) if format == "sglang" else vllm_request(stream=True)
+    last = event(sglang_reply(1) if format == "sglang" else vllm_last_event())
+
+    def long(reads: int) -> Callable[[], None]:
+        data = last.partition(b"\r\n")[2].partition(b"data: {")[2].removesuffix(b"\n\n\r\n")
+        running = event(b'{"more":"%b",%b' % (b"x" * (reads * USUAL_READ), data))
+
+        def stream() -> None:
+            reply = client.request(request)
+            reply(STREAM_HEAD)
+            in_reads(reply, running)
+            reply(event(b"[DONE]") + STREAM_END)
+
+        return stream
+
+    few, many = await counted(long(2), warm=3), await counted(long(12), warm=3)
+    assert client.wire.written[-1].endswith(b"0\r\n\r\n")
+    assert within((many - few) / 10, 35)
+
+
+async def test_long_event_is_passed_on_as_it_came_and_never_put_together_with_its_chunk(make: Make) -> None:
+    client, text = make("sglang").client(), "x" * (3 * USUAL_READ)
+    long, last = event(sglang_reply(1, last=False, text=text)), event(sglang_reply(2, text=text))
+    reply = client.request(sglang_request(stream=True))
+    in_reads(reply, STREAM_HEAD + long)
+    assert b"".join(client.wire.written).endswith(b"\r\n\r\n" + long)
+    assert any(part.startswith(b"data: ") and part.endswith(b"\n\n") for part in client.wire.written)
+    client.wire.written.clear()
+    in_reads(reply, last + event(b"[DONE]") + STREAM_END)
+    body = last.partition(b"\r\n")[2].removesuffix(b"\r\n") + b"data: [DONE]\n\n"
+    assert b"".join(client.wire.written) == b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
 
 
 async def test_stream_of_one_token(make: Make) -> None:

@@ -6,11 +6,15 @@ are passed on, a failure because of what is odd.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.json_steps import Steps
+from gateway.formats.json_windows import Span
+from gateway.formats.large import Shape, look
 
 _PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
 #: Names that one kind of route or the other gives to a number of tokens.
@@ -41,6 +45,22 @@ def told(data: bytes) -> Told | None:
         return None
 
 
+_CHOICE: Shape = MappingProxyType(dict.fromkeys(("token_ids", "text", "delta", "finish_reason")))
+_RESPONSE: Shape = MappingProxyType({"usage": None})
+_SHAPE: Shape = MappingProxyType(
+    {**dict.fromkeys(Told.__struct_fields__), "choices": _CHOICE, "response": _RESPONSE}
+)
+
+
+def told_in_steps(text: bytes, span: Span) -> Steps[Told | None]:
+    """The same for a long text."""
+    try:
+        found = yield from look(text, span, _SHAPE)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return told(found.told)
+
+
 class Notes:
     """What was told, as ``facts``. ``expecting``: chunks came of a kind that a terminal event follows."""
 
@@ -61,24 +81,14 @@ class Notes:
             self.expecting = True
             for choice in event.choices:
                 self._note_choice(choice)
-        self.note_rest(event)
+        self._note_rest(event)
 
     def note_whole(self, reply: Told) -> None:
         """Take in a whole reply."""
         for choice in reply.choices if isinstance(reply.choices, list) else ():
             self._note_finish(choice)
-        self.note_rest(reply)
+        self._note_rest(reply)
         self.facts.terminal = True
-
-    def note_rest(self, told: Told) -> None:
-        """Usage and error of either."""
-        self._note_usage(told.usage)
-        if isinstance(told.response, dict):
-            self._note_usage(told.response.get("usage"))
-        if told.error:
-            code = told.error.get("code") if isinstance(told.error, dict) else None
-            self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
-            self.facts.terminal = True
 
     @property
     def ending(self) -> Ending:
@@ -89,6 +99,16 @@ class Notes:
         if not reasons:
             return Ending.OPAQUE
         return _PLAIN.get(next(iter(reasons)), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
+
+    def _note_rest(self, told: Told) -> None:
+        """Usage and error of either."""
+        self._note_usage(told.usage)
+        if isinstance(told.response, dict):
+            self._note_usage(told.response.get("usage"))
+        if told.error:
+            code = told.error.get("code") if isinstance(told.error, dict) else None
+            self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
+            self.facts.terminal = True
 
     def _note_choice(self, choice: Any) -> None:
         if not isinstance(choice, dict):

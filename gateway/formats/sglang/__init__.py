@@ -11,6 +11,7 @@ from typing import Any
 from gateway.errors import GatewayError
 from gateway.formats.base import (
     AbortTarget,
+    Elsewhere,
     ErrorReply,
     Format,
     Headers,
@@ -57,6 +58,9 @@ class SglangFormat:
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 
+    def without_body(self, request: SglangRequest) -> SglangRequest:
+        return request.without_body()
+
     def abort(self, worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
 
@@ -85,6 +89,9 @@ class SglangFormat:
 
     def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return load.read_load(question, reply)
+
+    def elsewhere(self, target: bytes) -> Elsewhere | None:
+        return load.elsewhere(target)
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         return upstream.aborted_ids(body)
