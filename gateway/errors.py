@@ -78,7 +78,7 @@ class Unauthorized(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path is a generate endpoint's, the method none of its own. Told only; no exchange begins."""
+    """The path is an inference route's, the method none of its own. Told only; no exchange begins."""
 
     code = "method_not_allowed"
     status = 405

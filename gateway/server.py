@@ -49,6 +49,8 @@ _LARGEST_KEPT = 8 * 1024 * 1024
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
+#: A folder that is no disk's.
+MEMORY = "/dev/shm"
 
 
 class PortTaken(Exception):
@@ -113,13 +115,28 @@ def run_several(settings: Settings) -> int:
 @contextmanager
 def with_shared_store(settings: Settings) -> Iterator[Settings]:
     """Settings by which several processes have one store where one process would keep it in its memory: a
-    file that is gone when they are."""
+    file that is gone when they are. Raises ProcessesImpossible."""
     if settings.discovery_backend != "memory":
         yield settings
         return
-    with TemporaryDirectory(prefix="tito-gateway-") as folder:
+    with _folder(settings) as folder:
         file = str(Path(folder) / "workers.json")
         yield settings.model_copy(update={"discovery_backend": "file", "discovery_file": file})
+
+
+def _folder(settings: Settings) -> TemporaryDirectory[str]:
+    """In memory where the system can, which a container has even if nothing else of it can be written to."""
+    try:
+        return TemporaryDirectory(prefix="tito-gateway-", dir=MEMORY)
+    except OSError:
+        pass
+    try:
+        return TemporaryDirectory(prefix="tito-gateway-")
+    except OSError as error:
+        raise ProcessesImpossible(
+            f"{settings.source_of('processes')}: the processes share a file, and neither {MEMORY} nor a"
+            f" folder for temporary files (TMPDIR) can be written to: {error.strerror}"
+        ) from error
 
 
 def _serve(
@@ -175,8 +192,9 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as error:
-        raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise PortTaken(f"cannot listen on {host} port {port}: {why}") from error
     listener.setblocking(False)
     return listener
 

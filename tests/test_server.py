@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
 
+from gateway import server
 from gateway.open_files import most_connections
 from gateway.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
@@ -188,9 +192,33 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert int(said) < 1000
 
 
-def test_listen_on_a_name_that_is_none_says_so() -> None:
-    with pytest.raises(PortTaken, match="no-such-host"):
-        listen("no-such-host.invalid", 0, 10)
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "no..name", "l" * 64])
+def test_listen_on_a_name_that_is_none_says_so(name: str) -> None:
+    with pytest.raises(PortTaken, match=re.escape(f"cannot listen on {name} port 0: ")):
+        listen(name, 0, 10)
+
+
+def test_processes_share_a_file_in_memory_or_else_where_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have nothing to be written to but memory; with neither, it is said in one line."""
+    nowhere, temporary = tmp_path / "nowhere", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
+    monkeypatch.setattr(server, "MEMORY", str(tmp_path))
+    with server.with_shared_store(Settings(processes=2)) as settings:
+        file = Path(settings.discovery_file or "")
+        assert (settings.discovery_backend, file.parent.parent) == ("file", tmp_path)
+    assert not file.parent.exists()
+    monkeypatch.setattr(server, "MEMORY", str(nowhere))
+    with pytest.raises(
+        ProcessesImpossible, match=r"DYN_HTTP_PROCESSES: .* \(TMPDIR\) can be written to: No such"
+    ):
+        with server.with_shared_store(Settings(processes=2)):
+            pass
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with server.with_shared_store(Settings(processes=2)) as settings:
+        assert Path(settings.discovery_file or "").parent.parent == temporary
 
 
 def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,19 +11,17 @@ other of the two.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.calls import CONTROL_CALLS, ControlCall
 from gateway.control.parts import lacking, returned
-from gateway.control.replies import as_it_is
+from gateway.control.replies import as_it_is, told, words
 from gateway.control.targets import Skipped, named, nobody, read, targets_of
 from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused, body_of
@@ -243,7 +241,7 @@ def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Respons
             Passed(worker=one.worker.url, worker_id=one.worker.id, reason=one.reason) for one in skipped
         ],
     )
-    return JSONResponse(summary.model_dump(), _status(outcomes) if failed else 200)
+    return told(summary.model_dump(), _status(outcomes) if failed else 200)
 
 
 def _status(outcomes: Sequence[Outcome]) -> int:
@@ -273,8 +271,8 @@ def _json(body: bytes) -> Any:
     if len(body) > JSON_LIMIT:
         return _NO_JSON
     try:
-        return json.loads(body, parse_constant=str)
-    except (ValueError, RecursionError):
+        return words(body)
+    except ValueError:
         return _NO_JSON
 
 

@@ -67,7 +67,7 @@ class Limits(Section):
     header_timeout_secs: float = setting(
         "DYN_HTTP_HEADER_TIMEOUT_SECS",
         30.0,
-        "How long the head of a request may take to come, in seconds; then a 408",
+        "How long the head of a request, or a TLS handshake, may take to come, in seconds; then a 408",
         gt=0,
     )
     body_timeout_secs: float = setting(

@@ -780,7 +780,7 @@ async def test_buffer_that_was_filled_gives_the_loop_its_turn(listener: Listener
 
 @pytest.mark.parametrize("size", [0, 1, http1.SLICE, http1.SLICE + 1, 3 * http1.SLICE])
 def test_slices_of_a_request_are_the_request(size: int) -> None:
-    parts = [b"head", b"x" * size, memoryview(b"yz")]
+    parts: list[bytes | memoryview] = [b"head", b"x" * size, memoryview(b"yz")]
     slices = list(http1._slices(parts))
     assert b"".join(slices) == b"".join(parts)
     assert max(map(len, slices)) <= http1.SLICE
