@@ -123,3 +123,8 @@ def test_paths_of_the_deployment_page_are_the_gateways() -> None:
 def test_flags_named_in_the_readme_exist() -> None:
     known = {flag_of(name) for name in Settings.model_fields} | {"--port", "--once"}
     assert set(re.findall(r"`(--[a-z-]+)", README)) <= known
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name)
+def test_page_holds_nothing_that_a_merge_left(page: Path) -> None:
+    assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(), re.MULTILINE) == []

@@ -35,6 +35,12 @@ class Wire(asyncio.Transport):
 
     close = abort
 
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """Nobody is there to be told that no more comes."""
+
     def is_closing(self) -> bool:
         return self.closed
 
