@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
-from gateway.formats.base import ANY_OF, AbortTarget, AnyFormat, Ids, UpstreamRequest
+from gateway.formats.base import (
+    ANY_OF,
+    AbortTarget,
+    AnyFormat,
+    Ids,
+    Spelled,
+    UpstreamRequest,
+    WorkerInfo,
+    WorkerView,
+)
 from gateway.inflight import InFlight
 from gateway.tasks import Tasks
 from gateway.transport.http1 import Connection
@@ -36,18 +45,21 @@ class Running:
     """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
 
     ``worker`` is the one that has it, None before it was sent to one. ``named``: its client chose the ids
-    that its engine knows. ``early`` are public ids that were aborted so far: a worker that is given it later,
-    because there was none or the one before provably did not get it, is told of them once it has it.
+    that its engine knows. ``early`` are public ids, and numbers of prompts, that were aborted so far: a
+    worker that is given it later, because there was none or the one before provably did not get it, is told
+    of them once it has it. ``path`` is that of its route.
     """
 
     # Not a dataclass: compiled, the method that it makes to begin one would still be run by the interpreter.
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of it
         self,
         format: AnyFormat,
         request: Any,
         ids: Ids,
         close: Callable[[], None],
         worker: Worker | None = None,
+        *,
+        path: str = "",
     ) -> None:
         self.format = format
         self.request = request
@@ -55,7 +67,8 @@ class Running:
         self.close = close
         self.worker = worker
         self.named = False
-        self.early: frozenset[str] = frozenset()
+        self.early: frozenset[str | int] = frozenset()
+        self.path = path
 
     @property
     def over(self) -> bool:
@@ -101,14 +114,17 @@ class Aborter:
         One result per worker concerned, and one for those that no worker has yet, within ``timeout``; an id
         nobody runs under is no failure.
         """
-        found = self._running.all() if target.everything else self._named(target.ids)
+        names = _Names(target, format)
+        found = self._running.all() if target.everything else self._named(names.ids)
         by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
-        waiting, names = 0, frozenset(target.ids)
+        waiting = 0
         for running in dict.fromkeys(found):
             if not _speaks(running, format):
                 continue
-            ids = running.ids if target.everything else _named_of(running.ids, names)
-            running.early = running.early.union(ids.public)
+            ids = running.ids if target.everything else names.of(running)
+            if ids is None:
+                continue
+            running.early = running.early.union(ids.parts or ids.public)
             if running.worker is None:
                 waiting += 1
                 # No engine has it; other prompts of its batch may go on.
@@ -124,7 +140,7 @@ class Aborter:
         await self._tasks.wait(seconds)
         await self._tasks.stop()
 
-    def _named(self, ids: Sequence[str]) -> Sequence[Running]:
+    def _named(self, ids: Iterable[str]) -> Sequence[Running]:
         return [running for public in ids for running in self._running.find(public)]
 
     async def _abort_on(self, worker: Worker, group: Sequence[tuple[Running, Ids]]) -> WorkerResult:
@@ -139,7 +155,8 @@ class Aborter:
     async def _stop(self, running: Running, worker: Worker, ids: Ids) -> str | None:
         requests = _requests(running, worker, ids)
         if not requests:
-            running.close()
+            if not ids.parts:
+                running.close()
             return None
         error = await self._send_all(worker, requests)
         # It may have been found meanwhile that the worker, dead maybe, never got it.
@@ -184,9 +201,56 @@ def _speaks(running: Running, format: AnyFormat) -> bool:
     return running.worker is None or running.worker.offers(format.capability) is not None
 
 
-def _named_of(ids: Ids, names: Collection[str]) -> Ids:
-    """Those of ``ids`` that are named: of a batch, each prompt can be aborted by its own id."""
+class _Unsent:
+    """In place of the view of a worker, for what no worker has yet: one that speaks ``format``."""
+
+    prefix = b""
+    authorization: bytes | None = None
+
+    def __init__(self, format: AnyFormat) -> None:
+        self.info: WorkerInfo | None = WorkerInfo("", format.capability, usable=True)
+
+
+class _Names:
+    """What an abort call of ``format`` names, request by request."""
+
+    def __init__(self, target: AbortTarget, format: AnyFormat) -> None:
+        self._format: AnyFormat = format
+        self._public = frozenset(target.ids)
+        self._spelled: dict[str, list[Spelled]] = {}
+        for one in target.spelled:
+            self._spelled.setdefault(one.id, []).append(one)
+        #: Public ids of all that it may be about.
+        self.ids = dict.fromkeys((*target.ids, *self._spelled))
+
+    def of(self, running: Running) -> Ids | None:
+        """What it means of ``running``; None: nothing."""
+        own = running.format is self._format
+        names: set[str | int] = {id for id in running.ids.public if id in self._public}
+        for id in running.ids.public:
+            for spelled in self._spelled.get(id, ()):
+                if own if spelled.path is None else not own and spelled.path == running.path:
+                    names.add(id if spelled.part is None else spelled.part)
+        ids = _named_of(running.ids, names) if names else None
+        return self._known(running, ids) if ids is not None and ids.parts else ids
+
+    def _known(self, running: Running, ids: Ids) -> Ids | None:
+        """None where it has no such parts, and the whole where its one part is all of it."""
+        worker, name = running.worker, running.format.name
+        view: WorkerView = _Unsent(self._format) if worker is None else worker.view(name)
+        requests = running.format.abort(view, running.request, ids)
+        if not requests:
+            return None
+        whole = running.format.abort(view, running.request, running.ids)
+        return running.ids if requests == whole else ids
+
+
+def _named_of(ids: Ids, names: Collection[str | int]) -> Ids:
+    """Those of ``ids`` that are named: of a batch, each prompt can be aborted by its own id or, where it has
+    but a number, by that."""
     pairs = [pair for pair in zip(ids.public, ids.dispatch, strict=True) if pair[0] in names]
+    if not pairs:
+        return Ids(ids.public, ids.dispatch, tuple(sorted(name for name in names if isinstance(name, int))))
     return Ids(tuple(public for public, _ in pairs), tuple(dispatch for _, dispatch in pairs))
 
 

@@ -230,6 +230,21 @@ class GenerateHandler:
                     run.commit(head, headers + _true_length(head, reader))
                 exchange.reply_bytes += len(out)
                 await client.more(out)
+            elif facts.steps is not None:
+                await self._take_steps(run, reader, head, headers)
+
+    async def _take_steps(self, run: Run, reader: Reader, head: ReplyHead, headers: HeaderLines) -> None:
+        """Do what a read left to be done, and pass on what that gives."""
+        facts, exchange = reader.facts, run.exchange
+        steps, facts.steps = facts.steps, None
+        assert steps is not None
+        while (out := await self._services.turns.step(steps)) is not None:
+            run.saw(facts.tokens)
+            if out:
+                if not exchange.committed:
+                    run.commit(head, headers + _true_length(head, reader))
+                exchange.reply_bytes += len(out)
+                await run.client.more(out)
 
     async def _await_more(self, run: Run, connection: Connection, interval: float | None) -> None:
         """Wait for more of a reply within its time, or send a comment once nothing came for ``interval``."""

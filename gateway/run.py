@@ -152,7 +152,7 @@ class Run(Drive):
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
         exchange.prompt_tokens = projection.prompt_tokens
-        running = self.running = Running(self._format, request, ids, self.aborted)
+        running = self.running = Running(self._format, request, ids, self.aborted, path=exchange.endpoint)
         running.named = bool(projection.ids) and not ids.private
         in_flight.enter(ids, running)
         return running

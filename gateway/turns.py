@@ -32,6 +32,15 @@ class Turns:
                 result: T = done.value
                 return result
 
+    async def step(self, steps: Generator[bytes | None, None, None]) -> bytes | None:
+        """One step in its turn: what it yielded, b"" for None; None: it was the last. What it raises, this
+        raises."""
+        await self._turn()
+        try:
+            return next(steps) or b""
+        except StopIteration:
+            return None
+
     async def _turn(self) -> None:
         loop = asyncio.get_running_loop()
         turn = loop.create_future()

@@ -132,6 +132,7 @@ FORMAT_HELPERS = frozenset(
         "json_splice",
         "json_steps",
         "json_windows",
+        "large",
         "opaque",
         "options",
         "paths",

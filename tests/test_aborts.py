@@ -14,7 +14,7 @@ from gateway.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running
 from gateway.fleet.address import Address
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, Ids, UpstreamRequest, WorkerInfo
+from gateway.formats.base import AbortTarget, Ids, Spelled, UpstreamRequest, WorkerInfo
 from gateway.inflight import InFlight
 from gateway.routing.policy import LeastInFlight
 from tests.support import until
@@ -468,3 +468,63 @@ async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> No
         assert sorted(ids) == sorted(names)
         assert connections == SLOTS
         assert call.result() == [WorkerResult(rig.workers[0].url, len(names))]
+
+
+class Batch(StubFormat):
+    """Its requests are the numbers of their prompts, which the engine tells apart."""
+
+    def abort(self, worker: Any, request: object, ids: Ids) -> Sequence[UpstreamRequest]:
+        assert isinstance(request, int)
+        numbers = [part for part in ids.parts if part < request] if ids.parts else range(request)
+        names = "+".join(f"{ids.dispatch[0]}_{part}" for part in numbers)
+        return [UpstreamRequest(b"POST", worker.prefix + b"/abort", (), names.encode())] if names else ()
+
+
+def part(number: int) -> AbortTarget:
+    return AbortTarget(spelled=(Spelled("job", None, number),))
+
+
+async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
+    """Its worker is told once it has the request; a part that it does not have is not found, and the only
+    part there is is the whole."""
+    batch: Any = Batch()
+    async with rig_of(0) as rig:
+        running = rig.run("job", on=None, format=batch)
+        running.request = 2
+        assert await rig.aborter.abort(part(2), batch) == []
+        assert await rig.aborter.abort(part(1), batch) == [WorkerResult(None, 1)]
+        assert (rig.closed, set(running.early), running.over) == ([], {1}, False)
+        running.request = 1
+        assert await rig.aborter.abort(part(0), batch) == [WorkerResult(None, 1)]
+        assert (rig.closed, running.over) == (["job"], True)
+        rig.finish(running)
+
+
+async def test_prompts_that_were_aborted_before_are_told_to_the_worker() -> None:
+    batch: Any = Batch()
+    async with rig_of(1) as rig:
+        running = rig.run("job", on=None, format=batch)
+        running.request = 3
+        for number in (2, 1):
+            await rig.aborter.abort(part(number), batch)
+        running.worker = rig.workers[0]
+        rig.aborter.sent(running, rig.workers[0])
+        head = await (peer := await rig.listeners[0].accept()).request(1)
+        while not head.endswith(b"job_1+job_2"):
+            head += await peer.request(1)
+        await peer.send(ACCEPTED)
+        assert rig.closed == []
+        rig.finish(running)
+
+
+async def test_spelling_of_another_route_is_not_this_ones() -> None:
+    other: Any = StubFormat(capability="stub-generate")
+    async with rig_of(0) as rig:
+        own, relayed = rig.run("job", on=None), rig.run("job", on=None, format=other)
+        own.path, relayed.path = "/own", "/other"
+        for path, found in (("/nowhere", []), ("/own", []), ("/other", [relayed]), (None, [own])):
+            target = AbortTarget(spelled=(Spelled("job", path),))
+            assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 1)] * len(found)
+            assert [each for each in (own, relayed) if each.over] == found
+            for each in found:
+                each.early = frozenset()

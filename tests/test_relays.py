@@ -116,6 +116,11 @@ class Held:
         assert rows == sorted(results, key=lambda row: -int(str(row["aborted"])))
 
 
+def sent_to(sim: SimServer, path: str) -> list[Arrival]:
+    """The calls of ``path`` that have an id, which a probe of the same path has not."""
+    return [arrival for arrival in called(sim, path) if arrival.header("x-request-id") is not None]
+
+
 @asynccontextmanager
 async def held(kind: str, path: str, body: bytes, *headers: tuple[str, str]) -> AsyncIterator[Held]:
     """A request that the first of two engines has and does not answer."""
@@ -124,14 +129,15 @@ async def held(kind: str, path: str, body: bytes, *headers: tuple[str, str]) -> 
             sim.behave(Silence(), path=path)
         client = await RawClient.connect(of.gateway.port)
         client.request(path, body, headers=headers)
-        await until(lambda: any(called(sim, path) for sim in of.sims))
-        (holder,) = [sim for sim in of.sims if called(sim, path)]
-        (arrival,) = called(holder, path)
+        await until(lambda: any(sent_to(sim, path) for sim in of.sims))
+        (holder,) = [sim for sim in of.sims if sent_to(sim, path)]
+        (arrival,) = sent_to(holder, path)
         yield Held(of, client, holder, arrival)
         client.leave()
 
 
 NAMED = ("x-request-id", "A")
+MANY = b'{"prompt":["a","b"]}'
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,10 @@ NAMED = ("x-request-id", "A")
         ("vllm", CHAT, b"{}", (NAMED,), {"request_ids": ["A"]}, "chatcmpl-A"),
         ("vllm", CHAT, b'{"request_id":"A"}', (), {"request_ids": ["chatcmpl-A"]}, "chatcmpl-A"),
         ("vllm", "/v1/completions", b"{}", (NAMED,), {"request_ids": "cmpl-A-0"}, "cmpl-A-0"),
+        ("vllm", "/v1/completions", b'{"n":2}', (NAMED,), {"request_ids": "A"}, "cmpl-A-0"),
+        ("vllm", "/v1/completions", MANY, (NAMED,), {"request_ids": "cmpl-A-7"}, "cmpl-A-7"),
+        ("vllm", CHAT, b'{"n":2}', (NAMED,), {"request_ids": "A"}, "chatcmpl-A"),
+        ("sglang", "/v1/completions", b'{"rid":"A","prompt":["a","b"]}', (), {"rid": "A_1"}, "A_1"),
     ],
 )
 async def test_abort_is_told_to_the_engine_in_its_own_spelling(  # noqa: PLR0913 - the cases
@@ -167,7 +177,9 @@ async def test_abort_is_told_to_the_engine_in_its_own_spelling(  # noqa: PLR0913
         ("sglang", CHAT, b"{}", {"abort_all": True}),
         ("sglang", CHAT, b'{"rid":"A","n":2}', {"rid": "A"}),
         ("sglang", "/v1/responses", b'{"rid":"A"}', {"rid": "A"}),
-        ("vllm", "/v1/completions", b'{"prompt":["a","b"]}', {"request_ids": ["A"]}),
+        ("sglang", "/v1/completions", b'{"rid":"A","prompt":["a","b"]}', {"rid": "A"}),
+        ("vllm", "/v1/completions", MANY, {"request_ids": ["A"]}),
+        ("vllm", CHAT, b'{"use_beam_search":true}', {"request_ids": ["chatcmpl-A"]}),
         ("vllm", "/v1/responses", b"{}", {"request_ids": ["A"]}),
     ],
 )
@@ -179,6 +191,62 @@ async def test_abort_closes_what_the_engine_cannot_tell_by_an_id(
         assert (await it.client.head()).startswith(b"HTTP/1.1 499 ")
         await until(lambda: it.arrival.client_gone is not None)
         assert it.aborts == []
+
+
+GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("foo", [GENERATE, CHAT, COMPLETIONS]),
+        ("generate-tokens-foo", [GENERATE]),
+        ("chatcmpl-foo", [CHAT]),
+        ("cmpl-foo-0", [COMPLETIONS]),
+        *((name, []) for name in ("cmpl-foo-1", "cmpl-foo", "chatcmpl-foo-0", "FOO", "Chatcmpl-foo", "fo")),
+        ("generate-tokens-chatcmpl-foo", []),
+    ],
+)
+async def test_abort_ends_what_the_engine_calls_so_and_nothing_else(name: str, paths: list[str]) -> None:
+    """Three requests of one id, at three routes: to the engine they have three names."""
+    spellings = {GENERATE: "generate-tokens-{}", CHAT: "chatcmpl-{}", COMPLETIONS: "cmpl-{}-0"}
+    body = b'{"token_ids":[1],"sampling_params":{}}'
+    async with fleet("vllm", probe_interval_secs=60) as of:
+        sim, clients = of.sims[0], []
+
+        def named(path: str) -> list[str]:
+            return [one.header("x-request-id") or "" for one in sent_to(sim, path)]
+
+        for path in spellings:
+            sim.behave(Silence(), path=path)
+            clients.append(await RawClient.connect(of.gateway.port))
+            clients[-1].request(path, body, headers=(("x-request-id", "foo"),))
+            await until(lambda path=path: bool(named(path)))  # type: ignore[misc]
+        answer = await of.gateway.client.post("/inference/v1/abort_requests", json={"request_ids": [name]})
+        assert answer.json()["aborted"] == len(paths)
+        expected = {spellings[path].format(*named(path)) for path in paths}
+        assert {id for call in sim.aborts for id in call.ids} == expected
+        for client in clients:
+            client.leave()
+
+
+async def test_name_that_looks_like_another_routes_is_no_request_of_this_one() -> None:
+    """A request whose client called it ``chatcmpl-foo`` is another one to the engine."""
+    async with held(
+        "vllm", GENERATE, b'{"token_ids":[1],"sampling_params":{}}', ("x-request-id", "chatcmpl-foo")
+    ) as it:
+        post = it.of.gateway.client.post
+        answer = await post("/abort_requests", json={"request_ids": ["chatcmpl-foo"]})
+        assert (answer.json()["aborted"], it.aborts) == (0, [])
+        await it.abort({"request_ids": "generate-tokens-chatcmpl-foo"})
+        assert it.aborts == [("generate-tokens-chatcmpl-foo",)]
+
+
+@pytest.mark.parametrize("name", ["A_1", "a", "A_0", "A_", "a_0"])
+async def test_number_behind_the_id_of_a_single_request_names_no_part_of_it(name: str) -> None:
+    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+        answer = await it.of.gateway.client.post("/abort_request", json={"rid": name})
+        assert (answer.json()["aborted"], it.aborts) == (0, [])
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,17 @@ async def test_work_that_is_given_up_holds_up_no_other() -> None:
     first.cancel()
     assert await second == "b"
     assert seen.count("a") < 5
+
+
+async def test_step_gives_what_it_yields_in_its_turn() -> None:
+    def giving() -> Generator[bytes | None, None, None]:
+        yield None
+        yield b"a"
+        raise ValueError("no")
+
+    turns, work = Turns(), giving()
+    other = asyncio.ensure_future(turns.take(steps("a", 3, [])))
+    assert [await turns.step(work), await turns.step(work)] == [b"", b"a"]
+    with pytest.raises(ValueError, match="no"):
+        await turns.step(work)
+    assert (await turns.step(work), await other) == (None, "a")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -23,9 +24,12 @@ from gateway.fleet.answers import Answer
 from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat, Elsewhere, ReplyHead, TellsLoads
 
 #: Seconds that one worker may take, and bytes that its answer may have.
 PATIENCE, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
+#: That of its load, which is read here, and all at once.
+LOAD_LIMIT = 1024 * 1024
 #: Workers that are asked, one after another, before the last one's answer has to do.
 TRIES = 4
 
@@ -51,14 +55,15 @@ def inference_paths() -> tuple[str, ...]:
     return tuple(path for path in reserved() if path not in ARGUMENTS_PATHS)
 
 
-def information_router(fleet: FleetView, registrar: RegistrarView) -> APIRouter:
+def information_router(fleet: FleetView, registrar: RegistrarView, formats: Iterable[AnyFormat]) -> APIRouter:
     """One route per path. Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker."""
     router = APIRouter(tags=["information"])
-    asking = _Asking(fleet, registrar)
-    for path, formats in INFORMATION_PATHS.items():
-        get(router, path, asking.any_of(path, formats), summary="One usable worker's answer", **_described())
-    for path, formats in LOAD_PATHS.items():
-        get(router, path, asking.all_of(path, formats), summary="The load of all workers", **_described())
+    tell = [format for format in formats if isinstance(format, TellsLoads)]
+    asking = _Asking(fleet, registrar, tell)
+    for path, of in INFORMATION_PATHS.items():
+        get(router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described())
+    for path, of in LOAD_PATHS.items():
+        get(router, path, asking.all_of(path, of), summary="The load of all workers", **_described())
     return router
 
 
@@ -69,9 +74,10 @@ def _described() -> dict[str, Any]:
 class _Asking:
     """Makes the handlers."""
 
-    def __init__(self, fleet: FleetView, registrar: RegistrarView) -> None:
+    def __init__(self, fleet: FleetView, registrar: RegistrarView, tell: Sequence[TellsLoads]) -> None:
         self._fleet = fleet
         self._registrar = registrar
+        self._tell = tell
 
     def any_of(self, path: str, formats: Sequence[str]) -> Any:
         """A handler that passes on one worker's answer as it is."""
@@ -93,7 +99,7 @@ class _Asking:
             try:
                 sent, name = _read(request, path)
                 if name is not None:
-                    return await _first([named(self._registrar, name)], sent)
+                    return await _first([named(self._registrar, name)], sent, self._load_of)
                 return await self._loads(formats, sent)
             except BadCall as error:
                 return error.reply()
@@ -112,13 +118,28 @@ class _Asking:
         targets = targets_of(self._fleet.workers, formats)
         if not targets.asked:
             raise nobody(targets)
-        answers = await asyncio.gather(*(_answer(worker, sent) for worker in targets.asked))
+        answers = await asyncio.gather(*(self._answer(worker, sent) for worker in targets.asked))
         told = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
         documents = [(worker, one) for worker, one in told if isinstance(one, dict | list)]
         if not documents:
             return _refusal(answers)
         silent = targets.total - len(documents)
         return JSONResponse(merged(documents), headers={"x-workers-silent": str(silent)})
+
+    async def _answer(self, worker: Worker, sent: Call) -> Answer | None:
+        try:
+            return await self._load_of(worker, sent)
+        except NotAnswered:
+            return None
+
+    async def _load_of(self, worker: Worker, sent: Call) -> Answer:
+        """Its answer; of an engine whose version has no such path, what it tells at another one."""
+        answer = await _ask(worker, sent, LOAD_LIMIT)
+        if answer.head.status == 404:
+            for format in self._tell:
+                if format.name in worker.infos and (other := format.elsewhere(sent.target)) is not None:
+                    return await _told_elsewhere(worker, sent, other) or answer
+        return answer
 
 
 def _read(request: Request, path: str) -> tuple[Call, str | None]:
@@ -127,13 +148,30 @@ def _read(request: Request, path: str) -> tuple[Call, str | None]:
     return Call(b"GET", sent.target, sent.headers), name
 
 
-async def _first(workers: Iterable[Worker], sent: Call) -> Response:
+async def _ask(worker: Worker, sent: Call, limit: int = ANSWER_LIMIT) -> Answer:
+    return await ask(worker, sent, seconds=PATIENCE, limit=limit)
+
+
+async def _told_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answer | None:
+    """As the answer to ``sent``; None: it does not tell there, either."""
+    answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
+    if not answer.accepted:
+        return None
+    if (told := other.read(answer.body)) is None:
+        return None
+    body = json.dumps(told).encode()
+    return Answer(ReplyHead(200, [(b"content-type", b"application/json")]), body)
+
+
+async def _first(
+    workers: Iterable[Worker], sent: Call, asked: Callable[[Worker, Call], Awaitable[Answer]] = _ask
+) -> Response:
     """The first good answer, or else the last bad one. Raises BadCall where there is none at all."""
     bad: Answer | None = None
     why = "no worker was asked"
     for worker in list(workers)[:TRIES]:
         try:
-            answer = await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
+            answer = await asked(worker, sent)
         except NotAnswered as error:
             why = f"{worker.url}: {error}"
             continue
@@ -143,13 +181,6 @@ async def _first(workers: Iterable[Worker], sent: Call) -> Response:
     if bad is None:
         raise BadCall(502, "no_answer", why)
     return as_it_is(bad.head, bad.body)
-
-
-async def _answer(worker: Worker, sent: Call) -> Answer | None:
-    try:
-        return await ask(worker, sent, seconds=PATIENCE, limit=ANSWER_LIMIT)
-    except NotAnswered:
-        return None
 
 
 def _document(answer: Answer | None) -> Any:

@@ -36,11 +36,13 @@ class Ids(NamedTuple):
     """The ids of one exchange, one entry per id it is filed under (several: a batch with a list of ids).
 
     ``public`` is what the client sees, ``dispatch`` what the engine sees, entry for entry. They are equal
-    when the client's ids were safe to use.
+    when the client's ids were safe to use. ``parts``, of what is to be aborted: only these of its prompts,
+    by the numbers that the engine gives them under its one id; () = all that the ids stand for.
     """
 
     public: tuple[str, ...]
     dispatch: tuple[str, ...]
+    parts: tuple[int, ...] = ()
 
     @property
     def private(self) -> bool:
@@ -250,6 +252,13 @@ class ReplyFacts:
     event, an abort with a status), else None. ``routing_data`` is what a router behind the worker's URL put
     into an event about its own choice, taken out of the payload.
 
+    ``steps``: what is left to be done of a ``feed`` that gave nothing, as it takes long: to be run to its end
+    before more is fed. What it yields is passed on, None is nothing; it raises what ``feed`` does.
+
+    ``steps`` is what a ``feed`` that gave nothing left to be done, as it takes long: it is run to its end,
+    a few milliseconds at a time, before more is fed. What it yields is passed on, None is nothing; it raises
+    what ``feed`` does.
+
     ``ending`` is how a whole reply ended: set by ``finish``, or by ``fail`` where the engine had said all.
     For a reply that did not become whole the reader leaves it None: what a failure means for the ending is
     told from its class, by gateway.exchange and nobody else.
@@ -263,6 +272,7 @@ class ReplyFacts:
     error_status: int | None = None
     ending: Ending | None = None
     routing_data: Mapping[str, Any] | None = None
+    steps: Generator[bytes | None, None, None] | None = None
 
 
 class Reader(Protocol):
@@ -339,7 +349,10 @@ class Format(Protocol[R]):
         ...
 
     def abort(self, worker: WorkerView, request: R, ids: Ids) -> Sequence[UpstreamRequest]:
-        """Requests that stop exactly this exchange; () where only closing the connection does."""
+        """Requests that stop exactly this exchange; () where only closing the connection does.
+
+        With ``ids.parts`` only those prompts of it; () where it has none that the engine numbers.
+        """
         ...
 
     def reader(self, request: R, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
@@ -382,12 +395,22 @@ class Format(Protocol[R]):
         ...
 
 
+class Spelled(NamedTuple):
+    """An engine's own name for a request: the one that its client called ``id``, at the route ``path`` (None:
+    at the format's own endpoint), or of that only the prompt with the number ``part``."""
+
+    id: str
+    path: str | None = None
+    part: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class AbortTarget:
-    """What an abort call is about: everything, or these public ids."""
+    """What an abort call is about: everything, or these public ids at any route, and what is spelled."""
 
     everything: bool = False
     ids: tuple[str, ...] = ()
+    spelled: tuple[Spelled, ...] = ()
 
 
 AnyFormat = Format[Any]
@@ -406,7 +429,8 @@ class RelayedRequest(Protocol):
     """A request of another inference route, as far as one must know it to stop it at its engine.
 
     ``member`` is the member of its body where its id stands, None: in none; the header ``X-Request-Id`` has
-    it always. ``single``: it is one prompt and asks for one reply.
+    it always. ``single``: it is one prompt, that is no list. ``fan``: it asks for several replies to each.
+    ``searched``: its engine looks for them by requests of its own making.
     """
 
     @property
@@ -417,6 +441,12 @@ class RelayedRequest(Protocol):
 
     @property
     def single(self) -> bool: ...
+
+    @property
+    def fan(self) -> bool: ...
+
+    @property
+    def searched(self) -> bool: ...
 
 
 @runtime_checkable
@@ -431,4 +461,25 @@ class StopsRelayed(Protocol):
         self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
     ) -> Sequence[UpstreamRequest]:
         """As ``abort``, for the route at ``path``."""
+        ...
+
+
+class Elsewhere(NamedTuple):
+    """Another path where an engine tells the same; ``read`` gives what its answer would have been as a JSON
+    value, None for an answer of another shape."""
+
+    target: str
+    read: Callable[[bytes], Any]
+
+
+@runtime_checkable
+class TellsLoads(Protocol):
+    """What a format offers beside the rest of its contract if its engines, by their version, tell their load
+    at one path or at another."""
+
+    @property
+    def name(self) -> str: ...
+
+    def elsewhere(self, target: bytes) -> Elsewhere | None:
+        """Where an engine that lacks ``target``, a path and its query, tells what is asked for there."""
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Generator, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -118,17 +119,22 @@ class Members(NamedTuple):
 _MOST_REPEATED = 1024
 
 
-def members(text: bytes, wanted: Collection[str], *, repeated: str = "") -> Steps[Members]:
-    """Hold ``text`` to be a JSON object and find the last of each member called one of ``wanted``.
+def members(
+    text: bytes, wanted: Collection[str], *, repeated: str = "", span: Span | None = None
+) -> Steps[Members]:
+    """Hold ``text``, or what stands there at ``span``, to be a JSON object and find the last of each member
+    called one of ``wanted``; the places of all called ``repeated``.
 
-    Strings are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words, and RecursionError.
+    Strings, names among them, are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words,
+    and RecursionError.
     """
-    grammar, outline = Grammar(text, len(text)), _Outline(text)
+    start, end = span or (0, len(text))
+    grammar, outline = Grammar(text, end), _Outline(text)
     names = {name.encode(): name for name in wanted}
     found = Members({}, [], [])
-    if not text:
+    if start == end:
         raise msgspec.DecodeError(json_windows.TRUNCATED)
-    for window in windows(text, 0, len(text)):
+    for window in windows(text, start, end):
         grammar.check(window)
         yield
         yield from outline.look(window)
@@ -185,8 +191,16 @@ def _entries(outline: _Outline, found: list[Span]) -> Steps[None]:
 
 
 def object_of(text: bytes) -> bool:
-    """Whether ``text`` begins as an object does, or with so many blanks that it may."""
-    return text[: json_windows.WINDOW].lstrip(SPACE)[:1] in (b"{", b"")
+    """Whether ``text`` begins as an object does, or with so many blanks that it may.
+
+    Raises msgspec.DecodeError where it begins as no JSON does.
+    """
+    beginning = text[: json_windows.WINDOW]
+    if beginning.lstrip(SPACE)[:1] in (b"{", b""):
+        return True
+    with suppress(msgspec.ValidationError):
+        json_windows.skip(beginning)
+    return False
 
 
 def raw(text: bytes, span: Span) -> msgspec.Raw:

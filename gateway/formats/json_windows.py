@@ -53,7 +53,8 @@ class _Nothing(msgspec.Struct):
     """An object of which nothing is wanted."""
 
 
-_skip = msgspec.json.Decoder(_Nothing).decode
+#: Reads an object of which nothing is wanted.
+skip = msgspec.json.Decoder(_Nothing).decode
 
 
 class Window(NamedTuple):
@@ -146,12 +147,12 @@ class Grammar:
         prefix = self._prefix() + self._carry
         piece = self._text[window.start : window.end]
         # A little more, as it takes what ends too early for that and does not ask what else it is.
-        more = self._text[window.end : window.end + _LOOKAHEAD]
+        more = self._text[window.end : min(window.end + _LOOKAHEAD, self._end)]
         try:
-            _skip(prefix + piece + more)
+            skip(prefix + piece + more)
         except msgspec.DecodeError as error:
             fault = _shifted(error, window.start - len(prefix))
-            later = str(error) == TRUNCATED or _place(fault) > window.end
+            later = str(error) == TRUNCATED or place_of(fault) > window.end
             if not later or window.end + _LOOKAHEAD >= self._end:
                 raise fault from None
         self._pass(window, piece)
@@ -207,7 +208,7 @@ def _shifted(error: msgspec.DecodeError, by: int) -> msgspec.DecodeError:
     return type(error)(_PLACE.sub(lambda place: f"(byte {int(place[1]) + by})", str(error)))
 
 
-def _place(error: msgspec.DecodeError) -> int:
-    """0 where it names none."""
+def place_of(error: Exception) -> int:
+    """Where msgspec found a fault; 0 where it does not say."""
     named = _PLACE.search(str(error))
     return int(named[1]) if named else 0

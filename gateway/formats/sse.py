@@ -7,15 +7,19 @@ Source of the rules: the WHATWG event-stream format; both engines use ``data: ..
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from gateway.errors import UpstreamMalformed
+from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 
 #: An event larger than this is taken as nonsense rather than held any longer, in bytes.
 DEFAULT_EVENT_LIMIT = 64 * 1024 * 1024
 
 #: Of an unfinished event, what comes in less at once than so many bytes is put together with what follows.
 PIECE: Final = 8 * 1024
+
+#: Readers take an event over this, in bytes, in steps: to put it together would take long.
+LARGE = 8 * 1024 * 1024
 
 #: The bytes of a whole event, its closing blank line included, and the data in it (None: it has none).
 Event = tuple[bytes, bytes | None]
@@ -26,16 +30,40 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _NEWLINE: Final = ord("\n")
 
 
+class Large:
+    """A whole event over ``LARGE``, in pieces, and what came behind it. ``lines``: of one line or several."""
+
+    __slots__ = ("lines", "pieces", "rest")
+
+    def __init__(self, pieces: Sequence[bytes | bytearray], rest: bytes, *, lines: bool) -> None:
+        self.pieces = list(pieces)
+        self.rest = rest
+        self.lines = lines
+
+
 class EventScanner:
     """Cuts a byte stream into whole events, whose bytes joined are the input, and finds their data.
 
-    Holds at most one unfinished event, up to ``limit`` bytes.
+    Holds at most one unfinished event, up to ``limit`` bytes. One over ``large_from``, where that is given,
+    is not among the events that ``feed`` gives: it is then found in ``large``, with what followed it, which
+    is to be fed once more.
     """
 
-    __slots__ = ("_limit", "_lines", "_odd", "_pieces", "_scraps", "_searched", "_size")
+    __slots__ = (
+        "_large_from",
+        "_limit",
+        "_lines",
+        "_odd",
+        "_pieces",
+        "_scraps",
+        "_searched",
+        "_size",
+        "large",
+    )
 
-    def __init__(self, limit: int = DEFAULT_EVENT_LIMIT) -> None:
+    def __init__(self, limit: int = DEFAULT_EVENT_LIMIT, large_from: int | None = None) -> None:
         self._limit = limit
+        self._large_from = limit if large_from is None else large_from
         #: The unfinished event: pieces as they were read, and behind them what came in scraps.
         self._pieces: list[bytes] = []
         self._scraps = bytearray()
@@ -45,10 +73,19 @@ class EventScanner:
         #: A carriage return was seen: blank lines of any kind are looked for, and all that is held is scraps.
         self._odd = False
         self._searched = 0
+        self.large: Large | None = None
+
+    def take_large(self) -> Large:
+        """The large event, which is there, and no longer is."""
+        large, self.large = self.large, None
+        assert large is not None
+        return large
 
     @property
     def pending(self) -> bytes:
-        """Bytes of the unfinished event."""
+        """Bytes of the unfinished event. Raises UpstreamIncomplete where it is large."""
+        if self._size > self._large_from:
+            raise UpstreamIncomplete("The worker's stream ended inside an event")
         return b"".join((*self._pieces, self._scraps))
 
     def feed(self, data: bytes) -> list[Event]:
@@ -97,38 +134,60 @@ class EventScanner:
 
     def _ended(self, data: bytes, end: int) -> list[Event]:
         """The event that ends there in ``data``, and all behind it."""
+        if self._size + end > self._large_from:
+            pieces = [*self._pieces, bytes(self._scraps), data[:end]]
+            self.large = Large(pieces, data[end:], lines=self._lines)
+            self._forget()
+            return []
         event = b"".join((*self._pieces, self._scraps, data[:end]))
+        lines = self._lines
+        self._forget()
+        found = (event, event[6:-2] if not lines and event.startswith(b"data: ") else payload(event))
+        return [found] if end == len(data) else [found, *self.feed(data[end:])]
+
+    def _forget(self) -> None:
         self._pieces.clear()
         self._scraps.clear()
         self._size = 0
-        lines, self._lines = self._lines, False
-        found = (event, event[6:-2] if not lines and event.startswith(b"data: ") else payload(event))
-        return [found] if end == len(data) else [found, *self.feed(data[end:])]
+        self._lines = False
 
     def _cut(self, data: bytes) -> list[Event]:
         if not self._odd:
             self._odd = True
-            self._scraps = bytearray(self.pending)
+            self._scraps = bytearray(b"").join((*self._pieces, self._scraps))
             self._pieces.clear()
             self._searched = max(0, self._size - 3)
         events: list[Event] = []
         pending = self._scraps
         pending += data
-        start = 0
+        start = large = 0
         for match in _BLANK_LINE.finditer(pending, self._searched):
             end = match.end()
             if match.group() == b"\n\r":
                 # Either "\n\r" closes the event or its "\n" is still to come; only the next byte tells.
                 if end == len(pending):
                     break
+            if end > self._large_from and not events:
+                large = end  # it came in many reads, so it is the first
+                break
             event = bytes(pending[start:end])
             events.append((event, payload(event)))
             start = end
+        if large:
+            return self._large_of_scraps(large)
         del pending[:start]
         # A blank line may be split over reads: what can be its beginning is looked at again.
         self._searched = max(0, len(pending) - 3)
         self._grown(len(pending))
         return events
+
+    def _large_of_scraps(self, end: int) -> list[Event]:
+        pending, self._scraps = self._scraps, bytearray()
+        rest = bytes(pending[end:])
+        del pending[end:]
+        self.large = Large([pending], rest, lines=True)
+        self._searched = self._size = 0
+        return []
 
     def _keep(self, rest: bytes) -> None:
         """Hold ``rest`` as it is, unless it is small: a buffer that grows is moved again and again."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from gateway.aborts import Aborter, WorkerResult
-from gateway.formats.base import AbortTarget, AnyFormat
+from gateway.formats.base import AbortTarget, AnyFormat, Spelled
 from gateway.multi.frames import Verb
 from gateway.multi.hub import PATIENCE
 from gateway.multi.siblings import SLACK, Reply, Siblings, State, Unanswered
@@ -111,7 +111,12 @@ class WideAborter:
         await self._tasks.stop()
 
     async def _abort_elsewhere(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
-        question = {"format": format.name, "everything": target.everything, "ids": list(target.ids)}
+        question = {
+            "format": format.name,
+            "everything": target.everything,
+            "ids": target.ids,
+            "spelled": target.spelled,
+        }
         try:
             answers = await self._siblings.ask(
                 Verb.ABORT, json.dumps(question).encode(), PATIENCE[Verb.ABORT] + SLACK
@@ -130,7 +135,8 @@ class WideAborter:
 
     async def _abort_here(self, question: bytes, reply: Reply) -> None:
         asked = json.loads(question)
-        target = AbortTarget(asked["everything"], tuple(asked["ids"]))
+        spelled = tuple(Spelled(*one) for one in asked["spelled"])
+        target = AbortTarget(asked["everything"], tuple(asked["ids"]), spelled)
         results = await self._local.abort(target, self._formats[asked["format"]])
         reply(json.dumps([[one.worker, one.aborted, one.error] for one in results]).encode())
 

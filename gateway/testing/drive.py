@@ -68,12 +68,23 @@ def drive(reader: Reader, pieces: Iterable[bytes]) -> Told:
     out: list[bytes] = []
     failure: type[GatewayError] | None = None
     try:
-        out.extend(reader.feed(piece) for piece in pieces if piece)
+        for piece in pieces:
+            if piece:
+                out.append(reader.feed(piece))
+                out.extend(_left(reader.facts))
         out.append(reader.finish())
     except (UpstreamIncomplete, UpstreamMalformed) as error:
         failure = type(error)
         out.append(reader.fail(error))
     return Told(b"".join(out), failure, reader.facts)
+
+
+def _left(facts: ReplyFacts) -> Iterator[bytes]:
+    """What was left to be done in steps."""
+    while (steps := facts.steps) is not None:
+        facts.steps = None
+        for part in steps:
+            yield part or b""
 
 
 def document(reply: bytes, volatile: frozenset[str] = frozenset()) -> Any:

@@ -9,7 +9,7 @@ One class, as the end of a reply depends on all that the parser, the socket and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 import httptools
@@ -31,6 +31,8 @@ READ_SIZE: Final = 128 * 1024
 USUAL_READ: Final = 32 * 1024
 #: After so many large reads the loop has its turn.
 MOST_IN_A_ROW: Final = 8
+#: Bytes of a long request that are encrypted at once.
+SLICE: Final = 256 * 1024
 #: How long the TCP of a peer that closed may take to refuse what it was sent, in seconds: a few round trips.
 REFUSAL_WAIT = 0.25
 
@@ -62,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._error: UpstreamIncomplete | UpstreamMalformed | None = None
         self._sent_before = 0
+        self._encrypted = self._full = False
         self._paused = False
         self._silent = False
         self.closed = False
@@ -84,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answered = False
         self._peer_left = False
         self._sent = 0
+        self._unsent: Iterator[memoryview] | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "busy" if self._awaiting else "idle"
@@ -111,6 +115,10 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(NotReceived("the worker closed the connection before anything was sent"))
         elif len(body) < 65536 and not rest:
             self._outbox.write(self._transport, head + body)
+        elif self._encrypted:
+            self._outbox.flush()
+            self._unsent = _slices((head, body, *rest))
+            self._send_more()
         else:
             self._outbox.write_parts(self._transport, (head, body, *rest))
 
@@ -160,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         if not (self._complete and self._reusable and self.usable):
             self.close()
             return False
-        if self._chunks or self._transport.get_write_buffer_size():
+        if self._chunks or self._unsent is not None or self._transport.get_write_buffer_size():
             self.close()
             return False
         sent = self._sent
@@ -179,7 +187,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "abort")
         self._transport = transport  # type: ignore[assignment]
-        if transport.get_extra_info("sslcontext") is not None:
+        self._encrypted = transport.get_extra_info("sslcontext") is not None
+        if self._encrypted:
             # What is held in its encrypted form counts as well, and by default is eight times this.
             cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
         keep_alive(transport)
@@ -217,6 +226,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._in_a_row = 0
                 self._transport.pause_reading()
                 self._loop.call_soon(self._read_on)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._send_more()
 
     def eof_received(self) -> bool:
         """The peer will send no more. True keeps the socket open, to learn what became of the request."""
@@ -279,6 +295,19 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- internals
 
+    def _send_more(self) -> None:
+        """Write the next slice of a long request, and the one after it in another turn of the loop: what is
+        written is encrypted at once."""
+        if self._unsent is None or self.closed or self._full:
+            return
+        part = next(self._unsent, None)
+        if part is None:
+            self._unsent = None
+            return
+        self._transport.write(part)
+        if not self._full:
+            self._loop.call_soon(self._send_more)
+
     def _read_on(self) -> None:
         if not self._paused and not self.closed:
             self._transport.resume_reading()
@@ -338,6 +367,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _reached(self, info: TcpInfo) -> bool:
         return info.acknowledged > 1 + self._sent_before
+
+
+def _slices(parts: Sequence[bytes | memoryview]) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), SLICE):
+            end = start + SLICE
+            yield view[start:end]
 
 
 def _sized(headers: Headers) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -122,6 +123,7 @@ async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
 async def test_load_that_nobody_tells_is_a_502() -> None:
     async with fleet("sglang", "sglang") as of:
         of.sims[0].behave(Reply(status=500), path="/get_load")
+        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=2)
         reply = await of.gateway.client.get("/get_load")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 
@@ -131,8 +133,40 @@ async def test_load_that_all_refuse_to_tell_is_their_refusal() -> None:
     async with fleet("sglang", "sglang") as of:
         wrong = await of.gateway.client.get("/v1/loads?dp_rank=x")
         assert (wrong.status_code, "dp_rank" in wrong.json()["message"]) == (400, True)
-        gone = await of.gateway.client.get("/get_load")  # from today's engines
+        of.sims[0].behave(Reply(status=404), path="/v1/loads", times=2)
+        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=2)
+        gone = await of.gateway.client.get("/get_load")
         assert (gone.status_code, gone.json()) == (404, {"detail": "Not Found"})
+
+
+async def test_load_is_told_by_each_engine_where_its_version_tells_it() -> None:
+    """At one path or at the other, and in the words of the one that was asked for."""
+    async with fleet("sglang", "sglang", probe_interval_secs=60) as of:
+        old, new = of.sims
+        said = {"dp_rank": 0, "num_reqs": 7, "num_waiting_reqs": 3, "num_tokens": 9}
+        old.behave(Reply(body=json.dumps([said]).encode()), path="/get_load", times=9)
+        old.behave(Reply(status=404), path="/v1/loads", times=9)
+        reply = await of.gateway.client.get("/get_load")
+        before = {load.pop("worker"): load for load in reply.json()}
+        assert (reply.headers["x-workers-silent"], before[old.url]) == ("0", said)
+        known = {"dp_rank": 0, "num_reqs": 0, "num_waiting_reqs": 0}
+        assert {name: before[new.url][name] for name in known} == known
+        reply = await of.gateway.client.get("/v1/loads")
+        since = {load.pop("worker"): load for load in reply.json()["loads"]}
+        assert since[old.url] == {"dp_rank": 0, "num_running_reqs": 4, "num_waiting_reqs": 3}
+        assert since[new.url]["num_running_reqs"] == 0
+        # One worker alone, and a rank of it, which the older path does not tell apart.
+        reply = await of.gateway.client.get("/get_load", headers={"x-worker-id": of.worker(1).id})
+        assert [load["num_reqs"] for load in reply.json()] == [0]
+        assert [
+            load["worker"] for load in (await of.gateway.client.get("/v1/loads?dp_rank=0")).json()["loads"]
+        ] == [new.url]
+
+
+async def test_answer_that_is_no_load_is_none() -> None:
+    async with fleet("sglang", probe_interval_secs=60) as of:
+        of.sims[0].behave(Reply(body=b'{"loads":[{"num_running_reqs":"x"}]}'), path="/v1/loads", times=2)
+        assert (await of.gateway.client.get("/get_load")).status_code == 404
 
 
 def test_merged_documents_keep_the_shape_of_each() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gateway.aborts import Aborter, WorkerResult
 from gateway.fleet.address import Address
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat
+from gateway.formats.base import AbortTarget, AnyFormat, Spelled
 from gateway.multi import siblings as channel
 from gateway.multi.frames import Frame, Frames, Verb
 from gateway.multi.siblings import Siblings, State, Unanswered
@@ -188,10 +188,11 @@ async def test_abort_is_told_to_all_and_summed_by_worker(
 ) -> None:
     async with stage() as one:
         local = Local(WorkerResult("a", 1))
-        target = AbortTarget(ids=("x", "\ud800"))
+        target = AbortTarget(ids=("x", "\ud800"), spelled=(Spelled("x"), Spelled("y", "/p", 3)))
         results = asyncio.ensure_future(_wide(one, local).abort(target, FORMAT))
         asked = await one.hears()
-        assert json.loads(asked.body) == {"format": "fmt", "everything": False, "ids": ["x", "\ud800"]}
+        named = {"ids": ["x", "\ud800"], "spelled": [["x", None, None], ["y", "/p", 3]]}
+        assert json.loads(asked.body) == {"format": "fmt", "everything": False, **named}
         one.says(Verb.ANSWERS, {"answers": answers, "missing": missing}, asked.number)
         assert [(each.worker, each.aborted, each.error) for each in await results] == expected
         assert local.told == [(target, FORMAT)]
@@ -210,9 +211,11 @@ async def test_abort_for_another_process_is_done_here() -> None:
     async with stage() as one:
         local = Local(WorkerResult("a", 1), WorkerResult(None, 2, "why"))
         wide = _wide(one, local)
-        one.says(Verb.ABORT, {"format": "fmt", "everything": True, "ids": []}, 9)
+        spelled = [["y", None, None], ["x", "/p", 3]]
+        one.says(Verb.ABORT, {"format": "fmt", "everything": True, "ids": ["a"], "spelled": spelled}, 9)
         answer = await one.hears()
         assert (answer.verb, answer.number) == (Verb.ANSWER, 9)
         assert json.loads(answer.body) == [["a", 1, None], [None, 2, "why"]]
-        assert local.told == [(AbortTarget(everything=True), FORMAT)]
+        target = AbortTarget(True, ("a",), (Spelled("y"), Spelled("x", "/p", 3)))
+        assert local.told == [(target, FORMAT)]
         await wide.close()

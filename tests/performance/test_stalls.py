@@ -26,6 +26,7 @@ from gateway.sim import Reply, SimConfig, SimServer
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.lines import CAPACITY
 from tests.performance.ticking import Ticking, ticking
+from tests.security.certificates import Authority
 from tests.telemetry.support import completed, count, dispatched
 from tests.telemetry.test_lines import fill
 from tests.test_handler_bytes import KINDS, PROMPT, body_of
@@ -118,6 +119,53 @@ async def test_reply_of_64_mebibytes_stalls_nobody(kind: str, status: int, tmp_p
 
             turn = await longest(gateway, work)
             assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+
+
+#: What a large event is full of: a text, or a list. The way through it differs.
+_FILLINGS = {b'"%b"': b"a word \\n and \xc3\xa9 ", b"[%b0]": b"[-0.25,17,null],"}
+
+
+@pytest.mark.parametrize("filling", _FILLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_event_of_60_mebibytes_stalls_nobody(kind: str, filling: bytes, tmp_path: Path) -> None:
+    """It is passed on whole, under the id that its client gave."""
+    said = b'"meta_info":{"id":"a","finish_reason":{"type":"stop"},"completion_tokens":1}'
+    if kind == "vllm":
+        said = b'"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop"}]'
+    value = filling % (_FILLINGS[filling] * (60 * MEBIBYTE // len(_FILLINGS[filling])))
+    body = b'data: {%b,"x":%b}\n\ndata: [DONE]\n\n' % (said, value)
+    async with SimServer(kind, SimConfig()) as sim, ticking(tmp_path, "--worker", sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=gateway.url) as client:
+            await ready(client)
+
+            async def work() -> None:
+                sim.behave(Reply(body=body, content_type="text/event-stream"))
+                reply = await client.post(KINDS[kind], json=body_of(kind, stream=True))
+                assert reply.status_code == 200 and reply.content == body
+
+            turn = await longest(gateway, work)
+            assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+
+
+async def test_request_of_64_mebibytes_to_a_worker_behind_tls_stalls_nobody(tmp_path: Path) -> None:
+    """To encrypt all of it takes longer than one turn may."""
+    authority = Authority(tmp_path)
+    body = b'{"input_ids":[1],"x":"%b","sampling_params":{}}' % (b"x" * BIG)
+    async with SimServer("sglang", SimConfig(), tls=authority.server()) as sim:
+        flags = ("--worker", sim.url, "--worker-ca-file", str(authority.file))
+        async with ticking(tmp_path, *flags) as gateway:
+            async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=gateway.url) as client:
+                await ready(client)
+
+                async def work() -> None:
+                    sim.behave(Reply(body=REPLY["sglang"]))
+                    reply = await client.post("/generate", content=body, headers=JSON)
+                    assert reply.status_code == 200, reply.text[:300]
+
+                turn = await longest(gateway, work)
+                assert turn < LIMIT, f"{turn * 1000:.0f} ms"
+                # As it was, but for the id that it was given.
+                assert sim.all_requests[-1].body.endswith(body[1:])
 
 
 def crowded() -> Gateway:

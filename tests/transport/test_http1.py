@@ -11,9 +11,10 @@ from contextlib import suppress
 import pytest
 import trustme
 
+from gateway.drive import Drive
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.transport import http1
-from gateway.transport.http1 import HIGH_WATER, READ_SIZE, USUAL_READ, Connection
+from gateway.transport.http1 import HIGH_WATER, MOST_IN_A_ROW, READ_SIZE, USUAL_READ, Connection
 from gateway.transport.limits import DEFAULT_HEAD
 from tests.support import until
 from tests.transport.peer import (
@@ -751,3 +752,35 @@ async def failure_or_end(connection: Connection) -> tuple[bytes, Exception | Non
         return await body(connection), None
     except UpstreamIncomplete as error:
         return b"", error
+
+
+async def test_buffer_that_was_filled_gives_the_loop_its_turn(listener: Listener) -> None:
+    """Else all that a worker has ready would be read, and dealt with, in one go."""
+    connection, peer = await listener.asked()
+    total = 64 * READ_SIZE
+    await peer.send(OK + b"content-length: %d\r\n\r\n" % total, b"x" * total)
+    await connection.head()
+    turns = [0]
+
+    def turn() -> None:
+        turns.append(0)
+        if sum(turns) < total:
+            asyncio.get_running_loop().call_soon(turn)
+
+    async def take() -> None:
+        # As an exchange does: in the callback that the bytes came by.
+        while data := await connection.read():
+            turns[-1] += len(data)
+
+    turn()
+    Drive().start(take())
+    await until(lambda: sum(turns) == total)
+    assert max(turns) <= 2 * MOST_IN_A_ROW * READ_SIZE  # the turns of the loop and those of its callbacks may overlap
+
+
+@pytest.mark.parametrize("size", [0, 1, http1.SLICE, http1.SLICE + 1, 3 * http1.SLICE])
+def test_slices_of_a_request_are_the_request(size: int) -> None:
+    parts = [b"head", b"x" * size, memoryview(b"yz")]
+    slices = list(http1._slices(parts))
+    assert b"".join(slices) == b"".join(parts)
+    assert max(map(len, slices)) <= http1.SLICE

@@ -6,11 +6,15 @@ are passed on, a failure because of what is odd.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.json_steps import Steps
+from gateway.formats.json_windows import Span
+from gateway.formats.large import Shape, look
 
 _PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
 #: Names that one kind of route or the other gives to a number of tokens.
@@ -39,6 +43,22 @@ def told(data: bytes) -> Told | None:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+_CHOICE: Shape = MappingProxyType(dict.fromkeys(("token_ids", "text", "delta", "finish_reason")))
+_RESPONSE: Shape = MappingProxyType({"usage": None})
+_SHAPE: Shape = MappingProxyType(
+    {**dict.fromkeys(Told.__struct_fields__), "choices": _CHOICE, "response": _RESPONSE}
+)
+
+
+def told_in_steps(text: bytes, span: Span) -> Steps[Told | None]:
+    """The same for a long text."""
+    try:
+        found = yield from look(text, span, _SHAPE)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return told(found.told)
 
 
 class Notes:

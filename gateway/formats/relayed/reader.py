@@ -11,11 +11,12 @@ import json
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.formats.base import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
+from gateway.formats.large import Passing, Piecer, data_of, joined, passed
 from gateway.formats.opaque import Held, OpaqueReader
-from gateway.formats.paths import cut_paths
+from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.relayed.errors import in_band
-from gateway.formats.relayed.facts import Notes, told
-from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
+from gateway.formats.relayed.facts import Notes, Told, told, told_in_steps
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, Large, payload
 from gateway.formats.swap import Swap
 
 _EVENTS = b"text/event-stream"
@@ -29,7 +30,7 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = D
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
-        return StreamReader(_swap_for(ids), EventScanner(event_limit), passthrough=passthrough)
+        return StreamReader(_swap_for(ids), EventScanner(event_limit, LARGE), passthrough=passthrough)
     if good and kind == _JSON:
         return WholeReader(_swap_for(ids))
     return OpaqueReader(
@@ -111,6 +112,8 @@ class StreamReader:
                 self.facts.terminal = True
                 break
             good.append(event if found is None else self._take(event, found))
+        if not good and self._scanner.large is not None:
+            self.facts.steps = self._pass_on(self._scanner.take_large())
         given = b"".join(good)
         return given if self._swap is None else self._swap.whole(given)
 
@@ -138,12 +141,29 @@ class StreamReader:
             return self._closing
         return in_band(error)
 
+    def _pass_on(self, large: Large) -> Passing:
+        """A large event, and what is behind it."""
+        event = yield from joined(large)
+        found = yield from data_of(event, lines=large.lines)
+        through: list[Piecer] = []
+        if found is not None:
+            self._seen = True
+            chunk = yield from told_in_steps(*found)
+            if chunk is not None and self._note(chunk):
+                through.append(PathCutter())
+        if self._swap is not None:
+            through.append(self._swap)
+        yield from passed(event, (), through)
+        if large.rest:
+            yield self.feed(large.rest)
+
     def _take(self, event: bytes, data: bytes) -> bytes:
         """Note what an event says, and return it as it is to be passed on."""
         self._seen = True
         chunk = told(data)
-        if chunk is None:
-            return event
+        return cut_paths(event) if chunk is not None and self._note(chunk) else event
+
+    def _note(self, chunk: Told) -> bool:
+        """Take over what an event says; whether paths are to be cut out of it."""
         self._notes.note_event(chunk)
-        failed = chunk.error and (self.facts.error_status or 0) >= 500
-        return cut_paths(event) if failed and not self._passthrough else event
+        return bool(chunk.error) and (self.facts.error_status or 0) >= 500 and not self._passthrough

@@ -48,7 +48,7 @@ _string = msgspec.json.Decoder(str).decode
 @dataclass(frozen=True, slots=True)
 class Request:
     """``id`` is the client's, None where it named none; ``member`` is where in the body it stands, None: in
-    no member of it. ``single``: one prompt and one reply, so an engine knows it under one id.
+    no member of it. ``single``, ``fan`` and ``searched`` are those of RelayedRequest.
 
     ``spans`` are those of ``RID`` in a big body, ``cuts`` what to leave out of it to have it without its id.
     """
@@ -60,6 +60,8 @@ class Request:
     id: str | None
     member: str | None = None
     single: bool = True
+    fan: bool = False
+    searched: bool = False
     spans: Sequence[Span] | None = None
     cuts: Sequence[Span] | None = None
 
@@ -76,11 +78,12 @@ def parse(body: bytes, headers: Headers) -> Request:
 
 def parse_in_steps(body: bytes, headers: Headers) -> Steps[Request]:
     """The same, a few milliseconds at a time."""
-    if _readable(body, headers) and object_of(body):
+    if _readable(body, headers):
         try:
-            found = yield from members(body, _WANTED, repeated=RID)
-            peek = _Peek(**{name: raw(body, span) for name, span in found.values.items()})
-            return _read(peek, body, headers, found)
+            if object_of(body):
+                found = yield from members(body, _WANTED, repeated=RID)
+                peek = _Peek(**{name: raw(body, span) for name, span in found.values.items()})
+                return _read(peek, body, headers, found)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
     return _read(_Peek(), body, headers)
@@ -114,7 +117,9 @@ def _read(peek: _Peek, body: bytes, headers: Headers, found: Members | None = No
         stream=_is(peek.stream, (b"true",)),
         id=id,
         member=member,
-        single=_is(peek.n, _NOTHING) and _is(peek.use_beam_search, _NOTHING) and not _several(peek.prompt),
+        single=not _several(peek.prompt),
+        fan=not _is(peek.n, _NOTHING),
+        searched=not _is(peek.use_beam_search, _NOTHING),
         spans=None if found is None else found.repeated,
         # To look for another member once more would take long.
         cuts=None if found is None else found.cuts if member == RID else (),

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.errors import GatewayError
 from gateway.formats.base import (
     AbortTarget,
+    Elsewhere,
     ErrorReply,
     Format,
     Headers,
@@ -85,6 +86,9 @@ class SglangFormat:
 
     def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return load.read_load(question, reply)
+
+    def elsewhere(self, target: bytes) -> Elsewhere | None:
+        return load.elsewhere(target)
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         return upstream.aborted_ids(body)

@@ -15,7 +15,7 @@ from gateway.formats.json_steps import BIG, Steps, entries_of, members, members_
 from gateway.formats.json_windows import Span, pieces
 from gateway.formats.sglang.peek import PER_PROMPT, fill, marked, not_an_object, one_sampling
 from gateway.formats.sglang.peeked import BigPeek, Marks, Peek, Sampling, Samplings
-from gateway.formats.sglang.projection import read, unreadable
+from gateway.formats.sglang.projection import read, too_many_rids, unreadable
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.sglang.vocabulary import check_in_steps
@@ -23,6 +23,8 @@ from gateway.formats.sglang.vocabulary import check_in_steps
 _WANTED = frozenset(Peek.__struct_fields__) | {"token_ids_logprob"}
 _LISTS = ("text", "input_embeds", *PER_PROMPT)
 _SAMPLING = frozenset(Sampling.__struct_fields__)
+#: Bytes of a list of rids; over that they are not even counted.
+_RIDS = 1024 * 1024
 #: Sampling parameters up to so many bytes are looked at in one go, and so many of them between two yields.
 _SHORT = 4096
 _ENTRIES = 256
@@ -37,6 +39,9 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         spans = found.values
         peek = BigPeek(rid_spans=found.repeated, rid_cuts=found.cuts)
         raws = {name: raw(body, span) for name, span in spans.items()}
+        rids = spans.get("rid")
+        if rids is not None and rids[1] - rids[0] > _RIDS and body.startswith(b"[", rids[0]):
+            raise too_many_rids()
         ids = yield from _look(peek, body, spans)
         sampling = spans.get("sampling_params")
         if sampling is None or not _is_big(sampling):

@@ -1,6 +1,7 @@
 """How much an SGLang server has to do.
 
-Owns: the questions, and what their answers say. Must never enter: asking them, a policy.
+Owns: the questions, what their answers say, the answer to one in the shape of the other. Must never enter:
+asking them, a policy.
 
 No answer says that the next request would be refused, as none has the limit of the queue: only a 429 or 503
 does.
@@ -9,11 +10,12 @@ does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
-from gateway.formats.base import ProbeReply, ProbeRequest, Vital, WorkerLoad, vital_of
+from gateway.formats.base import Elsewhere, ProbeReply, ProbeRequest, Vital, WorkerLoad, vital_of
 
 #: Read from shared memory, so cheap; its sections beside ``core`` are not wanted.
 LOADS = ProbeRequest("GET", "/v1/loads?include=core")
@@ -35,13 +37,25 @@ class _Loads(msgspec.Struct):
     loads: list[_Rank]
 
 
+class _WholeRank(_Rank):
+    dp_rank: int = 0
+    num_total_tokens: int | None = None
+    num_used_tokens: int | None = None
+
+
+class _WholeLoads(msgspec.Struct):
+    loads: list[_WholeRank]
+
+
 class _RankBefore(msgspec.Struct):
     """``num_reqs`` counts those that wait as well."""
 
     num_reqs: _Count
     num_waiting_reqs: _Count
+    dp_rank: int = 0
 
 
+_whole_loads = msgspec.json.Decoder(_WholeLoads).decode
 _loads = msgspec.json.Decoder(_Loads).decode
 _get_load = msgspec.json.Decoder(list[_RankBefore]).decode
 
@@ -77,3 +91,49 @@ def _read_before(body: bytes) -> WorkerLoad | None:
     ranks = _get_load(body)
     waiting = sum(rank.num_waiting_reqs for rank in ranks)
     return WorkerLoad(max(0, sum(rank.num_reqs for rank in ranks) - waiting), waiting) if ranks else None
+
+
+def elsewhere(target: bytes) -> Elsewhere | None:
+    """Builds have one of the two, or the newer one and the older one in its words."""
+    path, _, query = target.decode("latin-1").partition("?")
+    if path == GET_LOAD.target:
+        return Elsewhere(LOADS.target, partial(_read_as, _as_before))
+    if path == LOADS.target.partition("?")[0] and "dp_rank" not in query:
+        return Elsewhere(GET_LOAD.target, partial(_read_as, _as_since))
+    return None
+
+
+def _read_as(shape: Callable[[bytes], Any], body: bytes) -> Any:
+    try:
+        return shape(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _as_before(body: bytes) -> list[dict[str, int]]:
+    """What ``GET_LOAD`` said, of an answer to ``LOADS``: as builds did that had both."""
+    return [_rank_before(rank) for rank in _whole_loads(body).loads]
+
+
+def _rank_before(rank: _WholeRank) -> dict[str, int]:
+    waiting = rank.num_waiting_reqs
+    said = {"dp_rank": rank.dp_rank, "num_reqs": rank.num_running_reqs + waiting, "num_waiting_reqs": waiting}
+    if rank.num_total_tokens is not None:
+        said["num_tokens"] = rank.num_total_tokens
+        if rank.num_used_tokens is not None:
+            said["num_pending_tokens"] = rank.num_total_tokens - rank.num_used_tokens
+    return said
+
+
+def _as_since(body: bytes) -> dict[str, list[dict[str, int]]]:
+    """What ``LOADS`` says, of an answer to ``GET_LOAD``: as much of it as that knows."""
+    return {
+        "loads": [
+            {
+                "dp_rank": rank.dp_rank,
+                "num_running_reqs": max(0, rank.num_reqs - rank.num_waiting_reqs),
+                "num_waiting_reqs": rank.num_waiting_reqs,
+            }
+            for rank in _get_load(body)
+        ]
+    }

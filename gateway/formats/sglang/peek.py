@@ -15,7 +15,7 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.json_ids import STAND_IN, cut_ids
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peeked import BigPeek, Marks, Peek, Sampling
+from gateway.formats.sglang.peeked import ABSENT, BigPeek, Marks, Peek, Sampling
 from gateway.formats.sglang.prompt_ids import PromptIds
 
 T = TypeVar("T")
@@ -67,8 +67,22 @@ _MARKED: Mapping[str, Callable[[msgspec.Raw], bool]] = MappingProxyType(
 
 _STAND_IN = msgspec.Raw(STAND_IN)
 
+
+def _raws(name: str, of: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The members of ``of``, each whatever it is."""
+    return msgspec.defstruct(name, [(field, msgspec.Raw, ABSENT) for field in of.__struct_fields__])
+
+
+def _given(members: msgspec.Struct) -> Mapping[str, msgspec.Raw]:
+    """Those of raw ``members`` that were there."""
+    found = msgspec.structs.asdict(members)
+    return {name: value for name, value in found.items() if value is not ABSENT}
+
+
 _decode = msgspec.json.Decoder(Peek).decode
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# Not mappings: of those the names that nobody asks for would be held to be UTF-8, and these are not.
+_raw_peek = msgspec.json.Decoder(_raws("RawPeek", Peek)).decode
+_raw_sampling = msgspec.json.Decoder(_raws("RawSampling", Sampling)).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _rid = msgspec.json.Decoder(str | list[str] | None).decode
 _bool = msgspec.json.Decoder(bool).decode
@@ -123,11 +137,11 @@ def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
 
 def _by_member(body: bytes) -> Peek:
     try:
-        members = _members(body)
+        members = _raw_peek(body)
     except msgspec.ValidationError as error:
         raise not_an_object(error) from error
     peek = Peek()
-    fill(peek, members)
+    fill(peek, _given(members))
     return peek
 
 
@@ -157,7 +171,7 @@ def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
 def one_sampling(raw: msgspec.Raw) -> Sampling:
     """What is needed of one object; of anything else the defaults, as the engine will refuse it."""
     sampling = Sampling()
-    members = _members(raw) if _begins(raw, b"{") else {}
+    members = _given(_raw_sampling(raw)) if _begins(raw, b"{") else {}
     if (n := members.get("n")) is not None:
         sampling.n = _typed(_int, n, "sampling_params.n", "an integer")
     sampling.max_new_tokens = _integer(members.get("max_new_tokens"))

@@ -49,6 +49,10 @@ def parse(body: bytes, headers: Headers) -> SglangRequest:
         raise unreadable(error) from error
 
 
+#: So many ids may one request name; see docs/ids-and-headers.md.
+MOST_RIDS = 16384
+
+
 def unreadable(error: Exception) -> InvalidRequest:
     return InvalidRequest(f"The request body cannot be read as JSON: {error}.", cause=error)
 
@@ -230,9 +234,19 @@ def _fan(params: Sampling, batch: int | None) -> int:
     return max(1, params.n)
 
 
+def too_many_rids() -> InvalidRequest:
+    """Each is filed by itself, and a list of a million would keep the gateway from all else."""
+    limit = f"{MOST_RIDS} entries and 1 MiB"
+    return InvalidRequest(
+        f"A list of rids may have {limit} at most; one rid will do for a batch.", param="rid"
+    )
+
+
 def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
     if batch is None and fan == 1:
         raise InvalidRequest("rid must be a string for a single prompt.", param="rid")
+    if len(rids) > MOST_RIDS:
+        raise too_many_rids()
     if len(rids) != (1 if batch is None else batch):
         raise InvalidRequest("A list of rids must have one for each prompt.", param="rid")
     if len(set(rids)) != len(rids):

@@ -17,13 +17,14 @@ from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import in_band
 from gateway.formats.sglang.ids import swap_for
 from gateway.formats.sglang.join import JoinReader
+from gateway.formats.sglang.large import pass_on
 from gateway.formats.sglang.options import Options
 from gateway.formats.sglang.request import SglangRequest
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.tally import Tally, document_of
 from gateway.formats.sglang.whole import UnaryReader
-from gateway.formats.sse import Event, EventScanner
+from gateway.formats.sse import LARGE, Event, EventScanner
 from gateway.formats.swap import Swap
 
 _UNREADABLE = "The worker answered with something other than a stream of events."
@@ -38,7 +39,7 @@ def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead,
         Tally(request.samples, request.fan),
         swap_for(request, ids),
         Rewrite(cut=options.cut_paths),
-        EventScanner(options.event_limit),
+        EventScanner(options.event_limit, LARGE),
         converter(options.stream_mode, _declared(worker)),
     )
 
@@ -123,6 +124,10 @@ class StreamReader:
         return b"" if self._done_given else self._good + in_band(error)
 
     def _pass_all(self, events: list[Event]) -> bytes:
+        if not events and self._scanner.large is not None:
+            self.facts.steps = pass_on(
+                self._scanner.take_large(), self._tally, self._rewrite, self._convert, self._swap, self.feed
+            )
         passed: list[bytes] = []
         try:
             for event, data in events:

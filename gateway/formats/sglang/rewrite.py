@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.formats.paths import cut_paths
 from gateway.formats.sglang.members import NULL
+from gateway.formats.swap import Swap
 
 _SERVER_FAILURE = 500
 
@@ -29,6 +30,13 @@ class Rewrite:
         for words in _words_of(document):
             event = event.replace(words, cut_paths(words))
         return event
+
+    def words(self, document: bytes, status: int) -> Swap | None:
+        """The same for an event that comes in pieces, of whose ``document`` this is what matters."""
+        if not self.cut or status < _SERVER_FAILURE:
+            return None
+        cut = {words: cut_paths(words) for words in _words_of(document)}
+        return Swap(cut) if cut else None
 
     def body(self, body: bytes, status: int) -> bytes:
         """The whole body of an error reply with ``status``."""

@@ -5,7 +5,8 @@ Owns: where the id stands in a body and how an abort is spelled. Must never ente
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,6 +16,7 @@ from gateway.formats.base import (
     Headers,
     Ids,
     RelayedRequest,
+    Spelled,
     UpstreamRequest,
     WorkerView,
 )
@@ -26,6 +28,10 @@ from gateway.formats.sglang.request import AbortCall, SglangRequest
 _encode = msgspec.json.encode
 #: Other routes that generate, and take the request's rid from the body.
 _WITH_RID = frozenset({"/v1/chat/completions", "/v1/completions"})
+#: Of them, that which takes several prompts.
+_BATCHED = "/v1/completions"
+#: How the engine names each prompt of a batch with one rid.
+_NUMBERED = re.compile(r"(.+)_(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
 _decode_abort = msgspec.json.Decoder(AbortCall).decode
@@ -49,9 +55,15 @@ def abort_relayed(
     worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
 ) -> Sequence[UpstreamRequest]:
     """The same for a route whose body may name the rid; of any other it makes one that nobody knows."""
-    if path not in _WITH_RID or request.member != "rid" or not request.single:
+    if path not in _WITH_RID or request.member != "rid" or request.fan or request.searched:
         return ()
-    return _aborts(worker, request.headers, ids.dispatch)
+    rids: Sequence[str] = ()
+    if ids.parts:
+        if path == _BATCHED and not request.single:
+            rids = _numbered(ids, ids.parts)
+    elif request.single:
+        rids = ids.dispatch
+    return _aborts(worker, request.headers, rids)
 
 
 def _aborts(worker: WorkerView, given: Headers, rids: Iterable[str]) -> Sequence[UpstreamRequest]:
@@ -69,7 +81,13 @@ def aborted_ids(body: bytes) -> AbortTarget:
             'The body must be of the form {"rid": "..."} or {"abort_all": true}.', cause=error
         ) from error
     # An empty rid would match every request; the engine ignores it, and so it names nothing here.
-    return AbortTarget(asked.abort_all, (asked.rid,) if asked.rid else ())
+    if not asked.rid:
+        return AbortTarget(asked.abort_all)
+    numbered = _NUMBERED.fullmatch(asked.rid)
+    if numbered is None:
+        return AbortTarget(asked.abort_all, (asked.rid,))
+    id, part = numbered[1], int(numbered[2])
+    return AbortTarget(asked.abort_all, (asked.rid,), (Spelled(id, None, part), Spelled(id, _BATCHED, part)))
 
 
 def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> tuple[bytes, Sequence[memoryview]]:
@@ -85,9 +103,12 @@ def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> tuple[bytes,
     return replace_member(request.body, "rid", value), ()
 
 
-def _filed(request: SglangRequest, ids: Ids) -> Iterator[str]:
+def _filed(request: SglangRequest, ids: Ids) -> Sequence[str]:
     if request.batch is None or isinstance(request.rid, list):
-        yield from ids.dispatch
-        return
-    for index in range(request.batch):
-        yield f"{ids.dispatch[0]}_{index}"
+        return () if ids.parts else ids.dispatch
+    numbers = range(request.batch)
+    return _numbered(ids, [part for part in ids.parts if part in numbers] if ids.parts else numbers)
+
+
+def _numbered(ids: Ids, parts: Sequence[int]) -> Sequence[str]:
+    return [f"{ids.dispatch[0]}_{part}" for part in parts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from io import BytesIO
 
 import msgspec
 
@@ -86,15 +87,15 @@ def _is_utf8(body: bytes) -> Steps[bool]:
 def _transcoded(body: bytes, encoding: str) -> Steps[bytes]:
     """A copy in UTF-8. Raises InvalidRequest when the bytes are not text."""
     decode = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
-    text = bytearray()
+    text = BytesIO()
     try:
         for start in range(0, len(body), _PIECE):
             piece = decode(body[start : start + _PIECE], start + _PIECE >= len(body))
-            text += piece.encode("utf-8", "replace")
+            text.write(piece.encode("utf-8", "replace"))
             yield
     except UnicodeDecodeError as error:
         raise InvalidRequest(NOT_TEXT, cause=error) from error
-    return bytes(text)
+    return text.getvalue()
 
 
 def _ids(text: bytes, span: Span, vocab_size: int | None) -> Steps[int | None]:

@@ -12,15 +12,16 @@ from types import MappingProxyType
 
 import msgspec
 
-from gateway.formats.base import Ids
+from gateway.formats.base import AbortTarget, Ids, Spelled
 
 #: The engine puts this before the id it was given, in replies and in aborts.
 PREFIX = "generate-tokens-"
 
-#: What it puts before and after the id of a request of another route that has one prompt and one reply.
-_AROUND: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {"/v1/chat/completions": ("chatcmpl-", ""), "/v1/completions": ("cmpl-", "-0")}
+#: What it puts before the id of a request of another route, and whether it numbers the prompts behind it.
+_SPELLINGS: Mapping[str, tuple[str, bool]] = MappingProxyType(
+    {"/v1/chat/completions": ("chatcmpl-", False), "/v1/completions": ("cmpl-", True)}
 )
+_NUMBERED = re.compile(r"(.*)-(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 #: A longer name is not put into a header, in characters.
 NAME_LIMIT = 1024
@@ -44,21 +45,47 @@ def engine_id(dispatch: str) -> str:
     return PREFIX + dispatch
 
 
-def engine_ids_at(path: str, dispatch: Sequence[str]) -> list[str]:
-    """What the engine calls a request of another route; [] where that is not known."""
-    around = _AROUND.get(path)
-    return [] if around is None else [f"{around[0]}{id}{around[1]}" for id in dispatch]
+def engine_ids_at(path: str, ids: Ids, *, single: bool) -> list[str]:
+    """What the engine calls a request of another route, or its parts; [] where that is not known.
+
+    ``single``: it has one prompt. All replies to a prompt have one name.
+    """
+    if path not in _SPELLINGS:
+        return []
+    before, numbered = _SPELLINGS[path]
+    name = before + ids.dispatch[0]
+    if not numbered:
+        return [] if ids.parts else [name]
+    parts = ids.parts or (0,)
+    if single:
+        return [f"{name}-0"] if 0 in parts else []
+    return [f"{name}-{part}" for part in ids.parts]
 
 
-def client_ids(named: str) -> tuple[str, ...]:
-    """The public ids that a client's abort may mean by a name: an engine's spelling of one, or one itself."""
-    if named.startswith(PREFIX):
-        return (named.removeprefix(PREFIX),)
-    for before, after in _AROUND.values():
-        id = named.removeprefix(before)
-        if id != named and id.endswith(after):
-            return named, id.removesuffix(after)
-    return (named,)
+def meant(names: Sequence[str]) -> AbortTarget:
+    """What a client's abort means by ``names``: what its engine calls so or, where that calls nothing so,
+    what the client itself did."""
+    ids, spelled = [], []
+    for name in names:
+        found = _spelled(name)
+        if found is None:
+            ids.append(name)
+        else:
+            spelled.append(found)
+    return AbortTarget(ids=tuple(ids), spelled=tuple(spelled))
+
+
+def _spelled(name: str) -> Spelled | None:
+    if name.startswith(PREFIX):
+        return Spelled(name.removeprefix(PREFIX))
+    for path, (before, numbered) in _SPELLINGS.items():
+        if name.startswith(before):
+            id = name.removeprefix(before)
+            if not numbered:
+                return Spelled(id, path)
+            if (found := _NUMBERED.fullmatch(id)) is not None:
+                return Spelled(found[1], path, int(found[2]))
+    return None
 
 
 class IdMapper:

@@ -14,10 +14,11 @@ from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.opaque import OpaqueReader
 from gateway.formats.paths import cut_paths
-from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of
 from gateway.formats.vllm.errors import in_band
 from gateway.formats.vllm.ids import IdMapper
+from gateway.formats.vllm.large import pass_on
 from gateway.formats.vllm.lenient import check_utf8
 from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.reply import ABSENT, Chunk, any_object
@@ -45,7 +46,7 @@ def reader(
     if head.status == 200 and not unreadable:
         if kind == _EVENTS:
             return StreamReader(
-                _mapper(ids), request.samples, EventScanner(event_limit), passthrough=passthrough
+                _mapper(ids), request.samples, EventScanner(event_limit, LARGE), passthrough=passthrough
             )
         if kind == b"application/json":
             return UnaryReader(_mapper(ids))
@@ -112,6 +113,15 @@ class StreamReader:
         except UpstreamMalformed:
             self._unsent = self._mapped(b"".join(good))
             raise
+        if not good and self._scanner.large is not None:
+            self.facts.steps = pass_on(
+                self._scanner.take_large(),
+                self.facts,
+                self._mapper,
+                self._note,
+                self.feed,
+                passthrough=self._passthrough,
+            )
         out = b"".join(good)
         return out if self._mapper is None else self._mapper.whole(out)
 

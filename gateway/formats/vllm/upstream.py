@@ -21,7 +21,7 @@ from gateway.formats.base import (
     WorkerView,
 )
 from gateway.formats.headers import of_own_call, to_worker
-from gateway.formats.vllm.ids import client_ids, engine_id, engine_ids_at
+from gateway.formats.vllm.ids import engine_id, engine_ids_at, meant
 from gateway.formats.vllm.request import Request
 
 GENERATE_PATH = "/inference/v1/generate"
@@ -41,6 +41,8 @@ def upstream(request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
 
 def abort(worker: WorkerView, request: Request, ids: Ids) -> tuple[UpstreamRequest, ...]:
     """The engine files all samples under one id, and takes it only in its own spelling."""
+    if ids.parts:
+        return ()
     return (_abort(worker, request.headers, map(engine_id, ids.dispatch)),)
 
 
@@ -48,8 +50,8 @@ def abort_relayed(
     worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
 ) -> tuple[UpstreamRequest, ...]:
     """The same for a route that takes its id from the header, too, and is spelled in a way of its own."""
-    spelled = engine_ids_at(path, ids.dispatch)
-    return (_abort(worker, request.headers, spelled),) if spelled and request.single else ()
+    spelled = [] if request.searched else engine_ids_at(path, ids, single=request.single)
+    return (_abort(worker, request.headers, spelled),) if spelled else ()
 
 
 def _abort(worker: WorkerView, given: Headers, ids: Iterable[str]) -> UpstreamRequest:
@@ -59,7 +61,7 @@ def _abort(worker: WorkerView, given: Headers, ids: Iterable[str]) -> UpstreamRe
 
 
 def aborted_ids(body: bytes) -> AbortTarget:
-    """Public ids in a client's abort call. Raises InvalidRequest, in the engine's words where it has any."""
+    """What a client's abort call names. Raises InvalidRequest, in the engine's words where it has any."""
     try:
         call: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -71,4 +73,4 @@ def aborted_ids(body: bytes) -> AbortTarget:
         named = [named]
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise InvalidRequest("'request_ids' must be a string or a list of strings", param="request_ids")
-    return AbortTarget(ids=tuple(id for name in named for id in client_ids(name)))
+    return meant(named)

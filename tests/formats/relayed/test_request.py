@@ -114,7 +114,7 @@ SAMPLES = (
     b'{ "request_id" : "q" , "prompt":[ "a","b"],"stream": false,"rid":7,"use_beam_search":true}',
     b'{"prompt":[1,2,3],"n":1,"model":{"deep":["er"]},"rid":"a","rid":"b"}',
 )
-WORDS = operator.attrgetter("body", "headers", "model", "stream", "id", "member", "single")
+WORDS = operator.attrgetter("body", "headers", "model", "stream", "id", "member", "single", "fan", "searched")
 
 
 @settings(max_examples=250, derandomize=True)
@@ -141,22 +141,25 @@ def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "single"),
+    ("body", "marks"),
     [
-        (b"{}", True),
-        (b'{"n":1,"prompt":"a","use_beam_search":false}', True),
-        (b'{"n":null,"prompt":[ 1, 2]}', True),
-        (b'{"n":2}', False),
-        (b'{"n":1.0}', False),
-        (b'{"prompt":["a"]}', False),
-        (b'{"prompt":[ [1],[2]]}', False),
-        (b'{"prompt":[%b1]}' % (b" " * 100), False),
-        (b'{"use_beam_search":true}', False),
+        (b"{}", ""),
+        (b'{"n":1,"prompt":"a","use_beam_search":false}', ""),
+        (b'{"n":null,"prompt":[ 1, 2]}', ""),
+        (b'{"n":2}', "fan"),
+        (b'{"n":1.0}', "fan"),
+        (b'{"prompt":["a"]}', "several"),
+        (b'{"prompt":[ [1],[2]]}', "several"),
+        (b'{"prompt":[%b1]}' % (b" " * 100), "several"),
+        (b'{"use_beam_search":true}', "searched"),
+        (b'{"n":3,"prompt":[[1]],"use_beam_search":true}', "several fan searched"),
     ],
 )
-def test_request_of_several_prompts_or_replies_is_told_from_a_single_one(body: bytes, single: bool) -> None:
+def test_request_of_several_prompts_or_replies_is_told_from_a_single_one(body: bytes, marks: str) -> None:
     """Where it is not clear it counts as several: these are ended by closing their connection."""
-    assert parse(body, [JSON]).single is single
+    request = parse(body, [JSON])
+    found = {"several": not request.single, "fan": request.fan, "searched": request.searched}
+    assert " ".join(mark for mark, is_so in found.items() if is_so) == marks
 
 
 def test_settings_are_checked() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Headers, Ids, UpstreamRequest
+from gateway.formats.base import AbortTarget, Headers, Ids, Spelled, UpstreamRequest
 from gateway.formats.sglang import FORMAT
 from tests.formats.sglang.support import parsed, same
 from tests.formats.support import HEX, PRIVATE, View
@@ -173,6 +173,35 @@ def test_abort_has_a_key(worker: View, key: bytes) -> None:
 )
 def test_abort_call_of_a_client_is_understood(body: bytes, target: AbortTarget) -> None:
     assert FORMAT.aborted_ids(body) == target
+
+
+@pytest.mark.parametrize("part", [0, 7, 10, 999_999_999])
+def test_numbered_name_means_a_prompt_of_a_batch_as_well(part: int) -> None:
+    target = FORMAT.aborted_ids(b'{"rid":"a_b_%d"}' % part)
+    spelled = (Spelled("a_b", None, part), Spelled("a_b", "/v1/completions", part))
+    assert target == AbortTarget(ids=(f"a_b_{part}",), spelled=spelled)
+
+
+@pytest.mark.parametrize("name", ["a_", "_0", "a_01", "a_-1", "a_1 ", "a_1234567890", "a0", "a_\u0661"])
+def test_name_without_a_number_means_itself_alone(name: str) -> None:
+    assert FORMAT.aborted_ids(json.dumps({"rid": name}).encode()) == AbortTarget(ids=(name,))
+
+
+@pytest.mark.parametrize(
+    ("body", "parts", "rids"),
+    [
+        (b'{"text":["a","b"],"rid":"x"}', (1,), ["x_1"]),
+        (b'{"text":["a","b"],"rid":"x"}', (0, 1, 2), ["x_0", "x_1"]),
+        (b'{"text":["a","b"],"rid":"x"}', (2,), []),
+        (b'{"text":["a"],"rid":["x"]}', (0,), []),
+        (b'{"text":"a","rid":"x"}', (0,), []),
+        (b'{"text":["a","b"],"rid":"x","sampling_params":{"n":2}}', (0,), []),
+    ],
+)
+def test_abort_of_some_prompts_names_those_there_are(
+    body: bytes, parts: tuple[int, ...], rids: list[str]
+) -> None:
+    assert aborted(body, Ids(("x",), ("x",), parts)) == rids
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.base import Ids
-from gateway.formats.vllm.ids import IdMapper, client_ids, engine_id, engine_ids_at, fits_header
+from gateway.formats.base import AbortTarget, Ids, Spelled
+from gateway.formats.vllm.ids import IdMapper, engine_id, engine_ids_at, fits_header, meant
 from tests.formats.support import PRIVATE
 from tests.formats.vllm.support import fuzzed, pieces
 
@@ -19,22 +19,39 @@ ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 def test_engine_id_and_client_id_are_opposites() -> None:
     """The prefix is put on and taken off once."""
     assert engine_id("a") == "generate-tokens-a"
-    assert client_ids("generate-tokens-a") == client_ids("a") == ("a",)
-    assert client_ids("generate-tokens-generate-tokens-a") == ("generate-tokens-a",)
+    assert meant(["generate-tokens-a"]) == AbortTarget(spelled=(Spelled("a"),))
+    assert meant(["generate-tokens-generate-tokens-a"]).spelled == (Spelled("generate-tokens-a"),)
 
 
-@pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0"])
-def test_spelling_of_other_routes_is_taken_off_as_well(id: str) -> None:
-    """A client may have called its request just that, so the name itself is meant, too."""
-    for path in ("/v1/chat/completions", "/v1/completions"):
-        (spelled,) = engine_ids_at(path, [id])
-        assert client_ids(spelled) == (spelled, id)
-    assert engine_ids_at("/v1/embeddings", [id]) == []
+@pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0", "generate-tokens-a", "a\n"])
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(
+    ("path", "parts"), [("/v1/chat/completions", ()), ("/v1/completions", (0,)), ("/v1/completions", (12,))]
+)
+def test_spelling_of_other_routes_means_their_requests_alone(
+    id: str, single: bool, path: str, parts: tuple[int, ...]
+) -> None:
+    ids = Ids((id,), (id,), parts)
+    if single and 12 in parts:
+        assert engine_ids_at(path, ids, single=single) == []
+        return
+    (name,) = engine_ids_at(path, ids, single=single)
+    assert meant([name]) == AbortTarget(spelled=(Spelled(id, path, parts[0] if parts else None),))
 
 
-@pytest.mark.parametrize("name", ["cmpl-0", "cmpl-a", "cmpl", "0", ""])
-def test_name_that_is_no_spelling_of_the_engine_means_itself(name: str) -> None:
-    assert client_ids(name) == (name,)
+def test_spelling_that_is_not_known_is_none() -> None:
+    ids = Ids(("a",), ("a",))
+    assert engine_ids_at("/v1/embeddings", ids, single=True) == []
+    assert engine_ids_at("/v1/chat/completions", ids._replace(parts=(0,)), single=True) == []
+    assert engine_ids_at("/v1/completions", ids, single=False) == []  # as many as there are prompts
+    assert engine_ids_at("/v1/completions", ids, single=True) == ["cmpl-a-0"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "cmpl-0", "cmpl-a", "cmpl-a-01", "cmpl-a-x", "CHATCMPL-a", "Generate-tokens-a", "cmpl", ""]
+)
+def test_name_that_is_no_spelling_of_the_engine_means_what_the_client_called_so(name: str) -> None:
+    assert meant([name]) == AbortTarget(ids=(name,))
 
 
 @pytest.mark.parametrize("blanks", ["", " ", "\n\t "])

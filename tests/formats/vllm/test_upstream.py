@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Ids
+from gateway.formats.base import AbortTarget, Ids, Spelled
 from gateway.formats.vllm import FORMAT
 from tests.formats.support import PRIVATE, View
 from tests.formats.vllm.support import fuzzed, recorded, request
@@ -85,15 +85,25 @@ def test_abort_without_a_key_sends_none() -> None:
 @pytest.mark.parametrize(
     ("body", "ids"),
     [
-        (b'{"request_ids":["generate-tokens-a","b"]}', ("a", "b")),
-        (b'{"request_ids":"generate-tokens-a"}', ("a",)),
+        (b'{"request_ids":["a","b"]}', ("a", "b")),
+        (b'{"request_ids":"a"}', ("a",)),
         (b'{"request_ids":[]}', ()),
         (b'{"request_ids":[""],"x":1}', ("",)),
     ],
 )
 def test_client_abort_names_public_ids(body: bytes, ids: tuple[str, ...]) -> None:
-    """A list or one string, with the engine's prefix or without."""
+    """A list or one string."""
     assert FORMAT.aborted_ids(body) == AbortTarget(ids=ids)
+
+
+def test_client_abort_in_the_engines_spelling_means_what_the_engine_calls_so() -> None:
+    body = b'{"request_ids":["generate-tokens-a","chatcmpl-a","b","cmpl-a-2"]}'
+    spelled = (Spelled("a"), Spelled("a", "/v1/chat/completions"), Spelled("a", "/v1/completions", 2))
+    assert FORMAT.aborted_ids(body) == AbortTarget(ids=("b",), spelled=spelled)
+
+
+def test_parts_of_a_request_of_one_prompt_are_none() -> None:
+    assert FORMAT.abort(View(), request(), PRIVATE._replace(parts=(0,))) == ()
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"request_ids":null}', b"[]", b"null", b"7"])

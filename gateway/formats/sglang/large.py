@@ -1,0 +1,92 @@
+"""Passing on an event of many MiB, in steps.
+
+Owns: what SGLang's relay reader does with an event, for one that is too large to be taken in at once. Must
+never enter: how a long text is read (formats/large.py), what a document means (tally.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats import routing_data
+from gateway.formats.json_windows import Span
+from gateway.formats.large import Found, Passing, Piecer, Shape, data_of, joined, look, passed
+from gateway.formats.sglang.convert import Converter
+from gateway.formats.sglang.document import Document, Meta
+from gateway.formats.sglang.rewrite import Rewrite
+from gateway.formats.sglang.tally import Tally, document_of
+from gateway.formats.sse import Large
+from gateway.formats.swap import Swap
+
+_META: Shape = MappingProxyType(dict.fromkeys(Meta.__struct_fields__))
+SHAPE: Shape = MappingProxyType({**dict.fromkeys(Document.__struct_fields__), "meta_info": _META})
+
+
+def pass_on(  # noqa: PLR0913 - the reader's parts
+    large: Large,
+    tally: Tally,
+    rewrite: Rewrite,
+    convert: Converter | None,
+    swap: Swap | None,
+    feed: Callable[[bytes], bytes],
+) -> Passing:
+    """The event, and what ``feed`` makes of the bytes behind it. Raises UpstreamMalformed."""
+    ended = tally.facts.terminal
+    event = yield from joined(large)
+    try:
+        yield from _passed(event, large, tally, rewrite, convert, swap)
+    except UpstreamMalformed:
+        if not ended:
+            raise
+        # What follows the end is not the generation any more.
+    if large.rest:
+        yield feed(large.rest)
+
+
+def _passed(  # noqa: PLR0913 - the reader's parts
+    event: bytes, large: Large, tally: Tally, rewrite: Rewrite, convert: Converter | None, swap: Swap | None
+) -> Passing:
+    data = yield from data_of(event, lines=large.lines)
+    if data is None:
+        yield from passed(event, (), ())
+        return
+    text, span = data
+    found = yield from _found(text, span)
+    if found.value is not None:
+        routing_data.note(found.value, tally.facts)
+    failure = tally.add(document_of(found.told))
+    through: list[Piecer] = []
+    if failure is not None and (words := rewrite.words(found.told, failure)) is not None:
+        through.append(words)
+    cuts = found.cuts
+    if convert is not None or (cuts and text is not event):
+        # Done at once, both: it is seldom, or needs all that the sample said before, too.
+        document = _without(text, span, cuts)
+        event, cuts = b"data: %b\n\n" % document.replace(b"\n", b""), ()
+        if convert is not None:
+            event = convert.convert(event, document)
+    if swap is not None:
+        through.append(swap)
+    yield from passed(event, cuts, through)
+
+
+def _without(text: bytes, span: Span, cuts: Sequence[Span]) -> bytes:
+    start, parts = span[0], []
+    for left, right in cuts:
+        parts.append(text[start:left])
+        start = right
+    return b"".join((*parts, text[start : span[1]]))
+
+
+def _found(text: bytes, span: Span) -> Generator[None, None, Found]:
+    """Raises UpstreamMalformed."""
+    try:
+        return (yield from look(text, span, SHAPE, cut=routing_data.NAME))
+    except msgspec.ValidationError as error:
+        raise UpstreamMalformed("The worker sent a reply of an unknown shape.", cause=error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UpstreamMalformed("The worker sent a reply that is not valid JSON.", cause=error) from error
