@@ -775,7 +775,8 @@ async def test_buffer_that_was_filled_gives_the_loop_its_turn(listener: Listener
     turn()
     Drive().start(take())
     await until(lambda: sum(turns) == total)
-    assert max(turns) <= 2 * MOST_IN_A_ROW * READ_SIZE  # the turns of the loop and those of its callbacks may overlap
+    # The turns of the loop and those of its callbacks may overlap.
+    assert max(turns) <= 2 * MOST_IN_A_ROW * READ_SIZE
 
 
 @pytest.mark.parametrize("size", [0, 1, http1.SLICE, http1.SLICE + 1, 3 * http1.SLICE])
