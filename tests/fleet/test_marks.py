@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import permutations, product
 
 import pytest
@@ -117,15 +118,18 @@ def test_mark_that_is_not_dated_is_older_than_anything_when_a_store_is_read_firs
     assert worker.usable
 
 
-def in_order(steps: Sequence[str], *before: tuple[str, str]) -> Iterator[Sequence[str]]:
+@cache
+def in_order(steps: Sequence[str], *before: tuple[str, str]) -> Sequence[Sequence[str]]:
     """All orders of ``steps`` in which each first one of ``before`` comes before the second."""
-    for order in permutations(steps):
-        if all(order.index(first) < order.index(second) for first, second in before):
-            yield order
+    return [
+        order
+        for order in permutations(steps)
+        if all(order.index(first) < order.index(second) for first, second in before)
+    ]
 
 
-@pytest.mark.parametrize(("here", "there"), list(product([True, False], repeat=2)))
-@pytest.mark.parametrize("clocks", [(7, 7), (7, 8), (8, 7)])
+@pytest.mark.parametrize(("here", "there"), [(True, False), (False, True)])
+@pytest.mark.parametrize("clocks", [(7, 7), (8, 7)])
 def test_two_edits_in_two_processes_end_alike_in_both_in_every_order(
     here: bool, there: bool, clocks: tuple[int, int]
 ) -> None:
