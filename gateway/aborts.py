@@ -184,7 +184,9 @@ class Aborter:
         async def lane() -> None:
             for request in waiting:
                 async with slots:
-                    if (error := await send_quietly(worker, request, self._timeout)) is not None:
+                    async with worker.quotas.aborts:
+                        error = await send_quietly(worker, request, self._timeout)
+                    if error is not None:
                         errors.append(error)
 
         await asyncio.gather(*(lane() for _ in range(min(LANES, len(requests)))))

@@ -29,6 +29,7 @@ from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sharing import Sharing
+from gateway.fleet.sync import Following
 from gateway.formats.base import AnyFormat
 from gateway.handler import GenerateHandler
 from gateway.inflight import InFlight
@@ -49,12 +50,12 @@ from gateway.security.stamps import Refreshable
 from gateway.security.tls import Renewed, worker_tls
 from gateway.served import serving
 from gateway.settings import Settings
+from gateway.shedding import Shedding
 from gateway.stores.base import Store
 from gateway.stores.registry import STORES
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
-from gateway.transport.limits import HeadLimits
 from gateway.transport.names import Names
 from gateway.turns import Turns
 
@@ -65,6 +66,7 @@ class Outside:
     processes writes to standard output."""
 
     store: Store
+    following: Following
     keys: Sources
     tls: Renewed | None
     siblings: Siblings | None
@@ -144,7 +146,7 @@ def create_app(
     served = serving(settings, reserved_paths(settings), catalog)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
-    outside = Outside(store=store, keys=keys, tls=tls, siblings=siblings, lock=lock)
+    outside = Outside(store, Following(store), keys=keys, tls=tls, siblings=siblings, lock=lock)
     services = _services(settings, [endpoint.format for endpoint in served.generate], outside)
     sharing = Sharing(Marks(services.fleet), store)
     members = _members(settings, services, sharing.marks)
@@ -166,7 +168,7 @@ def create_app(
         )
         for endpoint in (*served.generate, *served.relays)
     }
-    background = Background(services, store, members, sharing, member, settings.worker_patterns)
+    background = Background(services, outside.following, members, sharing, member, settings.worker_patterns)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background, _client_limits(settings))
 
@@ -174,11 +176,13 @@ def create_app(
 def _client_limits(settings: Settings) -> ClientLimits:
     return ClientLimits(
         settings.head_limit,
-        settings.header_limit_lines,
         settings.header_timeout_secs,
         settings.body_timeout_secs,
+        settings.body_min_rate,
+        settings.unread_timeout_secs or None,
         settings.keep_alive_timeout_secs,
         settings.share(settings.max_connections),
+        settings.overload_status_code,
     )
 
 
@@ -221,7 +225,7 @@ def _members(settings: Settings, services: Services, marks: Marks) -> Members:
 
 
 def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
-    store, tls, siblings = outside.store, outside.tls, outside.siblings
+    tls, siblings = outside.tls, outside.siblings
     shield = Shield(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -231,7 +235,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         names=Names(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
-        head=HeadLimits(settings.head_limit, settings.header_limit_lines),
+        head=settings.head_limit,
         homes=Homes(settings.router_overload_factor),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
@@ -248,7 +252,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         Now(
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
-            store_healthy=lambda: store.healthy,
+            store_healthy=lambda: outside.following.healthy,
             waiting=lambda: queue.waiting,
         ),
         supervisor=None if siblings is None else siblings.supervisor,
@@ -263,7 +267,6 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         limited=settings.max_in_flight_per_worker is not None,
     )
     lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)
-    lifecycle.drained = queue.close
     return Services(
         fleet=fleet,
         queue=queue,
@@ -272,6 +275,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
         turns=Turns(),
+        shedding=Shedding(),
         shield=shield,
         guard=guard_of(settings, outside.keys, metrics.unauthorized),
         metrics=metrics,

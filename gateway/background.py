@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from gateway.fleet.allow import UrlPattern
 from gateway.fleet.members import Members
 from gateway.fleet.sharing import Sharing
-from gateway.fleet.sync import follow
+from gateway.fleet.sync import Following
 from gateway.multi.member import Member
 from gateway.run import Services
 from gateway.security.stamps import Refreshable, keep_fresh
-from gateway.stores.base import Store
 from gateway.tasks import Tasks
 
 #: Seconds that aborts still under way get at the end of the process.
@@ -31,14 +31,15 @@ class Background:
     def __init__(  # noqa: PLR0913 - all that begins and ends with the application
         self,
         services: Services,
-        store: Store,
+        following: Following,
         members: Members,
         sharing: Sharing,
         member: Member | None,
         allowed: Sequence[UrlPattern],
     ) -> None:
         self._services = services
-        self._store = store
+        self._following = following
+        self._store = following.store
         self._members = members
         self._sharing = sharing
         self._allowed = allowed
@@ -53,13 +54,13 @@ class Background:
         services, marks = self._services, self._sharing.marks
         if self._member is not None:
             await self._member.start(services.fleet)
-        following = follow(self._store, self._members, marks, self._allowed)
-        self._tasks.spawn(following, "following the store")
-        self._tasks.spawn(self._watch_workers(), "beginning to watch workers")
-        self._tasks.spawn(keep_fresh(self.kept_fresh), "reading keys and certificates again")
-        self._tasks.spawn(services.metrics.watch_loop(), "event loop delay")
+        following = partial(self._following.run, self._members, marks, self._allowed)
+        self._tasks.keep(following, "following the store")
+        self._tasks.keep(self._watch_workers, "beginning to watch workers")
+        self._tasks.keep(lambda: keep_fresh(self.kept_fresh), "reading keys and certificates again")
+        self._tasks.keep(services.metrics.watch_loop, "event loop delay")
         if services.queue.on:
-            self._tasks.spawn(services.queue.serve(), "requests that wait for a worker")
+            self._tasks.keep(services.queue.serve, "requests that wait for a worker")
         if self._member is not None:
             await self._member.meet(services.fleet)
 

@@ -34,9 +34,7 @@ from gateway.settings import (
     variable_of,
 )
 from gateway.sim.config import KINDS, SimConfig
-from gateway.workers_cli import workers
-
-CANNOT, WRONG_CALL = 1, 2
+from gateway.workers_cli import CANNOT, WRONG_CALL, workers
 
 #: What a command has to know that asks workers itself.
 _OF_WORKERS = (
@@ -151,7 +149,10 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the gateway.", min=1, max=65535)] = 8000,
     once: Annotated[bool, typer.Option("--once", help="End after the two requests were shown.")] = False,
 ) -> None:
-    """Run the gateway in front of four simulated engines and send it a request of each kind."""
+    """Try the gateway, with simulated engines.
+
+    Starts it in front of four of them, shows a unary request and a stream, and goes on until it is ended.
+    """
     with one_line_errors():
         run_demo(port, typer.echo, once=once)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from io import BytesIO
 from typing import Any, Protocol
 
-from gateway.errors import Cancelled, RequestTooLarge
+from gateway.errors import Cancelled, GatewayError, RequestTooLarge
 from gateway.formats.base import Headers, header
 
 Message = MutableMapping[str, Any]
@@ -29,7 +29,8 @@ WATCH_AFTER = 0.05
 
 
 class Client(Protocol):
-    """The client of one exchange. Sending to one that is known to have left raises Cancelled."""
+    """The client of one exchange. Sending to one that is known to have left raises why it has: Cancelled, or
+    ReplyUnread where it is given up as it does not read."""
 
     @property
     def headers(self) -> Headers:
@@ -51,8 +52,9 @@ class Client(Protocol):
         coming, and Cancelled on leaving."""
         ...
 
-    def watch(self, left: Callable[[], None]) -> None:
-        """Call ``left`` once if the client leaves before ``unwatch``; the body has been read."""
+    def watch(self, left: Callable[[GatewayError], None]) -> None:
+        """Call ``left`` once, with the reason, if the client leaves before ``unwatch``; the body has been
+        read."""
         ...
 
     def unwatch(self) -> None: ...
@@ -99,7 +101,7 @@ class AsgiClient:
     async def body(self, limit: int) -> bytes:
         return await read_body(self._receive, self.headers, limit)
 
-    def watch(self, left: Callable[[], None]) -> None:
+    def watch(self, left: Callable[[GatewayError], None]) -> None:
         self._watch = Watch(self._receive, left)
 
     def unwatch(self) -> None:
@@ -173,7 +175,7 @@ def _too_large(limit: int) -> RequestTooLarge:
 class Watch:
     """Tells once, through ``left``, that the client is gone. The request body must have been read."""
 
-    def __init__(self, receive: Receive, left: Callable[[], None]) -> None:
+    def __init__(self, receive: Receive, left: Callable[[GatewayError], None]) -> None:
         self._receive = receive
         self._left = left
         self._task: asyncio.Task[None] | None = None
@@ -193,7 +195,7 @@ class Watch:
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._left()
+        self._left(Cancelled("the client left"))
 
 
 def _length(status: int, body: bytes) -> Headers:

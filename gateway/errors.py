@@ -78,7 +78,7 @@ class Unauthorized(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path is a generate endpoint's, the method none of its own. Told only; no exchange begins."""
+    """The path is an inference route's, the method none of its own. Told only; no exchange begins."""
 
     code = "method_not_allowed"
     status = 405
@@ -145,7 +145,7 @@ class NoWorker(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """A configured limit on requests at once is reached. ``status`` may be configured to be another."""
+    """A configured limit on requests at once is reached. The status may be configured to be another."""
 
     code = "overloaded"
     status = 503
@@ -154,7 +154,8 @@ class Overloaded(GatewayError):
 
 
 class OutOfSockets(GatewayError):
-    """The gateway may open no more sockets; says nothing about any worker."""
+    """The gateway may open no more sockets; says nothing about any worker. Its status is that of Overloaded,
+    whatever that is configured to be."""
 
     code = "out_of_sockets"
     status = 503
@@ -210,6 +211,28 @@ class UpstreamTimeout(GatewayError):
     status = 504
     source = Source.UPSTREAM
     error_type = "response_timeout"
+
+
+class WaitTimeout(GatewayError):
+    """All the time that a request may take was over while no worker had it: it waited in line for one. Says
+    nothing about any worker."""
+
+    code = "wait_timeout"
+    status = 504
+    error_type = "response_timeout"
+
+
+class ReplyUnread(GatewayError):
+    """The client left its reply unread for longer than it may. It is told nothing: its connection is cut.
+
+    Or all the time that its request may take was over while it did.
+    """
+
+    code = "reply_unread"
+    status = 408
+    source = Source.DOWNSTREAM
+    error_type = "response_timeout"
+    limit = "unread"
 
 
 class ProcessDied(GatewayError):

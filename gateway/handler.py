@@ -23,6 +23,7 @@ from gateway.errors import (
     GatewayError,
     NotReceived,
     NoWorker,
+    OutOfSockets,
     Overloaded,
     error_type_of,
 )
@@ -84,6 +85,10 @@ class GenerateHandler:
         error: GatewayError | None = None
         try:
             await self._serve(run)
+        except (Overloaded, OutOfSockets) as refusal:
+            # Here and not where it is raised: by whom it is refused makes no difference to a client.
+            refusal.status = self._services.overload_status
+            error = refusal
         except GatewayError as failure:
             error = failure
         except Exception as bug:  # noqa: BLE001 - the one edge: no traceback may reach a client
@@ -107,8 +112,8 @@ class GenerateHandler:
         headers, guard = client.headers, self._services.guard
         if guard.armed:
             headers = guard.admit(Realm.INFERENCE, headers)
-        body = await client.body(self._services.body_limit)
-        run.exchange.request_bytes = len(body)
+        run.body = await client.body(self._services.body_limit)
+        run.exchange.request_bytes = len(run.body)
         client.watch(run.left)
         context = read_context(client.headers)
         if context is not NO_CONTEXT:
@@ -116,21 +121,22 @@ class GenerateHandler:
         if self._timeouts is not None or context.timeout is not None:
             run.limit(self._timeouts or NO_TIMEOUTS, context.timeout)
         # 2 parse
-        if self._stepwise is not None and len(body) > BIG:
-            steps = self._stepwise.parse_in_steps(body, headers)
-            request = await self._services.turns.take(steps)
+        if self._stepwise is not None and len(run.body) > BIG:
+            request = await self._services.turns.take(self._stepwise.parse_in_steps(run.body, headers))
         else:
-            request = self._format.parse(body, headers)
+            request = self._format.parse(run.body, headers)
         # 3 project
-        projection = self._format.project(request)
-        running = run.claim(request, projection, body)
+        running = run.claim(request, self._format.project(request))
+        request = None  # whatever holds the body is the run's to let go of
         # 4 lease, 5 open
-        connection, head = await self._dispatch(run, running, projection.model)
+        connection, head = await self._dispatch(run, running)
         # 6 commit, 7 feed, 8 finish; 9, release, is Run.close
         await self._relay(run, running, connection, head)
 
-    async def _dispatch(self, run: Run, running: Running, model: str | None) -> tuple[Connection, ReplyHead]:
+    async def _dispatch(self, run: Run, running: Running) -> tuple[Connection, ReplyHead]:
         """Lease a worker and send it the request; the next one if that provably did not take it."""
+        model = run.model
+        request: UpstreamRequest | None
         tried: dict[Worker, object] = {}
         failure: GatewayError | None = None
         while True:
@@ -153,6 +159,7 @@ class GenerateHandler:
                 if connection is None:
                     connection = await apart(worker.pool.connect(), Connection.close)
                 self._send(run, running, worker, connection, request)
+                request = None
                 return connection, await connection.head()
             except (ConnectFailed, NotReceived) as error:
                 failure = error

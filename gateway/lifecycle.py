@@ -7,7 +7,7 @@ sockets, a dialect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from gateway.errors import Draining, GatewayError, Overloaded
@@ -49,8 +49,6 @@ class Lifecycle:
         self.draining = False
         self.delay = delay
         self._most = most
-        #: Called once it drains.
-        self.drained: Callable[[], None] = lambda: None
         self._open: set[Interruptible] = set()
         self._errands: set[Interruptible] = set()
         self._emptied: asyncio.Event | None = None
@@ -110,9 +108,9 @@ class Lifecycle:
             self.drain()
 
     def drain(self) -> None:
-        """From now on: not ready, no new exchange."""
+        """From now on: not ready, no new exchange. Those that are open go on, also those that wait for a
+        worker."""
         self.leaving = self.draining = True
-        self.drained()
 
     async def cut(self) -> None:
         """End all that runs now and wait until it has released what it held."""

@@ -9,12 +9,16 @@ from __future__ import annotations
 import logging
 import resource
 
+from gateway.fleet.quotas import KINDS
 from gateway.listener.limits import ROOM
 
 log = logging.getLogger(__name__)
 
-#: Files that a process has open beside its connections: logs, the listener, the store, probes, aborts.
-SPARE_FILES = 128
+#: Files that a process has open beside its connections: logs, the listener, the store, names being looked up.
+SPARE_FILES = 64
+#: The part of all files that each kind of the gateway's own connections (Quotas) may have open, and how many
+#: that are at least.
+QUOTA_PART, LEAST_QUOTA = 16, 4
 #: Open files without which it is not worth starting, and for each of several processes, its channel and its
 #: listening socket among them.
 LEAST_FILES, FILES_PER_PROCESS = 64, 4
@@ -42,16 +46,28 @@ def raise_file_limit() -> None:
 
 def tell_room(wanted: int | None) -> None:
     """Log for how many clients there is room, of the ``wanted`` ones; None: of any number."""
-    enough = most_connections()
-    if enough is None:
+    files = open_files()
+    if files is None:
         return
+    enough = most_connections(files)
     if wanted is not None and wanted > enough:
         log.warning("open files: a process has no more than it needs for %d connections of clients", enough)
     else:
         log.info("a process takes up to %d connections of clients", wanted or enough)
 
 
-def most_connections() -> int | None:
-    """How many clients one process can serve at once: each may need a connection to a worker, too."""
+def open_files() -> int | None:
+    """How many files this process may open; None: any number."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if files == resource.RLIM_INFINITY else max(1, (files - SPARE_FILES - ROOM) // 2)
+    return None if files == resource.RLIM_INFINITY else files
+
+
+def most_connections(files: int) -> int:
+    """How many clients one process can serve at once that may open so many ``files``: each may need a
+    connection to a worker, too."""
+    return max(1, (files - SPARE_FILES - KINDS * quota_of(files) - ROOM) // 2)
+
+
+def quota_of(files: int) -> int:
+    """How many connections of its own of each kind a process may have that may open so many ``files``."""
+    return max(LEAST_QUOTA, files // QUOTA_PART)

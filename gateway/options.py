@@ -41,15 +41,20 @@ def _setting_flag(name: str) -> inspect.Parameter:
     else:
         shown = f"; default: {str(default).lower() if isinstance(default, bool) else default}"
     text = f"{field.description} [{variable_of(field)}{shown}]"
-    return _flag(name, kind | None, None, text, _metavar(field.annotation))
+    return _flag(name, kind | None, None, text, _metavar(name, field.annotation))
 
 
-def _metavar(annotation: Any) -> str | None:
+#: What help calls a value, by its type, where the last word of the field's name does not say it better.
+_WORDS = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "URL"}
+_BETTER = {("tuple", "secs"): "SECONDS", ("tuple", "path"): "PATH", ("SecretStr", "password"): "PASSWORD"}
+
+
+def _metavar(name: str, annotation: Any) -> str | None:
     if annotation is bool:
         return None
-    words = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "URL"}
-    kind = _plain(annotation)
-    return words.get(getattr(get_origin(kind) or kind, "__name__", ""), "TEXT")
+    plain = _plain(annotation)
+    kind = getattr(get_origin(plain) or plain, "__name__", "")
+    return _BETTER.get((kind, name.rpartition("_")[2])) or _WORDS.get(kind, "TEXT")
 
 
 def dataclass_flags(kind: type) -> list[inspect.Parameter]:

@@ -12,7 +12,7 @@ seen one death.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -23,6 +23,8 @@ from gateway.errors import Poisoned
 GRACE = 10.0
 #: Entries of each table; the oldest go first.
 CAPACITY = 4096
+#: Bytes of a body that are taken in at once where it is done in steps.
+STEP = 1024 * 1024
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -32,11 +34,23 @@ def digest(body: bytes, cuts: Sequence[tuple[int, int]] = ()) -> bytes:
     """What tells a body, without what stands at ``cuts``, from others: 16 bytes."""
     if not cuts:
         return blake2b(body, digest_size=16).digest()
+    steps = digest_in_steps(body, cuts)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: bytes = done.value
+            return found
+
+
+def digest_in_steps(body: bytes, cuts: Sequence[tuple[int, int]] = ()) -> Generator[None, None, bytes]:
+    """The same, with a yield about every millisecond."""
     found, view, done = blake2b(digest_size=16), memoryview(body), 0
-    for start, end in cuts:
-        found.update(view[done:start])
+    for start, end in (*cuts, (len(body), len(body))):
+        for begin in range(done, start, STEP):
+            found.update(view[begin : min(begin + STEP, start)])
+            yield
         done = max(done, end)
-    found.update(view[done:])
     return found.digest()
 
 

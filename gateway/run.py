@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,12 +46,14 @@ from gateway.formats.base import (
     Reader,
     ReplyFacts,
     ReplyHead,
+    ShedsBody,
     header,
 )
 from gateway.formats.json_splice import remove_member
 from gateway.inflight import InFlight
 from gateway.lifecycle import Lifecycle
 from gateway.security.guard import Guard
+from gateway.shedding import Shedding
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.timeouts import Timeouts, Watch
@@ -66,6 +68,8 @@ _MOST = 2**53
 
 #: How long the id of a stream that ended well is not given to another exchange, in seconds.
 STREAM_LINGER = 3.0
+#: Of a body over this, in bytes, nothing is held for as long as an exchange may last.
+SMALL = 64 * 1024
 #: Statuses by which an engine says that it takes no more at the moment.
 _BUSY = frozenset({429, 503})
 
@@ -73,7 +77,7 @@ _BUSY = frozenset({429, 503})
 @dataclass(frozen=True, slots=True)
 class Services:
     """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never);
-    ``overload_status`` is that of Overloaded."""
+    ``overload_status`` is that of all refusals for want of room."""
 
     fleet: Fleet
     queue: Queue
@@ -86,6 +90,7 @@ class Services:
     metrics: Metrics
     access_log: AccessLog
     turns: Turns
+    shedding: Shedding
     body_limit: int
     overload_status: int
     keep_alive: float | None
@@ -100,6 +105,8 @@ class Run(Drive):
     reader: Reader | None = None
     #: What it has in common with requests that belong on the same worker.
     key: str | None = None
+    #: The model that its client named.
+    model: str | None = None
     _sent = False
     #: Its connection is not to be used again, although the reply was whole.
     _doubtful = False
@@ -108,7 +115,10 @@ class Run(Drive):
     _until: float | None = None
     #: Over how long it takes, if that is limited.
     watch: Watch | None = None
-    _body = b""
+    #: The request's, until it is let go of.
+    body = b""
+    #: Of the body, once it was needed.
+    _known_digest: bytes | None = None
     _id_member: str | None = None
     _id_cuts: Sequence[tuple[int, int]] | None = None
 
@@ -126,9 +136,9 @@ class Run(Drive):
             raise OutOfSockets("the gateway has as many connections as it takes; please try again")
         self._services.lifecycle.enter(self)
 
-    def left(self) -> None:
+    def left(self, why: GatewayError) -> None:
         """The client is gone."""
-        self._services.lifecycle.end(self, Cancelled("the client left"))
+        self._services.lifecycle.end(self, why)
 
     def aborted(self) -> None:
         """A client's abort call named this exchange, and no engine can be asked to end it."""
@@ -137,18 +147,24 @@ class Run(Drive):
     def limit(self, timeouts: Timeouts, seconds: float | None) -> None:
         """From now on it may take no longer than the limits of its route and ``seconds``, if given."""
         within = timeouts if seconds is None else timeouts.within(seconds)
-        self.watch = Watch(within, partial(self._services.lifecycle.end, self))
+        end = partial(self._services.lifecycle.end, self)
+        self.watch = Watch(within, end, self._has_worker, asked=within is not timeouts)
 
-    def claim(self, request: Any, projection: Projection, body: bytes) -> Running:
+    def _has_worker(self) -> bool:
+        return self.worker is not None
+
+    def claim(self, request: Any, projection: Projection) -> Running:
         """Take ids for the request, which came as ``body``, and become findable under the public ones.
 
         Raises Poisoned, before anything is taken.
         """
         in_flight, exchange, shield = self._services.in_flight, self.exchange, self._services.shield
-        self._body, self._id_member, self._id_cuts = body, projection.id_member, projection.id_cuts
+        self._id_member, self._id_cuts = projection.id_member, projection.id_cuts
         if shield.armed:
-            shield.check(self._digest(), time.monotonic())
+            self._known_digest = self._digest()
+            shield.check(self._known_digest, time.monotonic())
         ids = in_flight.claim(projection.ids, projection.ids_usable)
+        self.model = projection.model
         exchange.stream = projection.stream
         exchange.public_id = ids.public[0]
         exchange.prompt_tokens = projection.prompt_tokens
@@ -182,7 +198,7 @@ class Run(Drive):
         queue = self._services.queue
         if self._until is None:
             self._until = queue.deadline()
-        await queue.wait((self._format.capability, model), tried, size=len(self._body), until=self._until)
+        await queue.wait((self._format.capability, model), tried, size=len(self.body), until=self._until)
         for worker in tried.keys() - excluded(tried):
             del tried[worker]
 
@@ -196,6 +212,8 @@ class Run(Drive):
             self.watch.unsent()
         if self.running is not None:
             self.running.worker = None
+        if self.exchange.request_bytes > SMALL:
+            self._services.shedding.drop(self)
         self._services.fleet.release(worker)
         self._services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
         return self._life
@@ -208,6 +226,24 @@ class Run(Drive):
         self._sent = True
         if self.watch is not None:
             self.watch.sent()
+        if self.exchange.request_bytes > SMALL:
+            self._services.shedding.add(self)
+
+    def shed(self) -> Iterator[None] | None:
+        """Let go of the request's body, in steps; None: another worker may have to be sent it."""
+        connection = self.connection
+        if connection is None or not connection.taken:
+            return None
+        return self._shed()
+
+    def _shed(self) -> Iterator[None]:
+        if self._services.shield.on and self._known_digest is None:
+            body, cuts = self._known_by()
+            self._known_digest = yield from poison.digest_in_steps(body, cuts)
+        self.body = b""
+        running, format = self.running, self._format
+        if running is not None and isinstance(format, ShedsBody):
+            running.request = format.without_body(running.request)
 
     def read(self, running: Running, head: ReplyHead) -> Reader:
         """The reader for the reply with this head."""
@@ -239,12 +275,12 @@ class Run(Drive):
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         services, exchange = self._services, self.exchange
-        if error is not None and isinstance(error, Overloaded):
-            error.status = services.overload_status
         self.client.unwatch()
         if self.watch is not None:
             self.watch.stop()
         services.lifecycle.leave(self)
+        if exchange.request_bytes > SMALL:
+            services.shedding.drop(self)
         try:
             if self.reader is not None:
                 self._note_reply(self.reader)
@@ -309,10 +345,17 @@ class Run(Drive):
 
     def _digest(self) -> bytes:
         """Tells the request's body from others, whatever ids the client gave to it this time."""
+        if self._known_digest is not None:
+            return self._known_digest
+        body, cuts = self._known_by()
+        return poison.digest(body, cuts)
+
+    def _known_by(self) -> tuple[bytes, Sequence[tuple[int, int]]]:
+        """The body, and where an id of its client is to be left out of it."""
         member, cuts = self._id_member, self._id_cuts
         if cuts is not None:
-            return poison.digest(self._body, cuts)
-        return poison.digest(self._body if member is None else remove_member(self._body, member))
+            return self.body, cuts
+        return self.body if member is None else remove_member(self.body, member), ()
 
 
 def _nothing() -> None:

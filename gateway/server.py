@@ -25,7 +25,14 @@ from gateway.multi.locks import WriteLocks
 from gateway.multi.port import Port
 from gateway.multi.siblings import Siblings
 from gateway.multi.supervisor import Supervisor
-from gateway.open_files import check_file_limit, most_connections, raise_file_limit, tell_room
+from gateway.open_files import (
+    check_file_limit,
+    most_connections,
+    open_files,
+    quota_of,
+    raise_file_limit,
+    tell_room,
+)
 from gateway.security.configured import warnings_of
 from gateway.security.tls import server_tls
 from gateway.settings import Settings
@@ -42,6 +49,8 @@ _LARGEST_KEPT = 8 * 1024 * 1024
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: How long replies that were cut may take to leave the process, in seconds.
 FLUSH_SECONDS = 2
+#: A folder that is no disk's.
+MEMORY = "/dev/shm"
 
 
 class PortTaken(Exception):
@@ -106,13 +115,28 @@ def run_several(settings: Settings) -> int:
 @contextmanager
 def with_shared_store(settings: Settings) -> Iterator[Settings]:
     """Settings by which several processes have one store where one process would keep it in its memory: a
-    file that is gone when they are."""
+    file that is gone when they are. Raises ProcessesImpossible."""
     if settings.discovery_backend != "memory":
         yield settings
         return
-    with TemporaryDirectory(prefix="tito-gateway-") as folder:
+    with _folder(settings) as folder:
         file = str(Path(folder) / "workers.json")
         yield settings.model_copy(update={"discovery_backend": "file", "discovery_file": file})
+
+
+def _folder(settings: Settings) -> TemporaryDirectory[str]:
+    """In memory where the system can, which a container has even if nothing else of it can be written to."""
+    try:
+        return TemporaryDirectory(prefix="tito-gateway-", dir=MEMORY)
+    except OSError:
+        pass
+    try:
+        return TemporaryDirectory(prefix="tito-gateway-")
+    except OSError as error:
+        raise ProcessesImpossible(
+            f"{settings.source_of('processes')}: the processes share a file, and neither {MEMORY} nor a"
+            f" folder for temporary files (TMPDIR) can be written to: {error.strerror}"
+        ) from error
 
 
 def _serve(
@@ -168,8 +192,9 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as error:
-        raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise PortTaken(f"cannot listen on {host} port {port}: {why}") from error
     listener.setblocking(False)
     return listener
 
@@ -177,9 +202,11 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     """How uvicorn serves ``app``, to as many clients as there may be. Raises SettingsError for a certificate
     that cannot be used."""
-    enough = most_connections()
-    if enough is not None:
+    files = open_files()
+    if files is not None:
+        enough = most_connections(files)
         app.limits = app.limits._replace(connections=min(app.limits.connections or enough, enough))
+        app.fleet.quotas.limit(quota_of(files))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,

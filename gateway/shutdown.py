@@ -15,6 +15,7 @@ from types import FrameType
 import uvicorn
 
 from gateway.lifecycle import Lifecycle
+from gateway.listener.tls import TlsServer
 from gateway.multi.frames import Verb
 from gateway.multi.siblings import Siblings
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 LAST_WORDS = 0.1
 
 
-class Server(uvicorn.Server):
+class Server(TlsServer):
     """uvicorn with our way to stop: not ready first, new exchanges next, then running ones, listening last.
 
     The first SIGTERM or SIGINT drains, after the lifecycle's delay, for up to ``grace`` seconds, a second one

@@ -29,12 +29,24 @@ def is_shortage(error: BaseException | None) -> bool:
     return False
 
 
+def keep_alive_options(
+    idle: int = IDLE, interval: int = INTERVAL, count: int = COUNT
+) -> list[tuple[int, int, int]]:
+    """Socket options (level, name, value) by which the kernel finds out when the peer is gone."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", idle), ("TCP_KEEPINTVL", interval), ("TCP_KEEPCNT", count)):
+        if hasattr(socket, name):  # not on every system
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+_KEEP_ALIVE = keep_alive_options()
+
+
 def keep_alive(transport: BaseTransport) -> None:
     """Let the kernel find out when the peer of ``transport`` is gone."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", INTERVAL), ("TCP_KEEPCNT", COUNT)):
-        if hasattr(socket, option):  # not on every system
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    for option in _KEEP_ALIVE:
+        sock.setsockopt(*option)

@@ -10,15 +10,16 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.errors import GatewayError, UpstreamTimeout
+from gateway.errors import GatewayError, ReplyUnread, UpstreamTimeout, WaitTimeout
 
 FIRST_BYTE, IDLE, TOTAL = "first_byte", "idle", "total"
 
 _SAID = {
     FIRST_BYTE: "the worker did not begin its reply within {:g} s",
     IDLE: "the worker sent nothing for {:g} s",
-    TOTAL: "the request was not finished within {:g} s",
 }
+#: A client's own limit of the time in all.
+ASKED = "X-Request-Timeout"
 
 
 class Timeouts(NamedTuple):
@@ -34,7 +35,7 @@ class Timeouts(NamedTuple):
     total: float | None = None
 
     def within(self, seconds: float) -> Timeouts:
-        """With a ``total`` of at most ``seconds``."""
+        """With a ``total`` of at most ``seconds``; the same where it is no longer."""
         return self if self.total is not None and self.total <= seconds else self._replace(total=seconds)
 
 
@@ -44,12 +45,24 @@ NO_TIMEOUTS = Timeouts()
 class Watch:
     """Calls ``end`` once, with the reason, when the exchange takes longer than it may. Begins when made.
 
-    Two timers for an exchange, however many events it has: what came meanwhile is looked at when one rings.
+    The reason tells whom it waited for by then: its worker, its client, or, as long as ``has_worker`` says
+    that it has none, for one. Two timers for an exchange, however many events it has: what came meanwhile is
+    looked at when one rings.
     """
 
-    def __init__(self, timeouts: Timeouts, end: Callable[[GatewayError], None]) -> None:
+    def __init__(
+        self,
+        timeouts: Timeouts,
+        end: Callable[[GatewayError], None],
+        has_worker: Callable[[], bool] = lambda: True,
+        *,
+        asked: bool = False,
+    ) -> None:
+        """``asked``: the time in all is the client's own limit."""
         self._timeouts = timeouts
         self._end = end
+        self._has_worker = has_worker
+        self._asked = asked
         self._loop = asyncio.get_running_loop()
         #: What the worker is limited by now, and since when it has kept the exchange waiting.
         self._phase, self._limit = FIRST_BYTE, timeouts.first_byte
@@ -57,7 +70,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._total: asyncio.TimerHandle | None = None
         if timeouts.total is not None:
-            self._total = self._loop.call_later(timeouts.total, self._over, TOTAL, timeouts.total)
+            self._total = self._loop.call_later(timeouts.total, self._all_over, timeouts.total)
 
     def sent(self) -> None:
         """A worker was sent the request."""
@@ -98,9 +111,19 @@ class Watch:
         now = self._loop.time()
         due = now + limit if self._since is None else self._since + limit
         if now >= due:
-            return self._over(self._phase, limit)
+            return self._over(UpstreamTimeout(_SAID[self._phase].format(limit), limit=self._phase))
         self._timer = self._loop.call_at(due, self._look, limit)
 
-    def _over(self, phase: str, limit: float) -> None:
+    def _all_over(self, limit: float) -> None:
+        asked = f", as its {ASKED} says" if self._asked else ""
+        said = f"the request was not finished within {limit:g} s{asked}: "
+        if not self._has_worker():
+            self._over(WaitTimeout(said + "it waited for a worker", limit=TOTAL))
+        elif self._phase is IDLE and self._since is None:
+            self._over(ReplyUnread(said + "its client did not read the reply", limit=TOTAL))
+        else:
+            self._over(UpstreamTimeout(said + "its worker had not replied in full", limit=TOTAL))
+
+    def _over(self, reason: GatewayError) -> None:
         self.stop()
-        self._end(UpstreamTimeout(_SAID[phase].format(limit), limit=phase))
+        self._end(reason)

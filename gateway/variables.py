@@ -10,12 +10,13 @@ import os
 import re
 from collections.abc import Collection, Mapping
 
-#: What a frontend of the same family also reads. Known, so that its user is told it does nothing here.
+#: What a frontend of the same family also reads. Its user is told that it does nothing here, unless it is a
+#: setting of ours as well.
 _UNSUPPORTED = re.compile(
     r"DYN_(SGLANG_ENABLE_GENERATE|VLLM_ENABLE_INFERENCE_V1_GENERATE|HTTP_BACKEND_STREAM_TIMEOUT_SECS"
-    r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|HTTP_OVERLOAD_STATUS_CODE|DISABLE_FRONTEND_\w+|METADATA_HEADER"
+    r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|DISABLE_FRONTEND_\w+|METADATA_HEADER"
     r"|MIGRATION_\w+|ACTIVE_\w+_THRESHOLD\w*"
-    r"|REQUEST_TRACE\w*|STRUCTURAL_TAG\w*|HISTOGRAM_DYN_METRICS_\w+|ROUTER_(?!MODE$)\w+"
+    r"|REQUEST_TRACE\w*|STRUCTURAL_TAG\w*|HISTOGRAM_DYN_METRICS_\w+|ROUTER_\w+"
     r"|NAMESPACE\w*|REQUEST_PLANE|EVENT_PLANE|STORE_KV|FILE_KV|SYSTEM_\w+|RUNTIME_\w+|TLS_\w+|KV_CACHE_BLOCK_SIZE"
     r"|MODEL_NAME|MODEL_PATH|LOGGING_\w+|AUDIT_\w+|TCP_\w+|LOG|SDK_\w+)"
 )

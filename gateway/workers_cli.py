@@ -33,6 +33,8 @@ KEY_VARIABLE = "DYN_ADMIN_API_KEY"
 LEASING = ("file", "etcd")
 
 HEADINGS = ("URL", "STATE", "LOAD", "REPORTED", "MODEL", "ENGINE", "VERSION", "WEIGHTS", "ID", "REASON")
+#: What an entry of a list of workers has.
+_SHOWN = frozenset({"url", "state", "load"})
 _CLEAR = "\x1b[H\x1b[2J"
 
 Url = Annotated[str, typer.Option("--url", help="URL of the gateway.")]
@@ -65,7 +67,7 @@ class Desk:
         except TimeoutError:
             raise stop(f"no answer of {self.url} within {CALL_TIMEOUT:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            raise stop(f"cannot reach {self.url}: {error or type(error).__name__}") from None
+            raise stop(f"cannot reach {self.url}: {str(error) or type(error).__name__}") from None
         return _json(reply)
 
     async def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
@@ -148,7 +150,7 @@ def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> Non
 
 @workers.command()
 def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """The same: a worker that is removed drains first."""
+    """The same as remove."""
     _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
 
 
@@ -177,7 +179,8 @@ def _json(reply: httpx.Response) -> Any:
         return found
     error = found.get("error", found) if isinstance(found, dict) else None
     said = error.get("message") if isinstance(error, dict) else None
-    raise stop(str(said) if said else f"the gateway answered {reply.status_code}")
+    what = ", and no JSON object" if reply.is_success else ""
+    raise stop(str(said) if said else f"the gateway answered {reply.status_code}{what}")
 
 
 def _told(reply: Mapping[str, Any]) -> None:
@@ -193,12 +196,19 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _table(found: Mapping[str, Any]) -> str:
-    return table([HEADINGS, *map(_row, found.get("workers", ()))])
+    workers = found.get("workers")
+    if not isinstance(workers, list) or not all(map(_is_worker, workers)):
+        raise stop("it is no gateway that answered: there is no list of workers")
+    return table([HEADINGS, *map(_row, workers)])
+
+
+def _is_worker(entry: object) -> bool:
+    return isinstance(entry, dict) and _SHOWN <= entry.keys()
 
 
 def _row(worker: Mapping[str, Any]) -> tuple[str, ...]:
     load = worker.get("reported_load")
-    reported = f"{load['running']}+{load['waiting']}" if load else None
+    reported = f"{load.get('running')}+{load.get('waiting')}" if isinstance(load, dict) else None
     values = (
         worker["url"],
         worker["state"],

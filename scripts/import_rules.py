@@ -25,6 +25,7 @@ PURE = (
     "gateway.fleet.address",
     "gateway.fleet.allow",
     "gateway.fleet.record",
+    "gateway.fleet.said",
     "gateway.fleet.states",
     "gateway.fleet.weights",
     "gateway.formats.json_ids",
@@ -44,7 +45,7 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 #: What it takes to carry one exchange from its first byte to its last.
 _EXCHANGE = (
     "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "outbox tasks telemetry timeouts transport turns upstream"
+    "outbox shedding tasks telemetry timeouts transport turns upstream"
 )
 
 #: What each room may import of the package, besides itself. A name covers what lies below it.
@@ -56,45 +57,49 @@ ROOMS: Mapping[str, str] = {
     "build": "exchange",
     "tasks": "",
     "turns": "",
+    "shedding": "",
     "timeouts": "errors",
     "drive": "",
     "outbox": "",
     "sockets": "",
+    "files": "",
+    "own_thread": "",
     "inflight": "errors formats.base",
     "lifecycle": "errors",
     "formats": "errors",
     "routing": "errors formats.base",
-    "transport": "drive errors formats.base outbox sockets",
-    "fleet": "drive errors formats outbox routing stores tasks transport upstream",
-    "security": "downstream errors formats.base formats.failures settings",
-    "stores": "fleet.address fleet.record settings sockets tasks",
+    "transport": "drive errors formats.base heads outbox sockets",
+    "fleet": "drive errors formats heads outbox routing stores tasks transport upstream",
+    "security": "downstream errors files formats.base formats.failures own_thread settings",
+    "stores": "files fleet.address fleet.record fleet.said own_thread settings sockets tasks",
     "upstream": "errors formats.base fleet.address",
     "downstream": "errors exchange formats.base",
-    "telemetry": "build errors exchange formats.base fleet.states fleet.worker routing.homes",
-    "settings": "errors fleet.address fleet.allow telemetry.buckets timeouts variables",
+    "telemetry": "build errors exchange formats.base fleet.roster fleet.states fleet.worker routing.homes",
+    "settings": "errors fleet.address fleet.allow heads telemetry.buckets timeouts variables",
     "variables": "",
+    "heads": "",
     "calls": "",
     "catalog": "calls errors exchange formats.base formats.registry formats.relayed",
     "aborts": "errors fleet formats.base inflight tasks transport upstream",
     "run": _EXCHANGE,
     "handler": f"{_EXCHANGE} run",
-    "background": "fleet multi run security.stamps stores tasks",
+    "background": "fleet multi run security.stamps tasks",
     "served": "catalog formats.base formats.registry settings",
     "control": "aborts build calls catalog errors fleet formats inflight lifecycle security settings stores "
     "tasks telemetry",
     # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
     "sim": "tasks",
-    "listener": "downstream drive errors formats.base outbox sockets",
+    "listener": "downstream drive errors formats.base heads outbox sockets tasks",
     "multi": "aborts fleet formats.base lifecycle tasks telemetry",
-    "open_files": "listener.limits",
-    "shutdown": "lifecycle multi.frames multi.siblings",
+    "open_files": "fleet.quotas listener.limits",
+    "shutdown": "lifecycle listener.tls multi.frames multi.siblings",
     "server": "app listener multi open_files security settings shutdown telemetry",
     "options": "settings",
     "check": "fleet formats routing security.tls settings",
     # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
     "demo": "sim.config",
     # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
-    "testing": "app catalog errors fleet.states fleet.worker formats inflight server settings",
+    "testing": "app catalog errors fleet.states fleet.worker formats inflight listener.tls server settings",
     # A user of the gateway as well, but for the store that it keeps a worker in.
     "workers_cli": "check fleet.record settings stores variables",
     "cli": "app build catalog check demo formats open_files options server settings sim workers_cli",
@@ -134,6 +139,7 @@ FORMAT_HELPERS = frozenset(
         "json_windows",
         "large",
         "opaque",
+        "openapi",
         "options",
         "paths",
         "registry",

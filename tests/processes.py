@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +20,15 @@ from typing import IO
 ROOT = Path(__file__).parents[1]
 #: Room for a machine that is busy with other tests.
 PATIENCE = 50
+
+_LIBC = ctypes.CDLL(None)
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def die_with_parent() -> None:
+    """For ``preexec_fn``: on Linux, be killed once the tests are, who cannot clean up then."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -36,6 +47,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=die_with_parent,
     )
     with process:
         try:
@@ -46,15 +58,21 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @asynccontextmanager
 async def spawned(
-    *arguments: str, variables: Mapping[str, str] = MappingProxyType({}), output: int = PIPE
+    *arguments: str,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    output: int = PIPE,
+    limit: int | None = None,
 ) -> AsyncIterator[Process]:
-    """The same for an event loop: ``python -m``, with ``variables`` in its environment."""
+    """The same for an event loop: ``python -m``, with ``variables`` in its environment. It may have ``limit``
+    open files."""
+    command = (sys.executable, "-m", *arguments)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", *arguments),
+        *(command if limit is None else ("bash", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *command)),
         env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
         stdout=output,
         stderr=output,
         cwd=ROOT,
+        preexec_fn=die_with_parent,
     )
     try:
         yield process

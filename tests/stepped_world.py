@@ -18,6 +18,7 @@ from gateway import app as composition
 from gateway import catalog
 from gateway.fleet.address import Address
 from gateway.fleet.states import WorkerEvent
+from gateway.fleet.sync import Following
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, WorkerInfo
 from gateway.formats.registry import load_formats
@@ -180,8 +181,9 @@ def _formats() -> dict[str, AnyFormat]:
 
 def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
     settings, formats = _settings(workers), _formats()
+    store = MemoryStore()
     outside = composition.Outside(
-        store=MemoryStore(), keys=sources_of(settings), tls=None, siblings=None, lock=None
+        store, Following(store), keys=sources_of(settings), tls=None, siblings=None, lock=None
     )
     services = composition._services(settings, list(formats.values()), outside)
     for entry in settings.workers:

@@ -70,6 +70,28 @@ def test_every_setting_is_a_flag_of_serve_with_its_variable_in_the_help(name: st
     assert f"[{variable_of(Settings.model_fields[name])}" in help_of("serve")
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--worker", "URL"),
+        ("--relay-path", "PATH"),
+        ("--idle-timeout-secs", "SECONDS"),
+        ("--connect-timeout-secs", "NUMBER"),
+        ("--api-key", "KEY"),
+        ("--etcd-password", "PASSWORD"),
+    ],
+)
+def test_help_says_what_a_flag_takes(flag: str, value: str) -> None:
+    assert f"{flag}{value}" in help_of("serve")
+
+
+@pytest.mark.parametrize("group", [(), ("sim",), ("workers",)], ids=" ".join)
+def test_no_command_is_told_of_in_half_a_sentence(group: tuple[str, ...]) -> None:
+    commands = runner.invoke(app, [*group, "--help"]).output.partition("Commands:")[2]
+    assert commands.count("\n") > 2
+    assert "..." not in commands
+
+
 def test_serve_hands_flags_to_the_settings_and_they_win(
     served: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +168,7 @@ def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: 
             ["--vllm-generate-path", "/generate"],
             "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --vllm-generate-path: generate path '/generate' is given",
         ),
-        (["--sglang-generate-path", "/a%b"], "--sglang-generate-path: generate path holds a character"),
+        (["--sglang-generate-path", "/a{b}"], "--sglang-generate-path: generate path holds a character"),
         (
             ["--metrics-path", "/health"],
             "--metrics-path, DYN_HTTP_SVC_HEALTH_PATH: '/health' is the path of two",

@@ -15,7 +15,7 @@ from gateway.downstream import (
     lifespan,
     read_body,
 )
-from gateway.errors import Cancelled, RequestTooLarge
+from gateway.errors import Cancelled, GatewayError, RequestTooLarge
 from gateway.formats.base import Headers
 from tests.support import until
 
@@ -126,8 +126,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_leaving_is_told_once() -> None:
     """The client's leaving is told, once."""
-    client, told = Client(), []
-    watch = Watch(client.receive, lambda: told.append(True))
+    client = Client()
+    told: list[GatewayError] = []
+    watch = Watch(client.receive, told.append)
     await until(lambda: client.asked == 1)
     assert told == []
     client.says(part(b""))
@@ -135,14 +136,14 @@ async def test_leaving_is_told_once() -> None:
     client.says(LEFT)
     await until(lambda: bool(told))
     await asyncio.sleep(0.005)
-    assert told == [True]
+    assert [type(why) for why in told] == [Cancelled]
     watch.stop()
 
 
 async def test_leaving_before_the_watch_begins() -> None:
     """Who left in the first moments is missed no more than anybody."""
-    told: list[bool] = []
-    watch = Watch(Client(LEFT).receive, lambda: told.append(True))
+    told: list[GatewayError] = []
+    watch = Watch(Client(LEFT).receive, told.append)
     await until(lambda: bool(told))
     watch.stop()
 
@@ -150,15 +151,16 @@ async def test_leaving_before_the_watch_begins() -> None:
 async def test_short_exchange_is_not_watched() -> None:
     """A watch that is stopped soon asks the server for nothing."""
     client = Client(LEFT)
-    Watch(client.receive, lambda: pytest.fail("told")).stop()
+    Watch(client.receive, lambda why: pytest.fail("told")).stop()
     await asyncio.sleep(0.005)
     assert client.asked == 0
 
 
 async def test_leaving_after_the_end() -> None:
     """After ``stop`` nothing is told, not even what has just been received."""
-    client, told = Client(), []
-    watch = Watch(client.receive, lambda: told.append(True))
+    client = Client()
+    told: list[GatewayError] = []
+    watch = Watch(client.receive, told.append)
     await until(lambda: client.asked == 1)
     client.says(LEFT)
     watch.stop()
@@ -169,7 +171,9 @@ async def test_leaving_after_the_end() -> None:
 
 async def test_client_of_any_server() -> None:
     """On any ASGI server a client's body is read, its leaving watched, and its reply sent in order."""
-    peer, told, out = Client(part(b"{}", False)), [], []
+    peer = Client(part(b"{}", False))
+    told: list[GatewayError] = []
+    out: list[Message] = []
 
     async def send(message: Message) -> None:
         out.append(message)
@@ -178,7 +182,7 @@ async def test_client_of_any_server() -> None:
     client.unwatch()
     assert client.headers == [(b"x-a", b"1")]
     assert await client.body(LIMIT) == b"{}"
-    client.watch(lambda: told.append(True))
+    client.watch(told.append)
     client.start(200, [])
     assert out == []
     await client.more(b"a")

@@ -14,12 +14,25 @@ import pytest
 
 from gateway.sim import Pace, Reply, Silence, SimConfig, SimServer
 from tests.multi.running import several
+from tests.processes import free_port
 from tests.support import RawClient, arrived, eventually, generates, sse, until
 from tests.test_handler_bytes import body_of
 from tests.test_server import Served, served
 
 SLOW = SimConfig(token_delay=0.02)
 DELAY = "DYN_HTTP_DRAIN_DELAY_SECS"
+
+
+async def held(gateway: Served, least: int) -> None:
+    """Return once so many wait for a worker."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+
+        async def shown() -> bool:
+            text = (await client.get(gateway.url + "/metrics")).text
+            [line] = [line for line in text.splitlines() if line.startswith("dynamo_frontend_held_requests ")]
+            return int(line.split()[1]) >= least
+
+        await eventually(shown)
 
 
 async def status(client: httpx.AsyncClient, url: str, path: str) -> int:
@@ -61,6 +74,45 @@ async def test_requests_are_taken_for_a_while_after_readiness_is_gone(processes:
             await eventually(refuses)
             stays.leave()
             assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+
+
+@pytest.mark.parametrize("waits_for", ["room", "worker"])
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str, waits_for: str) -> None:
+    """It was taken, so it has the grace time, too. Who comes after the signal is refused, and the gateway
+    ends once the last one in line was served."""
+    variables = {"DYN_HTTP_PROCESSES": processes}
+    if waits_for == "room":
+        variables["DYN_MAX_IN_FLIGHT_PER_WORKER"] = processes  # shared out: one for each
+    else:
+        variables["DYN_HOLD_SECONDS"] = "60"
+    asks = json.dumps(body_of("sglang", 3)).encode()
+    config = SimConfig(port=free_port())
+    async with SimServer("sglang", config) as sim, served(sim.url, **variables) as gateway:
+        if waits_for == "room":
+            sim.behave(Pace(prefill_base=3.0), times=int(processes))
+        else:
+            await sim.kill()
+        # The kernel chooses a process for each, and each process has a line of its own.
+        clients = [await RawClient.connect(gateway.port) for _ in range(8)]
+        for client in clients:
+            client.request("/generate", asks)
+        await held(gateway, len(clients) - (int(processes) if waits_for == "room" else 0))
+        gateway.process.send_signal(signal.SIGTERM)
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as other:
+
+            async def refuses() -> bool:
+                answer = await other.post(gateway.url + "/generate", json=body_of("sglang"))
+                return (answer.status_code, answer.headers["connection"]) == (503, "close")
+
+            await eventually(refuses)
+        if waits_for == "worker":
+            await sim.start()
+        for client in clients:
+            assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+            client.leave()
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert not sim.aborts
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

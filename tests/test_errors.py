@@ -20,6 +20,8 @@ TAXONOMY = {
     "BodyTimeout": ("body_timeout", 408, Source.DOWNSTREAM, "validation", None),
     "Overloaded": ("overloaded", 503, Source.GATEWAY, "overload", 1),
     "UpstreamTimeout": ("upstream_timeout", 504, Source.UPSTREAM, "response_timeout", None),
+    "WaitTimeout": ("wait_timeout", 504, Source.GATEWAY, "response_timeout", None),
+    "ReplyUnread": ("reply_unread", 408, Source.DOWNSTREAM, "response_timeout", None),
     "OutOfSockets": ("out_of_sockets", 503, Source.GATEWAY, "overload", 1),
     "NoWorker": ("no_worker", 503, Source.GATEWAY, "unavailable", 1),
     "Draining": ("draining", 503, Source.GATEWAY, "unavailable", 1),

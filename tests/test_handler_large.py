@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gateway.run import Run
 from gateway.sim import Reply, SimConfig, SimServer
 from tests.support import RawClient, rig, until
 from tests.test_handler_bytes import KINDS, body_of
@@ -57,8 +58,9 @@ async def test_client_that_leaves_within_a_large_event_frees_its_worker() -> Non
         client = await RawClient.connect(gateway.port)
         client.request("/generate", b'{"input_ids":[1],"stream":true,"rid":"r"}')
         await client.head()
-        (exchange,) = gateway.app.lifecycle._open
-        await until(lambda: exchange.exchange.reply_bytes > 0)
+        (run,) = gateway.app.lifecycle._open
+        assert isinstance(run, Run)
+        await until(lambda: run.exchange.reply_bytes > 0)
         client.leave()
         async with asyncio.timeout(1):
             await until(lambda: not gateway.app.lifecycle.open_exchanges)

@@ -93,13 +93,28 @@ async def test_abort_call_ends_the_waiting() -> None:
         await line(gateway, 0)
 
 
-async def test_gateway_that_drains_lets_nobody_wait() -> None:
+async def test_gateway_that_drains_refuses_who_comes_and_serves_who_waits() -> None:
+    """They were taken, as those that run were; a worker that comes now is theirs."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(hold_seconds=20) as gateway:
+        waiting = asyncio.ensure_future(post(gateway))
+        await line(gateway, 1)
+        gateway.app.lifecycle.drain()
+        refused = await post(gateway)
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        await gateway.client.post("/workers", json={"url": sim.url})
+        assert (await waiting).status_code == 200
+        await line(gateway, 0)
+
+
+async def test_who_still_waits_when_the_grace_time_is_over_is_told_so() -> None:
     async with rig(hold_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
         await line(gateway, 1)
         gateway.app.lifecycle.drain()
+        await gateway.app.lifecycle.cut()
         reply = await waiting
         assert (reply.status_code, "shutting down" in reply.text) == (503, True)
+        assert reply.headers["connection"] == "close"
 
 
 async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it() -> None:

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from gateway.app import Gateway
+from gateway.heads import DEFAULT_HEAD
 from gateway.sim import Raw, Reply, SimConfig, SimServer
-from gateway.transport.limits import DEFAULT_HEAD
 from tests.support import RawClient, generates, rig, sse, until
 from tests.test_handler_bytes import JSON, KINDS, body_of
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 
 import httpx
 import pytest
 
 from gateway.errors import Poisoned
-from gateway.poison import CAPACITY, GRACE, Recent, Shield, digest
+from gateway.poison import CAPACITY, GRACE, STEP, Recent, Shield, digest, digest_in_steps
+from gateway.run import Run
+from gateway.shedding import Shedding
 from gateway.sim import Pace, Reply, SimConfig, SimServer
 from tests.support import Rig, arrived, generates, rig, until
-from tests.test_handler_bytes import KINDS, PROMPT, body_of
+from tests.test_handler_bytes import JSON, KINDS, PROMPT, body_of
 
 BODY = digest(b"deadly")
 OTHER = digest(b"harmless")
@@ -123,6 +126,27 @@ def test_any_other_request_disarms_the_shield_once_nothing_is_refused() -> None:
     assert not shield.armed
 
 
+@pytest.mark.parametrize("size", [0, 10, STEP - 1, STEP, 2 * STEP + 5])
+@pytest.mark.parametrize("cuts", [(), ((0, 3), (5, 7))])
+def test_digest_is_the_same_in_steps_and_of_what_is_left(
+    size: int, cuts: tuple[tuple[int, int], ...]
+) -> None:
+    body = bytes(range(256)) * (size // 256 + 1)
+    body, left = body[:size], bytearray(body[:size])
+    for start, end in reversed(cuts):
+        del left[start:end]
+    steps = digest_in_steps(body, cuts)
+    count = 0
+    while True:
+        try:
+            next(steps)
+            count += 1
+        except StopIteration as done:
+            assert done.value == digest(body, cuts) == digest(bytes(left))
+            break
+    assert size // STEP <= count <= size // STEP + 1 + len(cuts)
+
+
 def test_window_of_zero_is_off() -> None:
     assert not Shield(0).on
     assert Shield(0.5).on
@@ -212,6 +236,40 @@ async def test_one_worker_that_is_restarted_dies_of_a_request_twice_at_most(kind
             await until(lambda: _dead(gateway) == 0)
         assert (await _send(gateway, kind, 3)).status_code == 422
         assert not generates(sim)
+
+
+@pytest.mark.parametrize("size", [100_000, 1_500_000])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
+    kind: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its id: nothing is held of it but what tells it from others."""
+    monkeypatch.setattr(Shedding.__init__, "__defaults__", (0.05,))
+    async with AsyncExitStack() as stack:
+        sims = [await stack.enter_async_context(SimServer(kind, SimConfig())) for _ in range(3)]
+        gateway = await stack.enter_async_context(rig(*(sim.url for sim in sims)))
+        for sim in sims:  # now that their probes are over
+            sim.behave(Pace(prefill_base=60.0))
+
+        def send(attempt: int) -> asyncio.Task[httpx.Response]:
+            named = {"sglang": "rid", "vllm": "request_id"}[kind]
+            body = json.dumps({**body_of(kind), named: f"try-{attempt}"}).encode() + b" " * size
+            return asyncio.ensure_future(gateway.client.post(KINDS[kind], content=body, headers=JSON))
+
+        for deaths in (1, 2):
+            sent = send(deaths)
+            await arrived(1, *sims)
+            [run] = gateway.app.lifecycle._open
+            assert isinstance(run, Run)
+            await until(lambda run=run: not run.body)  # type: ignore[misc]
+            assert run.running is not None and not run.running.request.body
+            [holder] = [sim for sim in sims if generates(sim)]
+            sims.remove(holder)
+            await holder.kill()
+            assert (await sent).status_code == 502
+            await until(lambda deaths=deaths: _dead(gateway) == deaths)  # type: ignore[misc]
+        assert (await send(3)).status_code == 422
+        assert not generates(*sims)
 
 
 async def test_request_in_flight_on_a_worker_that_dies_is_not_sent_to_another() -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
 
+from gateway import server
+from gateway.open_files import most_connections
 from gateway.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
@@ -39,11 +44,13 @@ class Served:
 
 @asynccontextmanager
 async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
-    """``tito-gateway serve`` in front of ``workers``, ready; on a free port unless ``variables`` name one."""
+    """``tito-gateway serve`` in front of ``workers``, ready; on a free port unless ``variables`` name one.
+    OPEN_FILES among them is how many it may have."""
     port = int(variables.pop("DYN_HTTP_PORT", 0)) or free_port()
+    limit = int(variables.pop("OPEN_FILES", 0)) or None
     flags = [flag for worker in workers for flag in ("--worker", worker)]
     command = ("gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags)
-    async with spawned(*command, variables=variables) as process:
+    async with spawned(*command, variables=variables, limit=limit) as process:
         gateway = Served(process, port, "https" if "DYN_SSL_CERTFILE" in variables else "http")
 
         async def ready() -> bool:
@@ -185,15 +192,66 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert int(said) < 1000
 
 
-def test_listen_on_a_name_that_is_none_says_so() -> None:
-    with pytest.raises(PortTaken, match="no-such-host"):
-        listen("no-such-host.invalid", 0, 10)
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "no..name", "l" * 64])
+def test_listen_on_a_name_that_is_none_says_so(name: str) -> None:
+    with pytest.raises(PortTaken, match=re.escape(f"cannot listen on {name} port 0: ")):
+        listen(name, 0, 10)
+
+
+def test_processes_share_a_file_in_memory_or_else_where_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have nothing to be written to but memory; with neither, it is said in one line."""
+    nowhere, temporary = tmp_path / "nowhere", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
+    monkeypatch.setattr(server, "MEMORY", str(tmp_path))
+    with server.with_shared_store(Settings(processes=2)) as settings:
+        file = Path(settings.discovery_file or "")
+        assert (settings.discovery_backend, file.parent.parent) == ("file", tmp_path)
+    assert not file.parent.exists()
+    monkeypatch.setattr(server, "MEMORY", str(nowhere))
+    with pytest.raises(
+        ProcessesImpossible, match=r"DYN_HTTP_PROCESSES: .* \(TMPDIR\) can be written to: No such"
+    ):
+        with server.with_shared_store(Settings(processes=2)):
+            pass
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with server.with_shared_store(Settings(processes=2)) as settings:
+        assert Path(settings.discovery_file or "").parent.parent == temporary
 
 
 def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "SO_REUSEPORT")
     with pytest.raises(ProcessesImpossible, match="DYN_HTTP_PROCESSES: only one process"):
         run(Settings(processes=2, port=0))
+
+
+async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed_and_called() -> None:
+    """A process that may open few files leaves itself enough for what it does on its own account: it asks
+    workers that answer nothing, more than it could open files for."""
+    slow = SimConfig(token_delay=0.1)
+    async with SimServer("sglang", slow) as sim, SimServer("sglang", slow) as other:
+        with listen("0.0.0.0", 0, 512) as silent:
+            port = silent.getsockname()[1]
+            urls = [f"http://127.1.0.{number}:{port}" for number in range(1, 200)]
+            async with served(sim.url, other.url, *urls, OPEN_FILES="192") as gateway:
+                clients = [await RawClient.connect(gateway.port) for _ in range(most_connections(192))]
+                for client in clients:
+                    client.request("/generate", json.dumps(body_of("sglang", 20, True)).encode())
+                assert {(await client.head())[9:12] for client in clients} == {b"200"}
+                clients[0].leave()
+                async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as caller:
+                    called = (await caller.post(f"{gateway.url}/flush_cache", json={})).json()
+                    assert [each["status"] for each in called["results"]] == [400, 400], "they are busy"
+                    await caller.post(f"{gateway.url}/abort_request", json={"abort_all": True})
+                for client in clients[1:]:
+                    await client.reader.readuntil(b"[DONE]")
+                    client.leave()
+                gateway.process.terminate()
+                _, errors = await gateway.process.communicate()
+    assert b"no socket" not in errors and b"Too many open files" not in errors
+    assert len(clients) > 20
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

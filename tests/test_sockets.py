@@ -1,12 +1,13 @@
-"""Whose fault it is that there is no socket."""
+"""Whose fault it is that there is no socket, and what finds out a peer that vanished."""
 
 from __future__ import annotations
 
 import errno
+import socket
 
 import pytest
 
-from gateway.sockets import is_shortage
+from gateway.sockets import is_shortage, keep_alive_options
 
 FULL = OSError(errno.EMFILE, "too many open files")
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
@@ -37,3 +38,13 @@ def test_failure_of_the_peer_is_no_shortage(error: BaseException | None) -> None
     assert not is_shortage(error)
     if error is not None:
         assert not is_shortage(wrapped(error, hidden=False))
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system has the one option only")
+def test_kernel_asks_a_silent_peer_as_often_as_it_is_told() -> None:
+    with socket.socket() as made:
+        for option in keep_alive_options(5, 2, 3):
+            made.setsockopt(*option)
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert [made.getsockopt(socket.IPPROTO_TCP, name) for name in names] == [5, 2, 3]

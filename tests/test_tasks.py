@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from gateway import tasks as module
 from gateway.tasks import Tasks
 
 
@@ -77,3 +78,76 @@ async def test_failure_is_logged_under_the_name(caplog: pytest.LogCaptureFixture
     assert not other.done()
     await tasks.stop()
     assert caplog.text.count("background task") == 1
+
+
+async def test_what_must_go_on_begins_again_after_pauses_that_grow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line each time, and the traceback for who looks for the bug; its owner is told."""
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.02)
+    caplog.set_level(logging.DEBUG)
+    tasks, told, begun = Tasks(), list[str](), 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(0)
+        if begun == 3:
+            raise asyncio.CancelledError  # a future that it waited for was given up
+        if begun < 5:
+            raise RuntimeError("a bug") if begun > 1 else KeyError
+
+    await asyncio.wait_for(tasks.keep(work, "the watch", told.append), 5)
+    assert begun == 5 and len(tasks) == 0
+    said = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in said] == [
+        "the watch failed, and begins again in 0.01 s: KeyError",
+        "the watch failed, and begins again in 0.02 s: RuntimeError: a bug",
+        "the watch failed, and begins again in 0.02 s: CancelledError",
+        "the watch failed, and begins again in 0.02 s: RuntimeError: a bug",
+    ]
+    assert not any(record.exc_info for record in said)
+    assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.DEBUG] == [
+        True
+    ] * 4
+    assert told[0] == "the watch failed: KeyError" and len(told) == 4
+
+
+async def test_what_went_well_for_long_is_begun_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.01)
+    loop, failures, starts = asyncio.get_running_loop(), [0.0, 0.0, 0.0, 0.02], list[float]()
+
+    async def work() -> None:
+        starts.append(loop.time())
+        if not failures:
+            return
+        await asyncio.sleep(failures.pop(0))
+        raise RuntimeError
+
+    await asyncio.wait_for(Tasks().keep(work, "work"), 5)
+    pauses = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    assert pauses[2] >= 0.004 and len(pauses) == 4
+
+
+async def test_what_must_go_on_ends_with_its_owner() -> None:
+    """Also in a pause."""
+    tasks, cleaned = Tasks(), list[str]()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("work")
+
+    async def fail() -> None:
+        raise RuntimeError
+
+    tasks.keep(work, "work")
+    tasks.keep(fail, "fail")
+    await asyncio.sleep(0.01)
+    assert len(tasks) == 2
+    await asyncio.wait_for(tasks.stop(), 5)
+    assert cleaned == ["work"] and len(tasks) == 0

@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.settings import Settings
 from gateway.sim import Pace, Raw, Reply, Silence, SimConfig, SimServer
 from gateway.timeouts import Timeouts, Watch
-from tests.support import RawClient, Rig, eventually, generates, rig, sse, until
+from tests.support import RawClient, Rig, generates, rig, sse, until
 from tests.test_handler_bytes import JSON, KINDS, body_of
 
 CHAT = "/v1/chat/completions"
@@ -43,7 +43,8 @@ class Ended:
 @pytest.mark.parametrize("limit", ["first_byte", "idle", "total"])
 async def test_watch_ends_once_with_the_limit_that_was_hit(limit: str) -> None:
     ended = Ended()
-    watch = Watch(Timeouts()._replace(**{limit: 0.02}), ended)
+    timeouts = Timeouts()._replace(**{limit: 0.02})
+    watch = Watch(timeouts, ended)
     watch.sent()
     if limit == "idle":
         watch.came()
@@ -77,6 +78,18 @@ async def test_watch_that_was_stopped_ends_nothing() -> None:
     watch.stop()
     await asyncio.sleep(0.03)
     assert not ended.reasons
+
+
+async def test_watch_tells_who_had_the_exchange_when_all_its_time_was_over() -> None:
+    nobody, worker, client = Ended(), Ended(), Ended()
+    Watch(Timeouts(total=0.02), nobody, lambda: False)
+    Watch(Timeouts(total=0.02), worker).sent()
+    reading = Watch(Timeouts(total=0.02), client)
+    reading.sent()
+    reading.came()
+    codes = [(await ended.within()).code for ended in (nobody, worker, client)]
+    assert codes == ["wait_timeout", "upstream_timeout", "reply_unread"]
+    assert all(ended.reasons[0].limit == "total" for ended in (nobody, worker, client))
 
 
 @pytest.mark.parametrize(("given", "total"), [(1.0, 1.0), (9.0, 5.0)])
@@ -202,15 +215,39 @@ async def test_bad_timeout_of_a_client_is_a_400_in_its_dialect(kind: str, value:
         assert not generates(sim)
 
 
-async def test_waiting_for_a_worker_counts() -> None:
-    async with rig(hold_seconds=20, request_timeout_secs=str(SHORT)) as gateway:
-        reply = await gateway.client.post("/generate", json=body_of("sglang"))
-        assert (reply.status_code, await hits(gateway)) == (504, {"total": 1})
+@pytest.mark.parametrize("asked", [False, True], ids=["configured", "asked for"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_time_that_is_over_in_line_is_no_fault_of_a_worker(
+    kind: str, asked: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The client, the log and the metrics are told where the request was, and whose limit that is."""
+    settings = {} if asked else {"request_timeout_secs": str(SHORT)}
+    headers = {**JSON, "X-Request-Timeout": str(SHORT)} if asked else JSON
+    async with rig(hold_seconds=20, access_log=True, **settings) as gateway:
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=headers)
+        said = reply.json()["error"]["message"]
+        assert (reply.status_code, "waited for a worker" in said) == (504, True)
+        assert ("X-Request-Timeout" in said) is asked
+        text = (await gateway.client.get("/metrics")).text
+        assert 'failures_total{class="Timeout",reason="gateway.wait_timeout"} 1\n' in text
+        assert "dynamo_frontend_held_requests 0\n" in text
+        assert await hits(gateway) == {"total": 1} and over(gateway)
+    [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert (line["error"], line["worker"], line["outcome"]) == ("wait_timeout", None, "failed")
 
-        async def left() -> bool:
-            return "dynamo_frontend_held_requests 0\n" in (await gateway.client.get("/metrics")).text
 
-        await eventually(left)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_time_that_is_over_while_the_client_does_not_read_is_no_fault_of_a_worker(kind: str) -> None:
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, request_timeout_secs="0.4") as gateway:
+        sim.behave(Reply(body=b'{"text":"' + b"a" * 40_000_000 + b'"}'))
+        client = await RawClient.connect(gateway.port, limit=4096)
+        client.request(KINDS[kind], json.dumps(body_of(kind)).encode())
+        await client.head()
+        await until(lambda: over(gateway))
+        text = (await gateway.client.get("/metrics")).text
+        assert 'failures_total{class="Timeout",reason="gateway.reply_unread"} 1\n' in text
+        assert await hits(gateway) == {"total": 1}
+        client.leave(reset=True)
 
 
 async def test_relayed_route_has_a_limit_of_its_own() -> None:

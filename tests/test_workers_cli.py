@@ -100,6 +100,21 @@ async def test_gateway_that_never_comes_to_an_end_is_given_up(
 
 
 @pytest.mark.parametrize(
+    "answer", [b"{}", b"[]", b'"x"', b"\xff", b'{"workers":null}', b'{"workers":[1]}', b'{"workers":[{}]}']
+)
+async def test_answer_of_what_is_no_gateway_is_told_in_one_line(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        told = await command("list", "--url", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert (told.exit_code, told.output.count("\n")) == (1, 1)
+    assert "no list of workers" in told.output or "200, and no JSON object" in told.output
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("add", "a:1"), "not of the form http://host:port"),

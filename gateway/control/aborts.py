@@ -24,7 +24,7 @@ from gateway.control.bodies import body_within
 from gateway.control.targets import read
 from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
 from gateway.errors import GatewayError, RequestTooLarge
-from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.call import Call, NotAnswered, ask_among_others
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, Headers
@@ -138,7 +138,7 @@ class _Abort:
 
 async def _tell(worker: Worker, call: Call) -> str | None:
     try:
-        answer = await ask(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
+        answer = await ask_among_others(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
     except NotAnswered as error:
         return str(error)
     return None if answer.accepted else f"status {answer.head.status}"

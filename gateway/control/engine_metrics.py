@@ -19,7 +19,7 @@ from gateway.control.exposition_merge import Merger
 from gateway.control.replies import get
 from gateway.control.targets import targets_of
 from gateway.control.views import FleetView
-from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.call import Call, NotAnswered, ask_among_others
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Headers
 
@@ -78,7 +78,7 @@ async def _take(merger: Merger, url: str, scrape: bytes) -> None:
 
 async def _scrape(worker: Worker, call: Call, patience: float) -> bytes | None:
     try:
-        answer = await ask(worker, call, seconds=patience, limit=ANSWER_LIMIT)
+        answer = await ask_among_others(worker, call, seconds=patience, limit=ANSWER_LIMIT)
     except NotAnswered:
         return None
     return answer.body if answer.accepted else None

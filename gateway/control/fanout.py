@@ -11,25 +11,23 @@ other of the two.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.calls import CONTROL_CALLS, ControlCall
 from gateway.control.parts import lacking, returned
-from gateway.control.replies import as_it_is
+from gateway.control.replies import as_it_is, told, words
 from gateway.control.targets import Skipped, named, nobody, read, targets_of
 from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused, body_of
 from gateway.errors import Draining
 from gateway.fleet.answers import Answer
-from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
 from gateway.fleet.pauses import Parts
 from gateway.fleet.worker import Worker
 
@@ -41,6 +39,13 @@ ANSWER_LIMIT = 64 * 1024 * 1024
 JSON_LIMIT, TEXT_LIMIT = 64 * 1024, 2000
 
 _CUT = "the gateway is shutting down and waits no longer for the workers, which were sent the call"
+
+
+class _Ask(Protocol):
+    """``ask`` or ``ask_among_others``."""
+
+    async def __call__(self, worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer: ...
+
 
 SHAPE = "x-reply-shape"
 SUMMARY, PLAIN = "summary", "plain"
@@ -172,7 +177,10 @@ class _Fanout:
         kind = self._call.pauses
         # All at once and before any is called, by whichever process or gateway they would get requests.
         added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
-        return await asyncio.gather(*(self._one(worker, sent, added.get(worker)) for worker in workers))
+        asking = ask if len(workers) == 1 else ask_among_others
+        return await asyncio.gather(
+            *(self._one(worker, sent, added.get(worker), asking) for worker in workers)
+        )
 
     def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
         """Who is called, who is passed over, and whether it is for one worker. Raises BadCall."""
@@ -190,21 +198,23 @@ class _Fanout:
             raise nobody(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: Call, added: Parts | None) -> Outcome:
+    async def _one(self, worker: Worker, sent: Call, added: Parts | None, asking: _Ask) -> Outcome:
         """Call one worker. It gets no request from before it is paused until after it is resumed; if it does
         not accept the pause, it gets back what was ``added`` to that."""
-        outcome = await self._asked(worker, sent)
+        outcome = await self._asked(worker, sent, asking)
         if self._call.pauses is not None and not outcome.accepted:
-            await self._pauses.resume(worker, self._call.pauses, added)
+            await self._pauses.resume(worker, self._call.pauses, added or ())
         if self._call.resumes is not None and outcome.accepted:
-            await self._pauses.resume(worker, self._call.resumes, returned(sent))
+            parts, every = returned(self._call.resumes, sent)
+            await self._pauses.resume(worker, self._call.resumes, parts, every=every)
         return outcome
 
-    async def _asked(self, worker: Worker, sent: Call) -> Outcome:
+    async def _asked(self, worker: Worker, sent: Call, asking: _Ask) -> Outcome:
         try:
-            return Outcome(worker, await ask(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT))
+            answer = await asking(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
         except NotAnswered as error:
             return Outcome(worker, None, str(error))
+        return Outcome(worker, answer)
 
 
 def _shape(request: Request) -> str | None:
@@ -231,7 +241,7 @@ def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Respons
             Passed(worker=one.worker.url, worker_id=one.worker.id, reason=one.reason) for one in skipped
         ],
     )
-    return JSONResponse(summary.model_dump(), _status(outcomes) if failed else 200)
+    return told(summary.model_dump(), _status(outcomes) if failed else 200)
 
 
 def _status(outcomes: Sequence[Outcome]) -> int:
@@ -261,8 +271,8 @@ def _json(body: bytes) -> Any:
     if len(body) > JSON_LIMIT:
         return _NO_JSON
     try:
-        return json.loads(body, parse_constant=str)
-    except (ValueError, RecursionError):
+        return words(body)
+    except ValueError:
         return _NO_JSON
 
 

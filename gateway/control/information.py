@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from gateway.calls import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
-from gateway.control.replies import as_it_is, get
+from gateway.control.replies import as_it_is, get, told, words
 from gateway.control.targets import named, nobody, read, targets_of
 from gateway.control.views import FleetView, RegistrarView
 from gateway.control.workers_calls import BadCall, Refused
@@ -119,17 +118,18 @@ class _Asking:
         if not targets.asked:
             raise nobody(targets)
         answers = await asyncio.gather(*(self._answer(worker, sent) for worker in targets.asked))
-        told = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
-        documents = [(worker, one) for worker, one in told if isinstance(one, dict | list)]
+        found = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
+        documents = [(worker, one) for worker, one in found if isinstance(one, dict | list)]
         if not documents:
             return _refusal(answers)
         silent = targets.total - len(documents)
-        return JSONResponse(merged(documents), headers={"x-workers-silent": str(silent)})
+        return told(merged(documents), headers={"x-workers-silent": str(silent)})
 
     async def _answer(self, worker: Worker, sent: Call) -> Answer | None:
         try:
-            return await self._load_of(worker, sent)
-        except NotAnswered:
+            async with asyncio.timeout(PATIENCE), worker.quotas.calls:
+                return await self._load_of(worker, sent)
+        except (NotAnswered, TimeoutError):
             return None
 
     async def _load_of(self, worker: Worker, sent: Call) -> Answer:
@@ -157,9 +157,9 @@ async def _told_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answe
     answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
     if not answer.accepted:
         return None
-    if (told := other.read(answer.body)) is None:
+    if (load := other.read(answer.body)) is None:
         return None
-    body = json.dumps(told).encode()
+    body = json.dumps(load).encode()
     return Answer(ReplyHead(200, [(b"content-type", b"application/json")]), body)
 
 
@@ -188,8 +188,8 @@ def _document(answer: Answer | None) -> Any:
     if answer is None or not answer.accepted:
         return None
     try:
-        return json.loads(answer.body, parse_constant=str)
-    except (ValueError, RecursionError):
+        return words(answer.body)
+    except ValueError:
         return None
 
 

@@ -32,9 +32,12 @@ def lacking(kind: str, call: Call) -> Parts:
     return tags or MEMORY
 
 
-def returned(call: Call) -> Parts | None:
-    """Parts that it has again; None: all."""
-    return _tags(call) or None
+def returned(kind: str, call: Call) -> tuple[Parts, bool]:
+    """Parts that it has again, and whether it also has all others."""
+    if kind != "memory":
+        return frozenset({kind}), True
+    tags = _tags(call)
+    return tags or MEMORY | AT_LEVEL_0, not tags
 
 
 def _tags(call: Call) -> Parts:

@@ -70,8 +70,8 @@ class PausesView(Protocol):
         """They lack ``parts`` of ``kind`` and get no request; which of them each lacked not before."""
         ...
 
-    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
-        """It has these again; None: all."""
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str], *, every: bool = False) -> None:
+        """It has these again, and with ``every`` whatever else it lacks."""
         ...
 
 

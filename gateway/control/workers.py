@@ -165,23 +165,18 @@ class _Changes:
         return await _answered(work)
 
     async def hold(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registrar.hold, "worker held", 200)
+        return await self._with(request, key, self._registrar.hold, "worker held")
 
     async def open(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registrar.open, "worker opened", 200)
+        return await self._with(request, key, self._registrar.open, "worker opened")
 
     async def _with(
-        self,
-        request: Request,
-        key: str,
-        change: Callable[[Worker], Awaitable[None]],
-        message: str,
-        status: int,
+        self, request: Request, key: str, change: Callable[[Worker], Awaitable[None]], message: str
     ) -> Response:
         async def work() -> Response:
             worker = _found(self._registrar, request, key)
             await change(worker)
-            return _accepted(worker, message, status)
+            return _accepted(worker, message, 200)
 
         return await _answered(work)
 

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from gateway.fleet.record import WORKER_TYPES
-from gateway.fleet.states import WorkerState
+from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 
@@ -117,7 +117,7 @@ def entry(
         "priority": record.priority,
         "cost": 1.0,
         "worker_type": record.worker_type,
-        "is_healthy": shown in _HEALTHY,
+        "is_healthy": shown in USABLE,
         "load": worker.in_flight + elsewhere,
         "connection_mode": "http",
         "metadata": record.labels,
@@ -138,7 +138,6 @@ def entry(
     }
 
 
-_HEALTHY = frozenset({WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT})
 _NO_OFFER: Row = {"models": (), "engine": None, "version": None, "context_length": None, "usable": False}
 
 

@@ -6,6 +6,7 @@ which workers are called, what an answer means for a worker.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from gateway.errors import GatewayError
@@ -28,6 +29,15 @@ class Call:
 
 class NotAnswered(Exception):
     """There is no whole answer; the text, for a client, says why. The worker may have had the call."""
+
+
+async def ask_among_others(worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer:
+    """The same where one client's call goes to several workers: as many are called at once as may be."""
+    try:
+        async with asyncio.timeout(seconds), worker.quotas.calls:
+            return await ask(worker, call, seconds=seconds, limit=limit)
+    except TimeoutError as error:
+        raise NotAnswered(f"no answer within {seconds:g} s") from error
 
 
 async def ask(worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer:

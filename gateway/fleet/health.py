@@ -15,6 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gateway.fleet.probe import PROBE_TIMEOUT, NotAsked, Unreachable, ask, interview
@@ -84,13 +85,18 @@ class Health:
             watched.whole = True
             return watched.bell.set()
         watched = self._watches[worker] = _Watched()
-        watched.task = self._tasks.spawn(self._watch(worker, watched), f"probe {worker.url}")
+        name = f"probe {worker.url}"
+        watched.task = self._tasks.keep(lambda: self._watch(worker, watched), name)
 
     def forget(self, worker: Worker) -> None:
         """Stop probing ``worker``, in the middle of a probe if need be. Unknown workers are ignored."""
         watched = self._watches.pop(worker, None)
         if watched is not None and watched.task is not None:
             watched.task.cancel()
+
+    def look_after(self, worker: Worker) -> None:
+        """It left, and is watched no more: find out once whether anybody is there still."""
+        self._tasks.spawn(self._look_after(worker), f"last probe of {worker.url}")
 
     def suspect(self, worker: Worker, *, refused: bool) -> None:
         """The data plane met a failure: a refused connection, or else a broken reply. Probe soon."""
@@ -123,6 +129,15 @@ class Health:
             watched.bell.set()
 
     # -- one worker
+
+    async def _look_after(self, worker: Worker) -> None:
+        format = next(iter(self._formats.values()))
+        with suppress(NotAsked):
+            try:
+                await ask(worker, format.health, patience=self._patience, knock=True)
+            except Unreachable as fault:
+                if fault.absent:
+                    self._fleet.absent(worker)
 
     async def _watch(self, worker: Worker, watched: _Watched) -> None:
         """Probe for ever."""

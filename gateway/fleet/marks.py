@@ -3,31 +3,40 @@
 Owns: the words, what is known of them here, and the holds that follow. Must never enter: a dialect, HTTP,
 telling anybody (``sharing`` does).
 
-A mark belongs to a URL, whether its worker is a member of this gateway, of a store, or of neither yet. What
-was said here counts until the store is known to have it: what a store tells may be older than that.
+A mark belongs to a URL, whether its worker is a member of this gateway, of a store, or of neither yet. Of all
+that was said of it, here, in other processes and in the store, the latest counts (``Said``); so nothing
+depends on what arrives first, or twice. A mark that was lifted is remembered for a while, for those who hear
+of it late.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway.fleet.registry import Fleet
+from gateway.fleet.said import Edits, Said
 from gateway.fleet.states import Hold
 from gateway.fleet.worker import Worker
 
 #: Marks of one worker, each a word.
 Words = frozenset[str]
-#: Changes of marks: by URL, and by word whether it is there from now on. JSON can have it.
-Edits = Mapping[str, Mapping[str, bool]]
+#: By URL, and by word whether it is to be there.
+Wishes = Mapping[str, Mapping[str, bool]]
 
-NONE: Words = frozenset()
 #: Nobody gives it requests until it is opened.
 HELD = "held"
 #: It was given at the start, and is no member any more. Who is started anew is told anew, so this is said to
 #: other processes and not to a store.
 REMOVED = "removed"
 _PAUSED, _WAIVED = "paused:", "waived:"
+
+#: Lifted marks that are remembered: so many, and more for each worker. The oldest go first.
+LIFTED, LIFTED_EACH = 1024, 4
+_NEVER = Said(-1, "", there=False)
 
 
 def paused(kind: str, part: str) -> str:
@@ -46,97 +55,127 @@ def parts_of(words: Iterable[str], kind: str) -> Words:
     return frozenset(word.removeprefix(start) for word in words if word.startswith(start))
 
 
+def microseconds() -> int:
+    """Of the host's clock: what was said in an outage, or before a restart, has to be earlier than what is
+    said after it, wherever. Where clocks differ, so may the order of what is said within the difference by
+    those who have not heard of each other."""
+    return time.time_ns() // 1000
+
+
 class Marks:
     """One per app. ``fleet`` has the workers that they are about."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, clock: Callable[[], int] = microseconds) -> None:
         self._fleet = fleet
-        self._stored: dict[str, Words] = {}
-        self._said: dict[str, dict[str, bool]] = {}
-        self._edited: dict[str, int] = {}
+        self._clock = clock
+        self._who = secrets.token_hex(4)
+        self._latest = 0
+        self._there: dict[str, dict[str, Said]] = {}
+        #: By URL and word; what was said last is at the end.
+        self._lifted: OrderedDict[tuple[str, str], Said] = OrderedDict()
         #: A store has told all that it has.
         self.told = asyncio.Event()
         #: Told the URL of a worker that is no member any more.
         self.removed: Callable[[str], object] = lambda url: None
-        #: Told the URL of a worker whose marks were lifted.
-        self.lifted: Callable[[str], None] = lambda url: None
+        #: Told what was said by nobody but the gateway itself.
+        self.lifted: Callable[[Edits], None] = lambda edits: None
+        #: Told a URL that has marks since somebody said so, and no worker.
+        self.homeless: Callable[[str], None] = lambda url: None
 
     @property
     def all(self) -> Edits:
-        """Every mark that is known."""
-        return {url: dict.fromkeys(words, True) for url in self._urls() if (words := self.of(url))}
+        """All that is known, lifted marks as well."""
+        found = {url: dict(words) for url, words in self._there.items()}
+        for (url, word), said in self._lifted.items():
+            found.setdefault(url, {})[word] = said
+        return found
 
     def of(self, url: str) -> Words:
         """The marks of one worker."""
-        words = set(self._stored.get(url, NONE))
-        for word, there in self._said.get(url, {}).items():
-            (words.add if there else words.discard)(word)
-        return frozenset(words)
+        return frozenset(self._there.get(url, ()))
 
-    def said(self, url: str) -> Mapping[str, bool]:
-        """What was said of it here, or in another process, and the store should have and may not yet."""
-        return {word: there for word, there in self._said.get(url, {}).items() if word != REMOVED}
+    def known(self, url: str, word: str) -> Said | None:
+        """What was said last of this mark, None: nothing, or it is long lifted."""
+        return self._there.get(url, {}).get(word) or self._lifted.get((url, word))
 
-    def edit(self, edits: Edits) -> None:
-        """Somebody says so, to this process or to another one."""
-        for url, words in edits.items():
-            self._said.setdefault(url, {}).update(words)
-            self._edited[url] = self.edited(url) + 1
-            if (worker := self._find(url)) is not None:
-                self._show(worker, words)
+    def say(self, wishes: Wishes) -> Edits:
+        """Somebody says so to this process, after all that is known to it; to be told to all others."""
+        now = max(self._clock(), self._latest + 1)
+        edits = {
+            url: {word: Said(now, self._who, there) for word, there in words.items()}
+            for url, words in wishes.items()
+        }
+        self._take(edits)
+        return edits
+
+    def hear(self, edits: Edits) -> Edits:
+        """Another process says so; what of it is news."""
+        news = self._take(edits)
+        for url in news:
+            if self.of(url) - {REMOVED} and self._find(url) is None:
+                self.homeless(url)
+        return news
+
+    def tell(self, url: str, words: Mapping[str, Said]) -> None:
+        """A store has a change of these marks. What has no date was done a moment ago by somebody who knows
+        none."""
+        there, now = self.of(url), max(self._clock(), self._latest + 1)
+        dated = {
+            word: said if said.dated else said._replace(at=now)
+            for word, said in words.items()
+            if said.dated or said.there != (word in there)
+        }
+        self._take({url: dated})
+
+    def tell_all(self, marks: Edits) -> None:
+        """A store has these. What has no date is older than anything else."""
+        self._take(marks)
+        self.told.set()
 
     def lift(self, url: str, *, held: bool) -> None:
         """Who stands behind ``url`` is another one from now on, or nobody. With ``held`` it is no member any
         more, else whoever comes next is held like the one before."""
         words = {word: False for word in self.of(url) if word != REMOVED and (held or word != HELD)}
         if words:
-            self.edit({url: words})
-            self.lifted(url)
-
-    def tell(self, url: str, words: Words) -> None:
-        """A store has these marks of one worker."""
-        before = self.of(url)
-        self._stored[url] = words
-        if not words:
-            del self._stored[url]
-        self._changed(url, before)
-
-    def tell_all(self, marks: Mapping[str, Words]) -> None:
-        """A store has these, and no others."""
-        for url in self._urls().union(marks):
-            self.tell(url, marks.get(url, NONE))
-        self.told.set()
-
-    def edited(self, url: str) -> int:
-        """How often something was said of it."""
-        return self._edited.get(url, 0)
-
-    def settle(self, edited: Mapping[str, int]) -> None:
-        """A store has told all that was said of these until they were ``edited`` so often: it knows better by
-        now, unless something was said since."""
-        for url, times in edited.items():
-            if times != self.edited(url):
-                continue
-            before, said = self.of(url), self._said.pop(url, {})
-            if REMOVED in said:
-                self._said[url] = {REMOVED: said[REMOVED]}
-            self._changed(url, before)
+            self.lifted(self.say({url: words}))
 
     def enter(self, worker: Worker) -> None:
         """It is a member from now on."""
         self._show(worker, dict.fromkeys(self.of(worker.url), True))
 
-    def _urls(self) -> set[str]:
-        return {*self._stored, *self._said}
+    def _take(self, edits: Edits) -> Edits:
+        news: dict[str, Mapping[str, Said]] = {}
+        for url, words in edits.items():
+            later = {word: said for word, said in words.items() if said > (self.known(url, word) or _NEVER)}
+            if later:
+                news[url] = later
+                for word, said in later.items():
+                    self._set(url, word, said)
+                if (worker := self._find(url)) is not None:
+                    self._show(worker, {word: said.there for word, said in later.items()})
+        self._forget()
+        return news
+
+    def _set(self, url: str, word: str, said: Said) -> None:
+        self._latest = max(self._latest, said.at)
+        self._lifted.pop((url, word), None)
+        if said.there:
+            self._there.setdefault(url, {})[word] = said
+            return
+        self._lifted[url, word] = said
+        words = self._there.get(url, {})
+        if words.pop(word, None) is not None and not words:
+            del self._there[url]
+
+    def _forget(self) -> None:
+        if len(self._lifted) > LIFTED:
+            most = LIFTED + LIFTED_EACH * len(self._fleet.workers)
+            while len(self._lifted) > most:
+                self._lifted.popitem(last=False)
 
     def _find(self, url: str) -> Worker | None:
         worker = self._fleet.find(url)
         return worker if worker is not None and worker.url == url else None
-
-    def _changed(self, url: str, before: Words) -> None:
-        after, worker = self.of(url), self._find(url)
-        if after != before and worker is not None:
-            self._show(worker, {word: word in after for word in before ^ after})
 
     def _show(self, worker: Worker, words: Mapping[str, bool]) -> None:
         """Hold or open ``worker`` as these marks, which came or went, have it."""

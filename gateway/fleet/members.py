@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from gateway.fleet.address import Address
 from gateway.fleet.health import Health
+from gateway.fleet.lapses import Lapses
 from gateway.fleet.marks import Marks
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registry import Fleet
@@ -27,6 +28,7 @@ class Members:
     def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None, marks: Marks) -> None:
         self._fleet = fleet
         self._marks = marks
+        self._lapses = Lapses(marks)
         marks.removed = self.dismiss
         self._health = health
         self._authorization = authorization
@@ -50,12 +52,13 @@ class Members:
 
         One that is registered again is probed at once, if it was thought dead or was being drained.
         """
-        worker = self._fleet.find(record.url)
-        if worker is None or worker.url != record.url:
+        worker = self._find(record.url)
+        if worker is None:
             worker = self._enter(record)
         else:
             known, worker.record = worker.record, record
             self._change(worker, known)
+            self._lapses.came(record)
             self._fleet.rejoin(worker)
         self._health.watch(worker)
         return worker
@@ -65,7 +68,7 @@ class Members:
         wanted = {record.url: record for record in records}
         for worker in self._fleet.workers:
             if worker.url not in wanted and worker.url not in self._pinned:
-                self._dismiss(worker)
+                self._lapse(worker)
         for record in wanted.values():
             self.refresh(record)
 
@@ -76,16 +79,23 @@ class Members:
             self.admit(record)
 
     def gone(self, url: str) -> None:
-        """A store has it no more."""
-        if url not in self._pinned:
-            self._drop(url)
+        """A store has it no more. Nobody said that it is not to come back: its marks wait for it."""
+        worker = self._find(url)
+        if worker is not None and url not in self._pinned:
+            self._lapse(worker)
 
     def dismiss(self, url: str) -> bool:
-        """Drain the worker with this URL, pinned or not; False if there is none."""
+        """Somebody removed the worker with this URL: drain it, pinned or not; False if there is none."""
         self._pinned.discard(url)
-        return self._drop(url)
+        worker = self._find(url)
+        if worker is not None:
+            self._health.forget(worker)
+            self._fleet.drain(worker)
+        self._marks.lift(url, held=True)
+        return worker is not None
 
     def _enter(self, record: WorkerRecord) -> Worker:
+        self._lapses.came(record)
         worker = Worker(Address.parse(record.url), authorization=self._authorization, record=record)
         self._fleet.add(worker)
         if record.held:
@@ -98,18 +108,18 @@ class Members:
             self._hold(worker)
         elif known.held and not worker.record.held:
             self._fleet.open(worker, Hold.OWNER)
+        if worker.record.succeeds(known.incarnation):
+            self._marks.lift(worker.url, held=True)
 
     def _hold(self, worker: Worker) -> None:
         self._fleet.hold(worker, Hold.OWNER, "held until it is opened")
 
-    def _drop(self, url: str) -> bool:
+    def _find(self, url: str) -> Worker | None:
         worker = self._fleet.find(url)
-        if worker is None or worker.url != url:
-            return False
-        self._dismiss(worker)
-        return True
+        return worker if worker is not None and worker.url == url else None
 
-    def _dismiss(self, worker: Worker) -> None:
+    def _lapse(self, worker: Worker) -> None:
         self._health.forget(worker)
         self._fleet.drain(worker)
-        self._marks.lift(worker.url, held=True)
+        if self._lapses.left(worker.record):
+            self._health.look_after(worker)

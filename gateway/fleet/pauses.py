@@ -5,8 +5,8 @@ enter: a dialect, HTTP, asking a worker whether it is paused.
 
 A worker is paused in kinds that know nothing of each other: one whose generation is paused and whose memory
 was released serves again when both are undone. A kind has parts, as memory is released and taken back in
-parts. All is forgotten when the worker is opened by hand, and when nobody is at its URL, as the engine that
-comes next was paused by nobody.
+parts. All is forgotten when the worker is opened or removed by hand, and when another engine than the paused
+one is at its URL.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class Pauses:
         await self._sharing.edit({worker.url: _edit(kind, wanted, there=True) for worker in workers})
         return added
 
-    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
-        """It has these ``parts`` of ``kind`` again; None: all of them."""
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str], *, every: bool = False) -> None:
+        """It has these ``parts`` of ``kind`` again, and with ``every`` whatever else it lacks. Said though
+        nobody here knows that it lacks them: it may have been paused elsewhere a moment ago."""
         lacks = parts_of(self._marks.of(worker.url), kind)
-        back = lacks if parts is None else lacks.intersection(parts)
+        back = lacks.union(parts) if every else frozenset(parts)
         if back:
             await self._sharing.edit({worker.url: _edit(kind, back, there=False)})
 

@@ -39,14 +39,16 @@ class Unreachable(Exception):
 
 
 async def ask(
-    worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT
+    worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT, knock: bool = False
 ) -> ProbeReply | None:
-    """One question; None when there was no whole answer within ``patience`` seconds.
+    """One question, once it may be asked; None when there was no whole answer within ``patience`` seconds.
+    ``knock``: nobody may be there.
 
     Raises Unreachable and NotAsked.
     """
     try:
-        answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
+        async with worker.quotas.knocks if knock else worker.quotas.probes:
+            answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
         return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:
         raise NotAsked(error.message) from error
@@ -110,8 +112,8 @@ async def interview(
     questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())
     first = 1 if knock else 0
     replies = [
-        *await _ask_all(worker, questions[:first], patience),
-        *await _ask_all(worker, questions[first:], patience),
+        *await _ask_all(worker, questions[:first], patience, knock=True),
+        *await _ask_all(worker, questions[first:], patience, knock=False),
     ]
     answers = {
         question.target: reply
@@ -126,9 +128,9 @@ async def interview(
 
 
 async def _ask_all(
-    worker: Worker, questions: Sequence[ProbeRequest], patience: float
+    worker: Worker, questions: Sequence[ProbeRequest], patience: float, *, knock: bool
 ) -> Sequence[ProbeReply | None]:
-    asking = (ask(worker, question, patience=patience) for question in questions)
+    asking = (ask(worker, question, patience=patience, knock=knock) for question in questions)
     replies = []
     for reply in await asyncio.gather(*asking, return_exceptions=True):
         if isinstance(reply, BaseException):

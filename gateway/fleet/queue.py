@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from gateway.drive import Signal
-from gateway.errors import Draining, GatewayError, InvalidRequest, NoWorker, Overloaded, UnknownModel
+from gateway.errors import GatewayError, InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import forget
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
@@ -110,7 +110,6 @@ class Queue:
         self._bytes = 0
         self._arrivals = 0
         self._round_due = False
-        self._closed = False
         #: How many wait now.
         self.waiting = 0
         fleet.released = self._released
@@ -135,11 +134,9 @@ class Queue:
         """Return when there is a worker to be leased for this request, which is then leased at once.
 
         ``size`` is that of its body in bytes. Raises NoWorker when none was usable until ``until`` (or for as
-        long as one may wait, if there was one meanwhile), Overloaded when there is no room to wait, and
-        Draining. Whatever interrupts it, it leaves the line.
+        long as one may wait, if there was one meanwhile), and Overloaded when there is no room to wait.
+        Whatever interrupts it, it leaves the line.
         """
-        if self._closed:
-            raise _draining()
         if self.waiting >= self._most or self._bytes + size > self._most_bytes:
             self._counts.not_held("full")
             raise Overloaded("too many requests wait for a worker; please try again")
@@ -152,13 +149,6 @@ class Queue:
             self._counts.waited(time.monotonic() - began)
         if waiter.failure is not None:
             raise waiter.failure
-
-    def close(self) -> None:
-        """The gateway drains: nobody waits any more."""
-        self._closed = True
-        for line in tuple(self._lines.values()):
-            for waiter in tuple(line.waiters):
-                self._turn(waiter, _draining())
 
     async def serve(self) -> None:
         """Call those whose turn it is, for ever."""
@@ -285,7 +275,3 @@ class Queue:
         self.waiting -= 1
         if not line.waiters:
             del self._lines[line.wanted]
-
-
-def _draining() -> Draining:
-    return Draining("the gateway is shutting down; please try again elsewhere")

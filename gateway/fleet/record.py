@@ -18,6 +18,8 @@ WORKER_TYPES = ("regular", "prefill", "decode")
 URL_LIMIT, TEXT_LIMIT, LABELS_LIMIT = 2048, 256, 64
 #: Priorities lie between minus this and this.
 PRIORITY_LIMIT = 1 << 31
+#: The label that tells one engine at a URL from the one after it, where whoever writes the record knows it.
+INCARNATION = "kubernetes/uid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,15 @@ class WorkerRecord:
         object.__setattr__(self, "labels", dict(self.labels))  # a copy of its own, and one that JSON can have
         if not isinstance(self.held, bool):
             raise ValueError("held must be true or false")
+
+    @property
+    def incarnation(self) -> str:
+        """Which of those that were at its URL one after the other it is; "": nobody says."""
+        return self.labels.get(INCARNATION, "")
+
+    def succeeds(self, incarnation: str) -> bool:
+        """Whether it is known to be another one than ``incarnation``."""
+        return "" not in (incarnation, self.incarnation) and incarnation != self.incarnation
 
     @classmethod
     def of(cls, members: Mapping[str, Any]) -> WorkerRecord:

@@ -78,7 +78,10 @@ class Registrar:
 
         False if the store has none. One that others write is left alone.
         """
-        return self._store.writable and await self._store.delete(url)
+        if not (self._store.writable and await self._store.delete(url)):
+            return False
+        self._members.dismiss(url)
+        return True
 
     async def hold(self, worker: Worker) -> None:
         """Give it no request until it is opened."""

@@ -13,16 +13,17 @@ from contextlib import AbstractContextManager
 
 from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
+from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.routing.homes import Homes, Placement
 from gateway.routing.policy import Policy
 from gateway.transport.http1 import READ_SIZE
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 from gateway.transport.pool import Pool
 
@@ -54,6 +55,7 @@ class Fleet:
         self.outbox = Outbox()
         #: What is read from workers goes through it.
         self._scratch = bytearray(READ_SIZE)
+        self.quotas = Quotas()
         self._names = names or Names()
         self._policy = policy
         self._homes = homes or Homes()
@@ -126,6 +128,7 @@ class Fleet:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
+        worker.quotas = self.quotas
         worker.pool = Pool(
             address.host,
             address.port,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from gateway.fleet.allow import UrlPattern, permitted
 from gateway.fleet.marks import Marks
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Gone, Marked, Put, Reset, Store
+from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
 
 log = logging.getLogger(__name__)
 
@@ -22,25 +23,44 @@ log = logging.getLogger(__name__)
 BATCH = 32
 
 
-async def follow(store: Store, members: Members, marks: Marks, allowed: Sequence[UrlPattern] = ()) -> None:
-    """Apply every change of ``store``, until it is closed. Its records must match ``allowed`` as well: others
-    than this gateway write to it."""
-    applied = 0
-    async for change in store.watch():
-        match change:
-            case Reset(records):
-                marks.tell_all(change.marks)
-                members.keep_only(one for one in records.values() if _may_enter(one, allowed))
-            case Put(record):
-                if _may_enter(record, allowed):
-                    members.refresh(record)
-            case Marked(url, words):
-                marks.tell(url, words)
-            case Gone(url):
-                members.gone(url)
-        applied += 1
-        if applied % BATCH == 0:
-            await asyncio.sleep(0)
+class Following:
+    """One per app. Follows ``store``."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._applies = True
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the fleet is known to be what the store has."""
+        return self.store.healthy and self._applies
+
+    async def run(self, members: Members, marks: Marks, allowed: Sequence[UrlPattern] = ()) -> None:
+        """Apply every change, until the store is closed. Its records must match ``allowed`` as well: others
+        than this gateway write to it. Begun again, it begins with all there is."""
+        applied = 0
+        async with aclosing(self.store.watch()) as changes:
+            async for change in changes:
+                self._applies = False
+                _apply(change, members, marks, allowed)
+                self._applies = True
+                applied += 1
+                if applied % BATCH == 0:
+                    await asyncio.sleep(0)
+
+
+def _apply(change: Change, members: Members, marks: Marks, allowed: Sequence[UrlPattern]) -> None:
+    match change:
+        case Reset(records):
+            marks.tell_all(change.marks)
+            members.keep_only(one for one in records.values() if _may_enter(one, allowed))
+        case Put(record):
+            if _may_enter(record, allowed):
+                members.refresh(record)
+        case Marked(url, words):
+            marks.tell(url, words)
+        case Gone(url):
+            members.gone(url)
 
 
 def _may_enter(record: WorkerRecord, allowed: Sequence[UrlPattern]) -> bool:

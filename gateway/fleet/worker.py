@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.address import Address
+from gateway.fleet.quotas import Quotas
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
 from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
@@ -50,6 +51,7 @@ class Worker:
         "address",
         "authorization",
         "busy_until",
+        "quotas",
         "holds",
         "id",
         "in_flight",
@@ -85,6 +87,7 @@ class Worker:
         self.seed = seed_of(address.url)
         self.record = record or WorkerRecord(address.url, format=only)
         self.pool: Pool  # set by the fleet that takes the worker in
+        self.quotas: Quotas  # likewise
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"

@@ -51,16 +51,14 @@ class Ids(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What only a policy may want to know of a request.
+    """What only a policy may want to know of a request: one that goes by cached prefixes, ranks or urgency.
 
-    ``text_bytes`` is the length of a text prompt as it stands in the body, None without one. ``priority``
-    has one sign for all engines: larger is more urgent, 0 is ordinary. ``lora`` names an adapter,
-    ``cache_salt`` the tenant whose cached prefixes may be shared, ``dp_rank`` a data-parallel rank.
-    ``token_ids`` builds the prompt's ids, anew each time; of several prompts, the first. ``images`` is set
-    where a prompt has any.
+    None of the gateway's own policies does. ``priority`` has one sign for all engines: larger is more urgent,
+    0 is ordinary. ``lora`` names an adapter, ``cache_salt`` the tenant whose cached prefixes may be shared,
+    ``dp_rank`` a data-parallel rank. ``token_ids`` builds the prompt's ids, anew each time; of several
+    prompts, the first. ``images`` is set where a prompt has any.
     """
 
-    text_bytes: int | None = None
     priority: int = 0
     lora: str | None = None
     cache_salt: str | None = None
@@ -422,6 +420,17 @@ class Stepwise(Protocol):
 
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Any]:
         """What ``parse`` does, with the same result or error, with a yield every few milliseconds."""
+        ...
+
+
+@runtime_checkable
+class ShedsBody(Protocol):
+    """What a format offers beside the rest of its contract if it can do without a request's body once that
+    was sent."""
+
+    def without_body(self, request: Any) -> Any:
+        """The same request without its body, and without whatever keeps that alive, for ``reader``, ``join``
+        and ``abort``."""
         ...
 
 

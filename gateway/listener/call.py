@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gateway.downstream import NO_BODY
 from gateway.drive import Signal
-from gateway.errors import BodyTimeout, Cancelled, RequestTooLarge
+from gateway.errors import BodyTimeout, Cancelled, GatewayError, RequestTooLarge
 from gateway.formats.base import Headers
 from gateway.listener import wire
 
@@ -71,7 +71,8 @@ class Call:
     left = False
     started = False
     replied = False
-    _on_left: Callable[[], None] | None = None
+    _on_left: Callable[[GatewayError], None] | None = None
+    _why_left: GatewayError | None = None
     _changed: Signal | None = None
     _size = 0
     _gathered: BytesIO | None = None
@@ -116,17 +117,24 @@ class Call:
         if self._changed is not None:
             self._changed.fire()
 
-    def lost(self) -> None:
-        """The client is gone."""
+    @property
+    def watched(self) -> bool:
+        """Whether somebody is to be told of the client's leaving."""
+        return self._on_left is not None
+
+    def lost(self, why: GatewayError | None = None) -> None:
+        """The client is gone, or as good as gone: then ``why``."""
         if self.replied or self.left:
             return
         self.left = True
+        self._why_left = why
         self.told()
         if self._on_left is not None:
-            self._on_left()
+            self._on_left(self._gone())
 
     def stalled(self) -> bool:
-        """The body stopped coming; False: nobody waits for all of it, so nobody will say so."""
+        """The body stopped coming, or comes too slowly; False: nobody waits for all of it, so nobody will say
+        so."""
         self._late = self._wanted
         self.told()
         return self._late
@@ -143,7 +151,7 @@ class Call:
             if self.left:
                 raise Cancelled("the client left before its request was whole")
             if self._late:
-                raise BodyTimeout("the body of the request stopped coming")
+                raise BodyTimeout("the body of the request stopped coming, or comes too slowly")
             self._wanted = True
             await self._change()
         if self._size > limit:
@@ -164,11 +172,11 @@ class Call:
         while not self.left and not self.replied:
             await self._change()
 
-    def watch(self, left: Callable[[], None]) -> None:
-        """Call ``left`` once if the client leaves before ``unwatch``."""
+    def watch(self, left: Callable[[GatewayError], None]) -> None:
+        """Call ``left`` once, with the reason, if the client leaves before ``unwatch``."""
         self._on_left = left
         if self.left:
-            left()
+            left(self._gone())
 
     def unwatch(self) -> None:
         self._on_left = None
@@ -291,7 +299,10 @@ class Call:
 
     def _check(self) -> None:
         if self.left:
-            raise Cancelled("the client left")
+            raise self._gone()
+
+    def _gone(self) -> GatewayError:
+        return self._why_left or Cancelled("the client left")
 
     def _ask_for_body(self) -> None:
         """Tell a client that waits for it that the body is wanted."""

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from gateway.downstream import Receive, Scope, Send
 from gateway.drive import Signal
+from gateway.errors import GatewayError, ReplyUnread
 from gateway.listener import wire
 from gateway.listener.asgi import path_of, serve
 from gateway.listener.call import Call
@@ -47,6 +48,8 @@ PIPELINE_LIMIT = 16
 AHEAD_LIMIT = 64 * 1024
 #: Bytes of a reply that the client does not take before no more is written, over TLS.
 WRITE_LIMIT = 64 * 1024
+#: So many bytes of a reply are a step that a client has to take within its time to read.
+TAKEN_STEP = 16 * 1024
 #: How often a client whose socket is not read is looked at, in seconds.
 HANGUP_INTERVAL = 0.1
 #: How long a client that is still sending may take to find the reply that ends its connection, in seconds.
@@ -98,6 +101,7 @@ class ClientConnection(asyncio.Protocol):
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._limits = self._app.limits
+        self._most_bytes, self._most_lines = self._limits.head
         #: More clients are here than there should be: only what needs no worker is answered.
         self._crowded = False
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -118,9 +122,13 @@ class ClientConnection(asyncio.Protocol):
         self.full = False
         #: What comes is not HTTP any more; it is not looked at.
         self._deaf = False
-        #: Changes with all that a client does in time.
+        #: Changes with all that a client does in time, but for sending bodies and reading replies.
         self._progress = 0
+        #: Bytes of bodies that came, and how often what was written had to be waited for, and was taken.
+        self._came = 0
+        self._taken = 0
         self._patience: Patience
+        self._unread: Patience | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._hangup_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
@@ -149,7 +157,7 @@ class ClientConnection(asyncio.Protocol):
             self._parse(data)
         except httptools.HttpParserError as error:
             return self._unreadable(error.__context__)
-        if self._barren > self._limits.head_size:
+        if self._barren > self._most_bytes:
             return self._overdone("size")
         self._go_on()
 
@@ -176,6 +184,7 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
+        self._taken += 1
         self._room.fire()
         self._serve_next()
 
@@ -205,8 +214,8 @@ class ClientConnection(asyncio.Protocol):
         self._in_head = False
         if self._reading is not None:
             return  # the head that stands in for that of a request with an offer
-        if len(self._headers) > self._limits.head_lines or self._barren > self._limits.head_size:
-            check_excess(self._target, self._headers, self._limits)
+        if len(self._headers) > self._most_lines or self._barren > self._most_bytes:
+            check_excess(self._target, self._headers, self._limits.head)
         parser = self._parser
         version = parser.get_http_version()
         http11 = version == "1.1"
@@ -233,7 +242,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._barren = 0
-        self._progress += 1
+        self._came += len(body)
         call = self._reading
         if call is None or call.replied:
             return
@@ -335,11 +344,12 @@ class ClientConnection(asyncio.Protocol):
         last.keep_alive = False
         self._go_on()
 
-    def _lose_calls(self) -> None:
+    def _lose_calls(self, why: GatewayError | None = None) -> None:
+        """The client is gone, or given up: then ``why``."""
         self._closing = True
         for call in (self._serving, self._reading, *self._ahead):
             if call is not None:
-                call.lost()
+                call.lost(why)
         self._ahead.clear()
 
     def _pause(self) -> None:
@@ -405,11 +415,12 @@ class ClientConnection(asyncio.Protocol):
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
-    def _refuse(self, status: int, message: str, *, sends: bool = False) -> None:
+    def _refuse(self, status: int, message: str, *lines: tuple[bytes, bytes], sends: bool = False) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
             headers, body = wire.failure(status, message)
-            self.write(wire.whole(status, headers, self.common_lines() + wire.CLOSE, body))
+            more = wire.lines(lines) + self.common_lines() + wire.CLOSE
+            self.write(wire.whole(status, headers, more, body))
         self._close(sends=sends)
         self._lose_calls()
 
@@ -429,7 +440,8 @@ class ClientConnection(asyncio.Protocol):
         over = 0 if most is None else len(self._state.connections) - most
         if over > ROOM:
             self._app.hit("sockets")
-            self._refuse(503, "The gateway has as many connections as it takes")
+            message = "The gateway has as many connections as it takes"
+            self._refuse(self._limits.overload_status, message, (b"retry-after", b"1"))
             return False
         if over > 0:
             self._crowded, self._limits = True, self._limits.crowded()
@@ -439,25 +451,45 @@ class ClientConnection(asyncio.Protocol):
         """What is waited for."""
         if self._serving is not None:
             return Phase.BODY if self._reading is self._serving else Phase.SERVED
+        if self._ahead or (self._transport.get_write_buffer_size() and not self._in_head):
+            return Phase.SERVED  # its reply is still on its way
         if self._reading is not None:
             return Phase.BODY  # the rest of one that was refused
-        return Phase.HEAD if self._in_head else Phase.SERVED if self._ahead else Phase.IDLE
+        return Phase.HEAD if self._in_head else Phase.IDLE
 
     def _look(self) -> None:
         """Part with a client whose time is up; one timer per connection, not per request."""
-        if self._closing:
-            return
+        now = self._loop.time()
+        self._look_timer = self._loop.call_later(self._limits.interval, self._look)
+        if self._leaves_unread(now):
+            return self._give_up()
         phase = self._phase()
-        if not self._patience.spent(phase, self._progress, self._loop.time()):
-            self._look_timer = self._loop.call_later(self._limits.interval, self._look)
-        elif phase is Phase.IDLE:
+        progress = (self._progress, self._came // self._limits.body_step)
+        if self._closing or not self._patience.spent(phase, progress, now):
+            return
+        if phase is Phase.IDLE:
             self._app.hit("keep_alive")
             self._close()
         elif phase is Phase.HEAD:
             self._app.hit("request_head_time")
             self._refuse(408, "The head of the request did not come in time")
-        elif self._serving is not None and self._serving.stalled():
-            self._look_timer = self._loop.call_later(self._limits.interval, self._look)
-        else:
+        elif self._serving is None or not self._serving.stalled():
             self._app.hit("body_time")
-            self._refuse(408, "The body of the request stopped coming")
+            self._refuse(408, "The body of the request stopped coming, or comes too slowly")
+
+    def _leaves_unread(self, now: float) -> bool:
+        """Whether the client has taken next to nothing of what was written for as long as it may."""
+        size = self._transport.get_write_buffer_size()
+        if not size:
+            self._unread = None
+            return False
+        if self._unread is None:
+            self._unread = Patience(self._limits, now)
+        return self._unread.spent(Phase.UNREAD, (self._taken, size // TAKEN_STEP), now)
+
+    def _give_up(self) -> None:
+        """The client does not read: what is left of its reply goes with the connection, as if it had left."""
+        if self._serving is None or not self._serving.watched:
+            self._app.hit("unread")  # no exchange ends with it
+        self._lose_calls(ReplyUnread("the client did not read its reply"))
+        self._transport.abort()

@@ -7,7 +7,7 @@ what a head says of the body behind it. Must never enter: a socket, replies.
 from __future__ import annotations
 
 from gateway.formats.base import Headers
-from gateway.listener.limits import ClientLimits
+from gateway.heads import HeadLimits
 
 #: What a head can have too much of, and what is then said to the client.
 EXCESSES = {
@@ -24,11 +24,11 @@ class Excess(ValueError):
     """A head that has too much of something; the text is a key of EXCESSES."""
 
 
-def check_excess(target: bytes, headers: Headers, limits: ClientLimits) -> None:
+def check_excess(target: bytes, headers: Headers, limits: HeadLimits) -> None:
     """Raises Excess. What came behind the head in the same read is no part of it."""
-    if len(headers) > limits.head_lines:
+    if len(headers) > limits.lines:
         raise Excess("lines")
-    if len(target) + sum(len(name) + len(value) + 4 for name, value in headers) > limits.head_size:
+    if len(target) + sum(len(name) + len(value) + 4 for name, value in headers) > limits.size:
         raise Excess("size")
 
 

@@ -13,12 +13,16 @@ from gateway.downstream import NO_BODY
 from gateway.formats.base import Headers
 
 
-def _status_line(status: int) -> bytes:
+def phrase_of(status: int) -> str:
+    """The reason phrase; "" for a status that has none of its own (529)."""
     try:
-        phrase = http.HTTPStatus(status).phrase
+        return http.HTTPStatus(status).phrase
     except ValueError:
-        phrase = ""
-    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+        return ""
+
+
+def _status_line(status: int) -> bytes:
+    return f"HTTP/1.1 {status} {phrase_of(status)}\r\n".encode()
 
 
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
@@ -61,5 +65,5 @@ def whole(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
 
 def failure(status: int, message: str) -> tuple[Headers, bytes]:
     """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
-    body = json.dumps({"message": message, "type": http.HTTPStatus(status).phrase, "code": status}).encode()
+    body = json.dumps({"message": message, "type": phrase_of(status), "code": status}).encode()
     return [(b"content-type", b"application/json")], body

@@ -34,7 +34,7 @@ class _Member:
     usable: bool = False
     #: All it has counted, by its last word.
     counted: bytes | None = None
-    #: Exchanges it still has, once it drains.
+    #: Exchanges and control calls it still has, once it drains.
     open: int | None = None
 
 

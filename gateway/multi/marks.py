@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 
-from gateway.fleet.marks import Edits
+from gateway.fleet.said import Edits, edits_of
 from gateway.fleet.sharing import Sharing
 from gateway.multi.frames import Verb
 from gateway.multi.hub import PATIENCE
@@ -38,7 +38,7 @@ class WideMarks:
         except Unanswered as error:
             return log.warning("it is not known which workers are paused or held: %s", error)
         for edits in answers.bodies:
-            self._sharing.heard(edits)
+            self._sharing.heard(edits_of(edits))
 
     async def _tell(self, edits: Edits) -> None:
         try:
@@ -51,7 +51,7 @@ class WideMarks:
             log.warning("%d processes do not know yet who is paused or held", answers.missing)
 
     def _heard(self, question: bytes, reply: Reply) -> None:
-        self._sharing.heard(json.loads(question))
+        self._sharing.heard(edits_of(json.loads(question)))
         reply(b"null")
 
     def _asked(self, question: bytes, reply: Reply) -> None:

@@ -50,8 +50,8 @@ class Member:
         known whom the others hold."""
         await self._siblings.open()
         await self._marks.learn()
-        self._tasks.spawn(self._tell_usable(fleet), "report of whether there is a worker")
-        self._tasks.spawn(self.whole.report(), "report of what was counted")
+        self._tasks.keep(lambda: self._tell_usable(fleet), "report of whether there is a worker")
+        self._tasks.keep(self.whole.report, "report of what was counted")
 
     async def meet(self, fleet: Fleet) -> None:
         """Let a process that replaces another one get to know its workers: the others serve meanwhile, and

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.files import open_regular
 from gateway.security.keys import PLAUSIBLE, Keys
 from gateway.security.stamps import Stamps
 
@@ -54,7 +55,7 @@ class KeySource:
     def _read(self) -> Keys:
         found = list(self._given)
         if self._path is not None:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 found += _keys_in(file.read(LARGEST + 1))
         return Keys(found)
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
+
+from gateway.own_thread import OwnThread
 
 #: Seconds between two looks.
 INTERVAL = 1.0
@@ -67,8 +70,9 @@ async def keep_fresh(things: Sequence[Refreshable]) -> None:
 
     The looks are made in a thread, as files of a network can hang; the reading, on the event loop.
     """
-    while things:
-        await asyncio.sleep(INTERVAL)
-        for thing in things:
-            if await asyncio.to_thread(thing.stamps.changed):
-                thing.refresh()
+    with closing(OwnThread("file-stamps")) as thread:
+        while things:
+            await asyncio.sleep(INTERVAL)
+            for thing in things:
+                if await thread.run(thing.stamps.changed):
+                    thing.refresh()

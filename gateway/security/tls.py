@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.files import open_regular
 from gateway.security.stamps import Stamps
 from gateway.settings import Settings, SettingsError
 
@@ -40,6 +41,9 @@ class Files:
 
     def load(self, context: ssl.SSLContext) -> None:
         """Put all of it into ``context``. Raises OSError, of which SSLError is one."""
+        for path in self.paths:
+            with open_regular(path):
+                pass  # what reads it might wait for a pipe for ever
         if self.authorities is not None:
             context.load_verify_locations(self.authorities)
         if self.certificate is not None:
@@ -151,7 +155,7 @@ def _fill(context: ssl.SSLContext, files: Files, settings: Settings, names: tupl
 
 def _look(settings: Settings, name: str, path: str) -> None:
     try:
-        with Path(path).open("rb"):
+        with open_regular(path):
             pass
     except OSError as error:
         raise _unusable(settings, name, error) from error

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from gateway import variables
 from gateway.fleet.address import Address, BadWorkerUrl
 
-_PATH = re.compile(r"(/[^\s:*?#/][^\s?#/]*)+")
+_PATH = re.compile(r"(/[^\s:*?#/%][^\s?#/%]*)+")
 
 T = TypeVar("T")
 
@@ -93,14 +93,14 @@ def _fits_a_header(key: SecretStr | None) -> SecretStr | None:
 
 def is_path(text: str) -> bool:
     """Whether ``text`` is a plain path of one segment or more."""
-    return _PATH.fullmatch(text) is not None
+    return text.isascii() and _PATH.fullmatch(text) is not None
 
 
 def _is_route(path: str) -> str:
     if not is_path(path):
         raise ValueError(
-            f"{path!r} must start with '/' and be a plain path: no empty segment, query or space, "
-            "and no segment that starts with ':' or '*'"
+            f"{path!r} must start with '/' and be a plain path: no empty segment, query, space or "
+            "escape, nothing but ASCII, and no segment that starts with ':' or '*'"
         )
     return path
 

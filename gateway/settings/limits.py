@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import field_validator
 
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.settings.fields import Listed, Section, is_path, setting
 from gateway.timeouts import Timeouts
 
@@ -40,7 +41,7 @@ class Limits(Section):
     overload_status_code: int = setting(
         "DYN_HTTP_OVERLOAD_STATUS_CODE",
         503,
-        "Status of what is refused because of one of these limits",
+        "Status of whatever is refused for want of room: to be in flight, to wait, or for a connection",
         ge=400,
         le=599,
     )
@@ -52,18 +53,21 @@ class Limits(Section):
     )
     header_limit_kb: int = setting(
         "DYN_HTTP_HEADER_LIMIT_KB",
-        256,
+        DEFAULT_HEAD.size // 1024,
         "Largest head of a request, or of a worker's reply, in KiB",
         ge=1,
         le=16384,
     )
     header_limit_lines: int = setting(
-        "DYN_HTTP_HEADER_LIMIT_LINES", 256, "Most header lines of a request, or of a worker's reply", ge=1
+        "DYN_HTTP_HEADER_LIMIT_LINES",
+        DEFAULT_HEAD.lines,
+        "Most header lines of a request, or of a worker's reply",
+        ge=1,
     )
     header_timeout_secs: float = setting(
         "DYN_HTTP_HEADER_TIMEOUT_SECS",
         30.0,
-        "How long the head of a request may take to come, in seconds; then a 408",
+        "How long the head of a request, or a TLS handshake, may take to come, in seconds; then a 408",
         gt=0,
     )
     body_timeout_secs: float = setting(
@@ -71,6 +75,19 @@ class Limits(Section):
         60.0,
         "How long nothing may come of a request's body, in seconds; then a 408",
         gt=0,
+    )
+    body_min_rate: int = setting(
+        "DYN_HTTP_BODY_MIN_RATE",
+        240,
+        "How much of a request's body has to come in that time, in bytes per second; else a 408; 0: any",
+        ge=0,
+    )
+    unread_timeout_secs: float = setting(
+        "DYN_HTTP_UNREAD_TIMEOUT_SECS",
+        1800.0,
+        "How long a client may leave its reply unread, in seconds; then it is cut and its worker told to "
+        "stop; 0: any time",
+        ge=0,
     )
     keep_alive_timeout_secs: float = setting(
         "DYN_HTTP_KEEP_ALIVE_TIMEOUT_SECS",
@@ -101,9 +118,9 @@ class Limits(Section):
         return entries
 
     @property
-    def head_limit(self) -> int:
-        """Largest head of a request or reply, in bytes."""
-        return self.header_limit_kb * 1024
+    def head_limit(self) -> HeadLimits:
+        """What the head of a request or reply may be."""
+        return HeadLimits(self.header_limit_kb * 1024, self.header_limit_lines)
 
     def timeouts(self, path: str) -> Timeouts:
         """Those of the route ``path``."""

@@ -24,7 +24,7 @@ class Listening(Section):
         le=256,
     )
     listen_backlog: int = setting(
-        "DYN_HTTP_LISTEN_BACKLOG", 4096, "Connections that may wait to be accepted", ge=1
+        "DYN_HTTP_LISTEN_BACKLOG", 4096, "Connections that may wait to be accepted", ge=1, le=2**31 - 1
     )
     body_limit_mb: int = setting(
         "DYN_HTTP_BODY_LIMIT_MB", 512, "Largest request body, in MiB; a larger one is a 413", ge=1

@@ -17,7 +17,7 @@ class Logs(Section):
         "DYN_LOG_LEVEL", "info", "Least severe log lines to write: critical, error, warning, info, debug"
     )
     access_log: bool = setting(
-        "DYN_ACCESS_LOG", True, "Write one line to standard output for each request of a generate endpoint"
+        "DYN_ACCESS_LOG", True, "Write one line to standard output for each request of an inference route"
     )
     access_log_format: Choice[Literal["json", "text"]] = setting(
         "DYN_ACCESS_LOG_FORMAT", "json", "Shape of an access log line: json, text"

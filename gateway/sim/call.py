@@ -100,10 +100,6 @@ class Call:
         self.on_gone: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
 
-    @property
-    def writable(self) -> bool:
-        return not self.connection.paused
-
     def send(
         self,
         status: int,

@@ -105,7 +105,7 @@ class SimConfig:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and not least <= value < _MOST:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+                raise ValueError(f"{name} must be at least {least} and below {_MOST}, not {value}")
 
 
 _MOST = 1 << 40

@@ -8,11 +8,12 @@ on from what it knows, tries again with growing pauses, and says so in ``healthy
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits, Said
 
 
 class StoreUnavailable(Exception):
@@ -28,10 +29,10 @@ class ReadOnlyStore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """All records and marks there are, by URL. Whatever is not among them is gone."""
+    """All records there are, by URL; what is not among them is gone. And all that is known of marks."""
 
     records: Mapping[str, WorkerRecord]
-    marks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    marks: Edits = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,11 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The marks of a URL, which need not have a record, are these from now on."""
+    """What was said of marks of a URL, which need not have a record, each by its word. It is not dated where
+    the store holds no order, as a person added the mark or took it away, say."""
 
     url: str
-    marks: frozenset[str]
+    marks: Mapping[str, Said]
 
 
 Change = Reset | Put | Gone | Marked
@@ -82,7 +84,7 @@ class Store(Protocol):
         """False: ``mark`` does nothing, and no mark is ever told."""
         ...
 
-    def watch(self) -> AsyncIterator[Change]:
+    def watch(self) -> AsyncGenerator[Change, None]:
         """First a Reset, then each change in order; a Reset again when the place in them was lost.
 
         Ends when the store is closed, and raises nothing. Records that cannot be read are left out, and
@@ -103,9 +105,10 @@ class Store(Protocol):
         """Take a record away; False if there was none. Raises as ``put`` does."""
         ...
 
-    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
-        """Add and take away marks (gateway.fleet.marks): by URL, and by mark whether it is there from now on.
-        They outlive records and leases. Raises StoreUnavailable within a second."""
+    async def mark(self, edits: Edits) -> None:
+        """Add and take away marks (gateway.fleet.marks). What was said later counts, whichever is written
+        first; for that, a mark that was taken away is remembered for a while. They outlive records and
+        leases. Raises StoreUnavailable within a second."""
         ...
 
     async def close(self) -> None:

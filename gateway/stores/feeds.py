@@ -1,16 +1,17 @@
 """The watches of one store, each fed by a task of its own.
 
 Owns: those tasks, what waits between a task and its reader, and their end. Must never enter: where records
-live. A reader that is slow, or away, holds up its own task only.
+live. A reader that is slow, or away, holds up its own task only. A task that fails, which none is meant to,
+begins again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
 from gateway.stores.base import Change
-from gateway.tasks import Tasks
+from gateway.tasks import Tasks, kept
 
 #: Changes that wait for one reader; past that its task waits.
 BACKLOG = 1024
@@ -26,12 +27,16 @@ class Feeds:
         self._tasks = Tasks()
         self._closed = False
 
-    async def watch(self, feed: Feed, name: str) -> AsyncIterator[Change]:
-        """What ``feed`` tells, until it ends or all are closed; it is cancelled when the reader stops."""
+    async def watch(
+        self, feed: Feed, name: str, failed: Callable[[str], None]
+    ) -> AsyncGenerator[Change, None]:
+        """What ``feed`` tells, until it ends or all are closed; it is cancelled when the reader stops.
+        ``failed`` is told why it has to begin again."""
         if self._closed:
             return
         changes: asyncio.Queue[Change | None] = asyncio.Queue(BACKLOG)
-        task = self._tasks.spawn(_fed(feed, changes), name)
+        fed = kept(lambda: feed(changes.put), name, failed)
+        task = self._tasks.spawn(_until_over(fed, changes), name)
         try:
             while (change := await changes.get()) is not None:
                 yield change
@@ -45,9 +50,9 @@ class Feeds:
         await self._tasks.stop()
 
 
-async def _fed(feed: Feed, changes: asyncio.Queue[Change | None]) -> None:
+async def _until_over(fed: Coroutine[None, None, None], changes: asyncio.Queue[Change | None]) -> None:
     try:
-        await feed(changes.put)
+        await fed
     finally:
         while changes.full():
             changes.get_nowait()

@@ -7,9 +7,10 @@ so does every lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits
 from gateway.stores.base import Change, Gone, Put, Reset
 
 #: Changes that may wait for one watcher; past that it is told all records anew.
@@ -31,7 +32,7 @@ class MemoryStore:
         self._watchers: set[_Changes] = set()
         self._closed = False
 
-    async def watch(self) -> AsyncIterator[Change]:
+    async def watch(self) -> AsyncGenerator[Change, None]:
         """See Store; None in a queue ends it."""
         changes: _Changes = asyncio.Queue()
         changes.put_nowait(None if self._closed else self._all())
@@ -55,7 +56,7 @@ class MemoryStore:
         self._tell(Gone(url))
         return True
 
-    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+    async def mark(self, edits: Edits) -> None:
         """See Store: what was said in this process is known in it."""
 
     async def close(self) -> None:

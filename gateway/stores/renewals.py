@@ -31,7 +31,9 @@ class Renewals:
     async def start(self, url: str, seconds: float, renew: Renew) -> None:
         """From now on call ``renew`` for the lease of ``url``, which lasts ``seconds``, and nothing else."""
         await self.stop(url)
-        self._of[url] = self._tasks.spawn(_keep(url, seconds / 3, renew), f"lease of {url}")
+        self._of[url] = self._tasks.keep(
+            lambda: _keep(url, seconds / 3, renew), f"renewal of the lease of {url}"
+        )
 
     async def stop(self, url: str) -> None:
         """Renew no more; whatever renewal is under way has ended."""

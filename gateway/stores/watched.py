@@ -6,7 +6,7 @@ Owns: whether such a store is in touch, and its watches. Must never enter: where
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from gateway.stores.base import Change
 from gateway.stores.feeds import Feeds, Tell
@@ -30,9 +30,9 @@ class WatchedStore(ABC):
         """See Store."""
         return self._status.reason
 
-    def watch(self) -> AsyncIterator[Change]:
+    def watch(self) -> AsyncGenerator[Change, None]:
         """See Store."""
-        return self._feeds.watch(self._feed, f"watch of {self._status.name}")
+        return self._feeds.watch(self._feed, f"watch of {self._status.name}", self._status.down)
 
     async def close(self) -> None:
         """See Store."""
@@ -40,4 +40,4 @@ class WatchedStore(ABC):
 
     @abstractmethod
     async def _feed(self, tell: Tell) -> None:
-        """Tell one watch what it has to hear, and ``_status`` how it goes, until cancelled."""
+        """Tell one watch what it has to hear, a Reset first, and ``_status`` how it goes, until cancelled."""

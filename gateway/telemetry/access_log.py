@@ -1,4 +1,4 @@
-"""One line for each request of a generate endpoint.
+"""One line for each request of an inference route.
 
 Owns: which facts a line holds and how it is spelled. Must never enter: prompts, replies, headers, keys;
 anything that is not already in the exchange.

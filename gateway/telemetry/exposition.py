@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gateway.build import COMPILED, VERSION
 from gateway.errors import Cancelled
+from gateway.fleet.roster import models_of
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.telemetry import families as of
@@ -150,7 +151,7 @@ class Exposition:
         for worker in workers:
             for info in worker.infos.values():
                 usable = int(worker.usable and info.usable)
-                for model in info.models:
+                for model in models_of(worker, info):
                     ready[model] = max(ready.get(model, 0), usable)
                     context[model] = max(context.get(model, 0), info.context_length or 0)
         yield from self._plain(of.READY, _by_model(ready))

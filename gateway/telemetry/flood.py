@@ -4,6 +4,7 @@ Owns: how many lines of one kind are let through in a minute, and what is said o
 how a line looks, where it goes.
 
 Lines are of one kind when one place in the program writes them: what they name differs, and is not looked at.
+So there are as many kinds as places that log, of libraries too, and no more than KINDS and one.
 """
 
 from __future__ import annotations
@@ -11,19 +12,35 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 #: Seconds in which lines of one kind are counted together.
 WINDOW = 60.0
-#: Kinds that are told apart; there are as many as places that log, of libraries too.
-KINDS = 1024
+#: Kinds that are told apart. All others are one more, so that neither they nor their lines are without end.
+KINDS = 256
 
-_Kind = tuple[str, int, str]
+#: Logger, level, and what stands at the place: the message without what it names. Where it names nothing it
+#: may have been made up before, and file and line stand for it. (Not always these: in the compiled build they
+#: are those of a caller.)
+_Place = tuple[str, int, str]
+_REST: _Place = ("", 0, "")
+
+
+@dataclass(slots=True)
+class _Kind:
+    """``name``, ``level`` and ``message`` are those of its first line, the message without what it names."""
+
+    name: str
+    level: int
+    message: str
+    count: int = 0
 
 
 class Flood(logging.Filter):
     """Lets ``most`` lines of each kind through in a window; 0: all.
 
-    What is held back is told at the next line after its window, whatever kind that is of, and at ``close``.
+    What is held back is told at the next line after its window, whatever kind that is of, and at ``close``:
+    one line more for each kind.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,28 +48,47 @@ class Flood(logging.Filter):
         self._most = most
         self._clock = clock
         self._window_ends = clock() + WINDOW
-        self._counts: dict[_Kind, int] = {}
+        self._kinds: dict[_Place, _Kind] = {}
         #: Told of each line that is held back.
         self.held_back: Callable[[], None] = lambda: None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not self._most:
+        if not self._most or isinstance(record.msg, _Told):
             return True
         if self._clock() >= self._window_ends:
             self.close()
-        kind = (record.name, record.levelno, str(record.msg))
-        count = self._counts.get(kind, 0) + 1
-        if count > 1 or len(self._counts) < KINDS:
-            self._counts[kind] = count
-        if count > self._most:
+        kind = self._kind_of(record)
+        kind.count += 1
+        if kind.count > self._most:
             self.held_back()
-        return count <= self._most
+        return kind.count <= self._most
 
     def close(self) -> None:
         """Begin a new window, and tell what was held back in the last one."""
-        counts, self._counts = self._counts, {}
+        kinds, self._kinds = self._kinds, {}
         self._window_ends = self._clock() + WINDOW
-        for (name, level, message), count in counts.items():
-            if count > self._most:
-                more = count - self._most
-                logging.getLogger(name).log(level, "%d more lines in a minute like: %s", more, message)
+        for kind in kinds.values():
+            if kind.count > self._most:
+                more = kind.count - self._most
+                logging.getLogger(kind.name).log(kind.level, _Told(more, kind.message))
+
+    def _kind_of(self, record: logging.LogRecord) -> _Kind:
+        what = str(record.msg) if record.args else f"{record.pathname}:{record.lineno}"
+        place = (record.name, record.levelno, what)
+        kind = self._kinds.get(place)
+        if kind is None:
+            if len(self._kinds) >= KINDS:
+                place = _REST
+            kind = self._kinds.setdefault(place, _Kind(record.name, record.levelno, str(record.msg)))
+        return kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The message of a line that tells what was held back, and is not held back itself."""
+
+    more: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.more} more lines in a minute like: {self.message}"

@@ -23,7 +23,7 @@ from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exposition import NOTHING, Exposition, Now, Processes
 from gateway.telemetry.process import process_text, process_values
 from gateway.telemetry.snapshot import Snapshot, restored, take
-from gateway.telemetry.tally import UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
+from gateway.telemetry.tally import MOST_MODELS, UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
 
 _LOOP_INTERVAL = 0.1
 
@@ -51,6 +51,7 @@ class Metrics:
         self._prefix = prefix
         self._now = now
         self._supervisor = supervisor
+        self._most_models = MOST_MODELS
         self._exposition = Exposition(prefix, self._tallies, self._now)
         if supervisor is None:
             ProcessCollector(registry=self.registry)
@@ -114,12 +115,21 @@ class Metrics:
         return tally
 
     async def watch_loop(self) -> None:
-        """Measure, until cancelled, how late the event loop is with a timer."""
+        """Measure, until cancelled, how late the event loop is with a timer, and keep the models few."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LOOP_INTERVAL
             await asyncio.sleep(_LOOP_INTERVAL)
             self._tallies.loop_delay.observe(max(0.0, loop.time() - due))
+            if len(self._tallies.models) > self._most_models:
+                self._forget_models()
+
+    def _forget_models(self) -> None:
+        infos = (info for worker in self._now.workers() for info in worker.infos.values())
+        served = {model for info in infos for model in info.models}
+        self._tallies.fold(served, self._model(UNKNOWN_MODEL))
+        # Not again at once, if the fleet serves so many.
+        self._most_models = max(MOST_MODELS, len(self._tallies.models) * 5 // 4)
 
     def render(self) -> tuple[bytes, str]:
         """The scrape's body and its content type."""

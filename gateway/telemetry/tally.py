@@ -19,6 +19,8 @@ from gateway.routing.homes import Placement
 from gateway.telemetry.buckets import Bounds, Buckets
 
 UNKNOWN_MODEL = "unknown_model"
+#: Models that are told apart, and more only as long as the fleet serves them: adapters come and go.
+MOST_MODELS = 256
 
 _LOOP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _WAIT_BOUNDS = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -61,6 +63,19 @@ class ModelTally:
         self.ttft = Histogram(buckets.ttft)
         self.itl = Histogram(buckets.itl)
         self.output_tokens = 0
+
+    def add(self, other: ModelTally) -> None:
+        """Add what was counted of another model."""
+        for ours, theirs in (
+            (self.duration, other.duration),
+            (self.isl, other.isl),
+            (self.cached, other.cached),
+            (self.osl, other.osl),
+            (self.ttft, other.ttft),
+            (self.itl, other.itl),
+        ):
+            ours.merge(theirs.counts, theirs.total)
+        self.output_tokens += other.output_tokens
 
 
 class FormatTally:
@@ -122,6 +137,21 @@ class Tallies:
         """Keep of ``served`` what is about ``urls``: workers come and go under ever new addresses."""
         for gone in [key for key in self.served if key[0] not in urls]:
             del self.served[gone]
+
+    def fold(self, served: Collection[str], unknown: ModelTally) -> None:
+        """Count what was counted of models that nobody serves or runs any more as of an unknown one, so that
+        no sum falls. ``unknown`` is that one's tally."""
+        kept = {UNKNOWN_MODEL, *served, *(exchange.model for exchange in self.running)}
+        gone = [name for name in self.models if name not in kept]
+        for name in gone:
+            unknown.add(self.models.pop(name))
+        names = set(gone)
+        for labels, count in [each for each in self.requests.items() if each[0][0] in names]:
+            del self.requests[labels]
+            self.requests[UNKNOWN_MODEL, labels[1], labels[2], labels[3]] += count
+        for label, count in [each for each in self.begun.items() if each[0][0] in names]:
+            del self.begun[label]
+            self.begun[UNKNOWN_MODEL, label[1], label[2]] += count
 
     def count_begun(self) -> None:
         """Bring ``begun`` up to date with running exchanges, each once and only when its labels are final.

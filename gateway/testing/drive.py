@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
+from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, ShedsBody
 from gateway.inflight import InFlight
 from gateway.testing.model import EngineModel, ModelExchange
 
@@ -40,6 +40,12 @@ class Asked:
         """Those the gateway would take if nothing else ran."""
         return claim(self.projection.ids, self.projection.ids_usable)
 
+    @property
+    def sent(self) -> Any:
+        """The request as it is kept once a worker has it."""
+        format = self.model.format
+        return format.without_body(self.request) if isinstance(format, ShedsBody) else self.request
+
     def relay(self, pieces: Iterable[bytes], ids: Ids | None = None) -> Told:
         """The stream in ``pieces``, passed on."""
         return self._read("reader", self.exchange.stream_head, pieces, ids)
@@ -54,7 +60,7 @@ class Asked:
 
     def _read(self, kind: str, head: ReplyHead, pieces: Iterable[bytes], ids: Ids | None) -> Told:
         make = getattr(self.model.format, kind)
-        return drive(make(self.request, self.model.worker, ids or self.ids, head), pieces)
+        return drive(make(self.sent, self.model.worker, ids or self.ids, head), pieces)
 
 
 def claim(named: tuple[str, ...], usable: bool) -> Ids:

@@ -20,7 +20,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Hints, Ids, Projection, ReplyFacts, UpstreamRequest
+from gateway.formats.base import Hints, Ids, Projection, ReplyFacts, ShedsBody, UpstreamRequest
 from gateway.testing.damage import bodies, cuts, damaged, header_lines
 from gateway.testing.drive import Asked, claim, document, respelled, strings
 from gateway.testing.model import EngineModel, ModelExchange, private_ids
@@ -109,8 +109,12 @@ def parse_and_project_are_total(model: EngineModel, exchange: ModelExchange, dat
             lazy()
     ids = claim(projection.ids, projection.ids_usable)
     _assert_request(model, model.format.upstream(request, model.worker, ids))
-    for call in model.format.abort(model.worker, request, ids):
+    calls = model.format.abort(model.worker, request, ids)
+    for call in calls:
         _assert_request(model, call)
+    if isinstance(model.format, ShedsBody):
+        bodiless = model.format.without_body(request)
+        assert list(model.format.abort(model.worker, bodiless, ids)) == list(calls)
     return True
 
 

@@ -19,6 +19,7 @@ import uvicorn
 from gateway.app import Gateway, create_app
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
+from gateway.listener.tls import TlsServer
 from gateway.server import listen, server_config
 from gateway.settings import Settings
 
@@ -52,7 +53,7 @@ async def rig(*workers: str, **settings: Any) -> AsyncIterator[Rig]:
 async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
     """``app`` on a free port of the loopback, as the product serves it; its base URL."""
     listener = listen("127.0.0.1", 0, 4096)
-    server = uvicorn.Server(server_config(app, settings))
+    server = TlsServer(server_config(app, settings))
     started = asyncio.Event()
     task = asyncio.get_running_loop().create_task(_serve(server, listener, started))
     try:

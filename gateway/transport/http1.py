@@ -17,9 +17,9 @@ import httptools
 from gateway.drive import Signal
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.sockets import keep_alive
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
@@ -102,6 +102,15 @@ class Connection(asyncio.BufferedProtocol):
     def over(self) -> bool:
         """The reply is whole, and all of it was taken."""
         return self._complete and not self._chunks
+
+    @property
+    def taken(self) -> bool:
+        """Whether the worker's TCP took some of the request that was sent, so that no failure of this
+        connection can be NotReceived any more."""
+        if self._answered:
+            return True
+        info = tcp_info(self._transport)
+        return info is None or self._reached(info)
 
     # -- what the handler calls
 

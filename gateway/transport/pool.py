@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 
 from gateway.errors import ConnectFailed, OutOfSockets
+from gateway.heads import DEFAULT_HEAD, HeadLimits
 from gateway.outbox import Outbox
 from gateway.sockets import is_shortage
 from gateway.transport.http1 import READ_SIZE, Connection
-from gateway.transport.limits import DEFAULT_HEAD, HeadLimits
 from gateway.transport.names import Names
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.

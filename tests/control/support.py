@@ -133,7 +133,7 @@ class Desk:
     ) -> Mapping[Worker, frozenset[str]]:
         raise AssertionError(workers)
 
-    async def resume(self, worker: Worker, kind: str, parts: Collection[str] | None) -> None:
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str], *, every: bool = False) -> None:
         raise AssertionError(worker)
 
 

@@ -197,6 +197,26 @@ async def test_large_answer_is_shown_in_part() -> None:
         assert len(reply.json()["results"][0]["body"]) == 2000
 
 
+#: Answers that are JSON to Python, and not to every reader: as they came, and as a summary shows them.
+ODD_WORDS = [
+    (b'{"m":"\\ud800"}', {"m": "\ud800"}),
+    (b'{"m":1e999}', {"m": "1e999"}),
+    (b'{"m":NaN}', {"m": "NaN"}),
+    (b'{"m":-Infinity}', {"m": "-Infinity"}),
+    (b'{"m":%b}' % (b"9" * 4300), {"m": "9" * 4300}),
+]
+
+
+@pytest.mark.parametrize(("word", "shown"), ODD_WORDS)
+async def test_answer_that_not_every_reader_takes_is_shown_as_text(word: bytes, shown: object) -> None:
+    """The call was done, and its caller has to know."""
+    async with fleet("sglang", "sglang") as of:
+        for sim in of.sims:
+            sim.behave(Reply(body=word), path="/flush_cache")
+        reply = await of.post("/flush_cache")
+        assert (reply.status_code, [row["body"] for row in reply.json()["results"]]) == (200, [shown] * 2)
+
+
 async def test_body_over_the_limit_is_a_413() -> None:
     async with fleet("sglang", body_limit_mb=1) as of:
         reply = await of.post("/update_weights_from_disk", content=b" " * (1024 * 1024 + 1))

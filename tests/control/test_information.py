@@ -13,7 +13,7 @@ from gateway.fleet.address import Address
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.sim import Drop, Reply, SimServer
-from tests.control.test_fanout import GENERATE, called, fleet
+from tests.control.test_fanout import GENERATE, ODD_WORDS, called, fleet
 from tests.support import until
 
 
@@ -118,6 +118,15 @@ async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
         assert whole["version"]
         load = (await of.gateway.client.get("/load")).json()
         assert load == {"server_load": 0, "workers": [{"worker": of.sims[2].url, "server_load": 0}]}
+
+
+@pytest.mark.parametrize(("word", "shown"), ODD_WORDS)
+async def test_load_that_not_every_reader_takes_is_told_as_text(word: bytes, shown: dict[str, str]) -> None:
+    async with fleet("sglang", "sglang") as of:
+        for sim in of.sims:
+            sim.behave(Reply(body=b'{"loads":[%b]}' % word), path="/v1/loads", times=2)
+        reply = await of.gateway.client.get("/v1/loads")
+        assert (reply.status_code, [load["m"] for load in reply.json()["loads"]]) == (200, [shown["m"]] * 2)
 
 
 async def test_load_that_nobody_tells_is_a_502() -> None:

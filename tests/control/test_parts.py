@@ -36,7 +36,16 @@ def test_paused_generation_has_no_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "parts"), [(call(), None), (call(b"?tags=weights"), {"weights"}), (call(body=b"{}"), None)]
+    ("sent", "parts", "every"),
+    [
+        (call(), MEMORY | AT_LEVEL_0, True),
+        (call(body=b"{}"), MEMORY | AT_LEVEL_0, True),
+        (call(b"?tags=weights"), {"weights"}, False),
+    ],
 )
-def test_what_comes_back_is_all_unless_tags_say_otherwise(sent: Call, parts: set[str] | None) -> None:
-    assert returned(sent) == parts
+def test_what_comes_back_is_all_unless_tags_say_otherwise(sent: Call, parts: set[str], every: bool) -> None:
+    assert list(returned("memory", sent)) == [parts, every]
+
+
+def test_generation_comes_back_whatever_tags_say() -> None:
+    assert list(returned("generation", call(b"?tags=weights"))) == [{"generation"}, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -119,7 +119,7 @@ async def test_one_worker_is_found_by_id_and_by_url(spell: Any) -> None:
 class Unwatched(MemoryStore):
     """What is in it is not told, as of a store that another gateway has just written to."""
 
-    async def watch(self) -> AsyncIterator[Change]:
+    async def watch(self) -> AsyncGenerator[Change, None]:
         yield Reset({})
         await asyncio.Event().wait()
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.fleet.address import Address
+from gateway.fleet.quotas import Quotas
 from gateway.fleet.worker import Worker
 from gateway.formats.base import ProbeReply, ProbeRequest, Vital, WorkerInfo, WorkerLoad, vital_of
 from gateway.transport.pool import Pool
@@ -124,7 +125,7 @@ class Engine:
 def connected(worker: Worker) -> Worker:
     """``worker`` with a pool of its own, as a fleet gives it one."""
     address = worker.address
-    worker.pool = Pool(address.host, address.port, None, 5.0)
+    worker.pool, worker.quotas = Pool(address.host, address.port, None, 5.0), Quotas()
     return worker
 
 

@@ -602,3 +602,19 @@ async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
         assert 0.9 < (health._pause(worker, state) or 0) < 1.2
         state.away_since = time.monotonic() - 10_000
         assert health._pause(worker, state) == module.LONGEST_PAUSE
+
+
+async def test_worker_that_left_is_asked_once_whether_it_is_there_still() -> None:
+    """Only that nobody listens says that whoever comes next is another one."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(interval=NEVER) as (health, fleet):
+            vanished: list[str] = []
+            fleet.vanished = vanished.append
+            health.look_after(worker)
+            await server.asked("/health")
+            await asyncio.sleep(0.02)
+            assert not vanished and server.count("/health") == 1
+            server.stop()
+            health.look_after(worker)
+            await until(lambda: vanished == [worker.url])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from gateway.fleet.health import Health
-from gateway.fleet.marks import Marks
+from gateway.fleet.lapses import MOST
+from gateway.fleet.marks import HELD, LIFTED, LIFTED_EACH, Marks, paused
 from gateway.fleet.members import Members
-from gateway.fleet.record import WorkerRecord
+from gateway.fleet.record import INCARNATION, WorkerRecord
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
@@ -16,6 +19,7 @@ from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 
 A, B, C = (WorkerRecord(f"http://{name}:1") for name in "abc")
+PAUSE = paused("generation", "generation")
 
 
 class Watch:
@@ -23,6 +27,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.watched: list[str] = []
+        self.looked_after: list[str] = []
 
     def watch(self, worker: Worker) -> None:
         self.watched.append(worker.url)
@@ -31,12 +36,15 @@ class Watch:
         while worker.url in self.watched:
             self.watched.remove(worker.url)
 
+    def look_after(self, worker: Worker) -> None:
+        self.looked_after.append(worker.url)
 
-def made() -> tuple[Members, Fleet, Watch]:
-    fleet, watch = Fleet(LeastInFlight(Random(0)), 5.0), Watch()
+
+def made(fleet: Fleet | None = None, marks: Marks | None = None) -> tuple[Members, Fleet, Watch]:
+    fleet, watch = fleet or Fleet(LeastInFlight(Random(0)), 5.0), Watch()
     health: Any = watch
-    assert callable(Health.watch) and callable(Health.forget)
-    return Members(fleet, health, b"Bearer k", Marks(fleet)), fleet, watch
+    assert all(callable(each) for each in (Health.watch, Health.forget, Health.look_after))
+    return Members(fleet, health, b"Bearer k", marks or Marks(fleet)), fleet, watch
 
 
 def urls(fleet: Fleet) -> list[str]:
@@ -131,3 +139,87 @@ def test_pinned_workers_are_probed_from_the_start_on() -> None:
     members.watch_all()
     assert watch.watched == [A.url]
     assert members.is_pinned(A.url)
+
+
+def marked() -> tuple[Members, Marks, Watch, Fleet]:
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0)
+    marks = Marks(fleet)
+    members, _, watch = made(fleet, marks)
+    return members, marks, watch, fleet
+
+
+@pytest.mark.parametrize("running", [0, 1])
+@pytest.mark.parametrize("way", ["gone", "reset"])
+def test_record_that_goes_for_a_moment_leaves_a_worker_paused(way: str, running: int) -> None:
+    """A lease ran out, or a pod was unready: nobody resumed the engine, be it that requests still run on it.
+    It is asked whether it is there."""
+    members, marks, watch, fleet = marked()
+    worker = members.admit(A)
+    worker.in_flight = running
+    marks.say({A.url: {PAUSE: True, HELD: True}})
+    if way == "gone":
+        members.gone(A.url)
+    else:
+        members.keep_only([B])
+    assert watch.looked_after == [A.url] and A.url not in watch.watched
+    members.refresh(A)
+    back = fleet.find(A.url)
+    assert back is not None and set(back.holds) == {Hold.OWNER, Hold.PAUSED}
+    assert (back is worker) is bool(running)
+
+
+def test_worker_without_marks_leaves_without_a_question() -> None:
+    members, _, watch, _ = marked()
+    members.admit(A)
+    members.gone(A.url)
+    assert not watch.looked_after
+
+
+def test_removed_worker_is_free_when_it_is_registered_again() -> None:
+    """Somebody said that it is done with; also if the store told so first, that its record is gone."""
+    for first in (False, True):
+        members, marks, _, _ = marked()
+        members.admit(A)
+        marks.say({A.url: {PAUSE: True, HELD: True}})
+        if first:
+            members.gone(A.url)
+        assert members.dismiss(A.url) is not first
+        assert not members.admit(A).holds
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_another_engine_at_a_url_was_paused_and_held_by_nobody(away: bool) -> None:
+    """Its owner says that it is another one, be it that a moment without any was noticed or not."""
+
+    def pod(uid: str) -> WorkerRecord:
+        return WorkerRecord(A.url, labels={INCARNATION: uid} if uid else {})
+
+    cases = [("one", "two", False), ("one", "one", True), ("one", "", True), ("", "two", True)]
+    for before, after, held in cases:
+        members, marks, _, fleet = marked()
+        members.admit(pod(before))
+        marks.say({A.url: {PAUSE: True, HELD: True}})
+        if away:
+            members.gone(A.url)
+        members.refresh(pod(after))
+        found = fleet.find(A.url)
+        assert found is not None and bool(found.holds) is held, (before, after)
+
+
+def test_what_is_remembered_does_not_grow_with_the_workers_that_were_there() -> None:
+    """Machines come and go for months, each with a URL of its own: removed, gone, or gone while paused."""
+    members, marks, _, fleet = marked()
+    for number in range(10_000):
+        record = WorkerRecord(f"http://10.0.0.1:{number + 1}")
+        members.admit(record)
+        if number % 5:
+            marks.say({record.url: {PAUSE: True}})
+        if number % 3 == 0:
+            marks.say({record.url: {PAUSE: False}})
+        if number % 2:
+            members.dismiss(record.url)
+        else:
+            members.gone(record.url)
+    assert not fleet.workers
+    assert len(marks._lifted) <= LIFTED + LIFTED_EACH
+    assert len(marks._there) <= len(members._lapses._left) <= MOST

@@ -30,7 +30,7 @@ async def test_worker_is_held_until_every_kind_and_part_is_back() -> None:
     await pauses.pause([worker], "generation", {"generation"})
     assert worker.reason == "paused through the gateway: generation, memory"
     await pauses.resume(worker, "memory", {"weights"})
-    await pauses.resume(worker, "generation", None)
+    await pauses.resume(worker, "generation", {"generation"}, every=True)
     assert worker.state is WorkerState.HELD
     await pauses.resume(worker, "memory", {"kv_cache", "other"})
     assert worker.usable
@@ -49,7 +49,7 @@ async def test_other_holds_stay_when_a_pause_ends() -> None:
     fleet, worker, pauses = ready()
     fleet.hold(worker, Hold.OWNER, "mine")
     await pauses.pause([worker], "generation", {"generation"})
-    await pauses.resume(worker, "generation", None)
+    await pauses.resume(worker, "generation", {"generation"}, every=True)
     assert (worker.state, worker.reason) == (WorkerState.HELD, "mine")
 
 
@@ -74,8 +74,26 @@ async def test_nobody_at_its_url_ends_a_pause_and_what_was_known_of_it() -> None
     assert worker.reason == "paused through the gateway: generation"
 
 
+async def test_resuming_all_takes_back_what_was_named_by_nobody() -> None:
+    _, worker, pauses = ready()
+    await pauses.pause([worker], "memory", {"of_its_own"})
+    await pauses.resume(worker, "memory", {"weights"})
+    assert worker.state is WorkerState.HELD
+    await pauses.resume(worker, "memory", {"weights"}, every=True)
+    assert worker.usable
+
+
 async def test_resuming_what_was_never_paused_changes_nothing() -> None:
     _, worker, pauses = ready()
-    await pauses.resume(worker, "memory", None)
+    await pauses.resume(worker, "memory", ())
     await pauses.resume(worker, "memory", {"weights"})
     assert worker.state is WorkerState.READY and not worker.holds
+
+
+async def test_pause_that_is_heard_of_after_the_resume_holds_nobody() -> None:
+    """It was called at another process or gateway, the resume at this one a moment later."""
+    (_, worker, here), (_, _, there) = ready(), ready()
+    await there.pause([worker], "memory", {"weights"})
+    await here.resume(worker, "memory", {"weights"}, every=True)
+    here._marks.hear(there._marks.all)
+    assert worker.usable

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.drive import Drive
-from gateway.errors import Cancelled, Draining, GatewayError, NoWorker, Overloaded, UnknownModel
+from gateway.errors import Cancelled, GatewayError, NoWorker, Overloaded, UnknownModel
 from gateway.fleet import queue as queues
 from gateway.fleet.address import Address
 from gateway.fleet.queue import Queue
@@ -203,18 +203,6 @@ async def test_one_that_is_interrupted_leaves_the_line() -> None:
             it.ready("w")
             await second
             assert it.names == ["b"]
-
-
-async def test_closing_ends_all_waiting_for_good() -> None:
-    async with stage() as it:
-        with it.requests("a", "b") as tasks:
-            await waiting(it, 2)
-            it.queue.close()
-            for task in tasks:
-                with pytest.raises(Draining):
-                    await task
-            with pytest.raises(Draining):
-                await it.request("c")
 
 
 async def test_model_that_turns_out_to_be_nobodys_is_told_so() -> None:

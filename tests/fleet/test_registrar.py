@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.marks import HELD, REMOVED, Edits, Marks, waived
+from gateway.fleet.marks import HELD, REMOVED, Marks, waived
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar, UrlNotAllowed
 from gateway.fleet.registry import Fleet
+from gateway.fleet.said import Edits
 from gateway.fleet.sharing import Sharing
 from gateway.fleet.states import Hold
 from gateway.routing.policy import LeastInFlight
@@ -148,7 +149,7 @@ async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
     said: list[Any] = []
 
     async def others(edits: Edits) -> None:
-        said.append(edits)
+        said.append({url: {word: each.there for word, each in words.items()} for url, words in edits.items()})
 
     registrar._sharing.to_processes = others
     await registrar.hold(worker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,8 @@ from gateway.fleet.allow import UrlPattern
 from gateway.fleet.marks import Marks
 from gateway.fleet.members import Members
 from gateway.fleet.record import WorkerRecord
-from gateway.fleet.sync import follow
+from gateway.fleet.said import Edits, Said
+from gateway.fleet.sync import Following
 from gateway.stores.base import Change, Marked, Reset
 from gateway.stores.memory import MemoryStore
 from tests.support import until
@@ -26,11 +27,11 @@ class Noted:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def tell_all(self, marks: Mapping[str, frozenset[str]]) -> None:
+    def tell_all(self, marks: Edits) -> None:
         if marks:
             self.told.append(dict(marks))
 
-    def tell(self, url: str, words: frozenset[str]) -> None:
+    def tell(self, url: str, words: Mapping[str, Said]) -> None:
         self.told.append((url, words))
 
     def keep_only(self, records: Iterable[WorkerRecord]) -> None:
@@ -53,7 +54,7 @@ def members() -> Iterator[Any]:
 async def test_every_change_is_applied_in_order_until_the_store_is_closed(members: Any) -> None:
     store = MemoryStore()
     await store.put(A)
-    following = asyncio.ensure_future(follow(store, members, members))
+    following = asyncio.ensure_future(Following(store).run(members, members))
     await until(lambda: len(members.told) == 1)
     await store.put(B)
     await store.delete(A.url)
@@ -71,7 +72,7 @@ async def test_record_that_may_be_no_worker_is_passed_over_and_told_of(
     await store.put(A)
     await store.put(WorkerRecord("http://evil:1"))
     allowed = [UrlPattern.parse("a"), UrlPattern.parse("b")]
-    following = asyncio.ensure_future(follow(store, members, members, allowed))
+    following = asyncio.ensure_future(Following(store).run(members, members, allowed))
     await until(lambda: len(members.told) == 1)
     await store.put(WorkerRecord("http://worse:1"))
     await store.put(B)
@@ -86,9 +87,34 @@ async def test_marks_are_applied_before_the_workers_they_are_about(members: Any)
     """So that one which is paused joins as such."""
 
     class Marking(MemoryStore):
-        async def watch(self) -> AsyncIterator[Change]:
-            yield Reset({A.url: A}, {A.url: frozenset({"held"})})
-            yield Marked(A.url, frozenset())
+        async def watch(self) -> AsyncGenerator[Change, None]:
+            yield Reset({A.url: A}, {A.url: there})
+            yield Marked(A.url, away)
 
-    await follow(Marking(), members, members)
-    assert members.told == [{A.url: frozenset({"held"})}, [A.url], (A.url, frozenset())]
+    there, away = {"held": Said(7, "a", True)}, {"held": Said(8, "a", False)}
+    await Following(Marking()).run(members, members)
+    assert members.told == [{A.url: there}, [A.url], (A.url, away)]
+
+
+async def test_change_that_cannot_be_applied_is_told_of_until_all_are_applied_again(members: Any) -> None:
+    """Begun again, it begins with all there is. Meanwhile the fleet is not said to be what the store has."""
+
+    def fail(record: WorkerRecord) -> None:
+        raise RuntimeError("a bug")
+
+    store, apply = MemoryStore(), members.refresh
+    following = Following(store)
+    members.refresh = fail
+    running = asyncio.ensure_future(following.run(members, members))
+    await until(lambda: bool(members.told))
+    assert following.healthy
+    await store.put(A)
+    with pytest.raises(RuntimeError):
+        await asyncio.wait_for(running, 5)
+    assert not following.healthy
+    members.refresh = apply
+    running = asyncio.ensure_future(following.run(members, members))
+    await until(lambda: following.healthy)
+    assert members.told == [[], [A.url]]
+    await store.close()
+    await asyncio.wait_for(running, 5)

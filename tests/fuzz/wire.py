@@ -35,6 +35,9 @@ class Wire(asyncio.Transport):
 
     close = abort
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def is_closing(self) -> bool:
         return self.closed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.heads import HeadLimits
 from gateway.listener.heads import (
     EXCESSES,
     Excess,
@@ -14,7 +15,6 @@ from gateway.listener.heads import (
     framing,
     origin_form,
 )
-from gateway.listener.limits import ClientLimits
 
 LINE = (b"name", b"value")
 #: What a line takes on the wire, with colon, blank and line end.
@@ -23,14 +23,14 @@ SIZE = len(b"name: value\r\n")
 
 @pytest.mark.parametrize(("lines", "size", "excess"), [(2, 4 * SIZE, "lines"), (4, 3 * SIZE, "size")])
 def test_head_with_too_much_of_something_is_told_what(lines: int, size: int, excess: str) -> None:
-    limits = ClientLimits(head_lines=lines, head_size=size)
+    limits = HeadLimits(size, lines)
     with pytest.raises(Excess, match=excess):
         check_excess(b"/", [LINE] * 3, limits)
     assert excess in EXCESSES
 
 
 def test_head_at_its_limits_is_taken() -> None:
-    check_excess(b"/", [LINE] * 3, ClientLimits(head_lines=3, head_size=3 * SIZE + 1))
+    check_excess(b"/", [LINE] * 3, HeadLimits(3 * SIZE + 1, 3))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.listener.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.sim import SimConfig, SimServer
-from tests.listener.raw import SMALL, raw_client, reply_of
+from tests.listener.raw import SMALL, TYPE, raw_client, reply_of
 from tests.support import RawClient, generates, rig
 from tests.test_handler_bytes import JSON, KINDS
 from tests.test_timeouts import hits
@@ -24,10 +24,12 @@ async def all_of(client: RawClient) -> bytes:
 
 # -- whose time is up
 
-LIMITS = ClientLimits(head_seconds=4.0, body_seconds=6.0, idle_seconds=8.0)
+LIMITS = ClientLimits(head_seconds=4.0, body_seconds=6.0, idle_seconds=8.0, unread_seconds=9.0)
 
 
-@pytest.mark.parametrize(("phase", "limit"), [(Phase.HEAD, 4.0), (Phase.BODY, 6.0), (Phase.IDLE, 8.0)])
+@pytest.mark.parametrize(
+    ("phase", "limit"), [(Phase.HEAD, 4.0), (Phase.BODY, 6.0), (Phase.IDLE, 8.0), (Phase.UNREAD, 9.0)]
+)
 def test_time_is_up_once_nothing_went_on_for_so_long(phase: Phase, limit: float) -> None:
     patience = Patience(LIMITS, 100.0)
     assert not patience.spent(phase, 1, 200.0)
@@ -41,8 +43,18 @@ def test_request_that_is_served_may_take_any_time() -> None:
     assert not any(patience.spent(Phase.SERVED, 1, 100.0 + hours * 3600) for hours in range(3))
 
 
+def test_reply_may_be_left_unread_for_any_time_where_there_is_no_limit() -> None:
+    patience = Patience(LIMITS._replace(unread_seconds=None), 100.0)
+    assert not any(patience.spent(Phase.UNREAD, 1, 100.0 + hours * 3600) for hours in range(3))
+
+
+@pytest.mark.parametrize(("rate", "step"), [(240, 1440), (1, 6), (0, 1)])
+def test_body_goes_on_once_a_share_of_it_came(rate: int, step: int) -> None:
+    assert LIMITS._replace(body_rate=rate).body_step == step
+
+
 def test_client_that_never_asks_is_idle_from_the_start() -> None:
-    assert Patience(LIMITS, 100.0).spent(Phase.IDLE, 0, 108.0)
+    assert Patience(LIMITS, 100.0).spent(Phase.IDLE, (0, 0), 108.0)
     assert LIMITS.interval == 1.0
 
 
@@ -121,7 +133,7 @@ async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: 
             status, body = await reply_of(client)
             assert (status, json.loads(body)["error"]["message"]) == (
                 408,
-                "the body of the request stopped coming",
+                "the body of the request stopped coming, or comes too slowly",
             )
             assert await all_of(client) == b""
             await asyncio.sleep(0.05)  # it does not close its side: nobody looks at it any more
@@ -140,13 +152,39 @@ async def test_body_that_stops_coming_on_a_control_route_is_a_408_too() -> None:
 
 
 async def test_body_that_keeps_coming_may_take_any_time() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, body_timeout_secs=0.1) as gateway:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url, body_timeout_secs=0.2, body_min_rate=20) as gateway,
+    ):
         async with raw_client(gateway) as client:
             client.writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(SMALL))
             for start in range(0, len(SMALL), 10):
                 client.writer.write(SMALL[start : start + 10])
-                await asyncio.sleep(0.03)
+                await asyncio.sleep(0.05)
             assert (await reply_of(client))[0] == 200
+
+
+@pytest.mark.parametrize("rate", [10_000, 0])
+@pytest.mark.parametrize("path", ["/generate", "/workers"])
+async def test_body_that_trickles_in_is_a_408_unless_any_rate_will_do(path: str, rate: int) -> None:
+    """However often another byte of it comes; on a control route, too."""
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(sim.url, body_timeout_secs=0.1, body_min_rate=rate) as gateway:
+            async with raw_client(gateway) as client:
+                head = f"POST {path} HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ncontent-length: {len(SMALL)}\r\n\r\n"
+                client.writer.write(head.encode())
+                answer = asyncio.ensure_future(reply_of(client))
+                for byte in SMALL:
+                    client.writer.write(bytes([byte]))
+                    await asyncio.sleep(0.005)
+                    if answer.done():
+                        break
+                status, body = await answer
+                assert (status == 408, b"too slowly" in body) == (rate > 0, rate > 0)
+                assert await hits(gateway) == ({"body_time": 1} if rate else {})
+                if rate:
+                    assert await all_of(client) == b""
+                    assert not generates(sim)
 
 
 async def test_rest_of_a_refused_body_that_stops_coming_is_a_close_without_another_reply() -> None:
@@ -171,10 +209,13 @@ async def test_connection_without_a_request_is_closed_and_one_with_some_is_kept(
             assert (await hits(gateway))["keep_alive"] >= 1
 
 
+@pytest.mark.parametrize("code", [503, 529])
 @pytest.mark.parametrize("path", ["/generate", "/gener%61te"])
-async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str) -> None:
-    """A generate request gets a 503 in its dialect, health and metrics are answered; then it is closed."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, max_connections=2) as gateway:
+async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str, code: int) -> None:
+    """A generate request is refused in its dialect, with the status for want of room; health and metrics are
+    answered; then it is closed."""
+    limits = {"max_connections": 2, "overload_status_code": code}
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **limits) as gateway:
         async with raw_client(gateway) as one, raw_client(gateway) as two:  # and the rig's own
             for client in (one, two):
                 client.request("/live", b"", method="GET")
@@ -182,7 +223,7 @@ async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str) 
             async with raw_client(gateway) as third, raw_client(gateway) as fourth:
                 third.request(path, SMALL)
                 answer = await all_of(third)
-                assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1\r\n" in answer.lower()
+                assert answer.startswith(b"HTTP/1.1 %d " % code) and b"retry-after: 1\r\n" in answer.lower()
                 assert b"connection: close" in answer.lower()
                 assert (
                     "as many connections" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
@@ -194,11 +235,13 @@ async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str) 
         assert (await gateway.client.post("/generate", content=SMALL, headers=JSON)).status_code == 200
 
 
-async def test_connections_far_over_the_limit_are_told_so_and_closed_at_once() -> None:
-    async with rig(max_connections=1) as gateway:
+@pytest.mark.parametrize("code", [503, 529])
+async def test_connections_far_over_the_limit_are_told_so_and_closed_at_once(code: int) -> None:
+    async with rig(max_connections=1, overload_status_code=code) as gateway:
         clients = [await RawClient.connect(gateway.port) for _ in range(ROOM + 5)]
         refused = [await all_of(client) for client in clients[-2:]]
-        assert all(each.startswith(b"HTTP/1.1 503 ") for each in refused)
-        assert json.loads(refused[0].partition(b"\r\n\r\n")[2])["code"] == 503
+        assert all(each.startswith(b"HTTP/1.1 %d " % code) for each in refused)
+        assert json.loads(refused[0].partition(b"\r\n\r\n")[2])["code"] == code
+        assert all(b"\r\nretry-after: 1\r\n" in each for each in refused)
         for client in clients:
             client.writer.transport.abort()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.processes import die_with_parent
 from tests.support import RawClient, eventually, until
 
 #: A scrape has to be answered in so many seconds.
@@ -111,6 +112,7 @@ async def several(
             "--processes", str(count), *flags,
             env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
             stdout=stdout or asyncio.subprocess.DEVNULL, stderr=file, start_new_session=True,
+            preexec_fn=die_with_parent,
         )  # fmt: skip
         gateway = Several(process, Path(file.name))
         try:

@@ -37,7 +37,9 @@ class Process:
 
     @property
     def marks(self) -> object:
-        return self.sharing.marks.all
+        """Those that are there."""
+        marks = self.sharing.marks
+        return {url: marks.of(url) for url in marks.all if marks.of(url)}
 
 
 class Supervised:
@@ -77,16 +79,39 @@ async def test_every_process_knows_before_the_edit_returns() -> None:
     """A worker is not called before all have stopped giving it requests."""
     async with Supervised(3) as processes:
         await processes[1].sharing.edit({URL: {PAUSE: True}})
-        assert [process.marks for process in processes] == [{URL: {PAUSE: True}}] * 3
+        assert [process.marks for process in processes] == [{URL: {PAUSE}}] * 3
         await processes[2].sharing.edit({URL: {PAUSE: False}})
         assert [process.marks for process in processes] == [{}] * 3
 
 
 async def test_process_that_comes_later_learns_what_was_said_before() -> None:
     async with Supervised(2) as (old, new):
-        old.sharing.marks.edit({URL: {HELD: True}})
+        old.sharing.marks.say({URL: {HELD: True}})
         await new.wide.learn()
-        assert new.marks == {URL: {HELD: True}}
+        assert new.marks == {URL: {HELD}}
+
+
+async def test_older_answer_that_comes_late_undoes_nothing() -> None:
+    """A process that was started asks what was said before it, and is told what is said meanwhile: a worker
+    that was resumed stays so."""
+    async with Supervised(2) as (old, new):
+        await old.sharing.edit({URL: {PAUSE: True}})
+        older = old.sharing.marks.all
+        await old.sharing.edit({URL: {PAUSE: False}})
+        assert new.marks == {}
+        new.sharing.heard(older)
+        assert new.marks == {} == old.marks
+
+
+async def test_pause_and_resume_at_once_end_alike_everywhere() -> None:
+    """Each is told to one process before it hears of the other's."""
+    async with Supervised(3) as processes:
+        for _ in range(20):
+            await asyncio.gather(
+                processes[0].sharing.edit({URL: {PAUSE: True}}),
+                processes[1].sharing.edit({URL: {PAUSE: False}}),
+            )
+            assert len({str(process.marks) for process in processes}) == 1
 
 
 async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,5 +121,5 @@ async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.Log
         await until(lambda: alone.siblings.lost)
         await alone.sharing.edit({URL: {HELD: True}})
         await alone.wide.learn()
-    assert alone.marks == {URL: {HELD: True}}
+    assert alone.marks == {URL: {HELD}}
     assert "may not know who is paused" in caplog.text and "not known which" in caplog.text

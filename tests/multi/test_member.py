@@ -79,6 +79,23 @@ async def test_process_that_is_started_again_knows_who_is_paused() -> None:
         assert not generates(sim)
 
 
+async def test_process_that_starts_in_the_midst_of_pauses_ends_as_the_others_do() -> None:
+    """It is told what was said before it, and meanwhile what is said: the last word counts in all of them."""
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
+        for round in range(4):
+            stays, victim = gateway.pids
+            client = await gateway.client_of(stays)
+            os.kill(victim, signal.SIGKILL)
+            pause = True
+            while victim in gateway.pids or len(gateway.pids) < 2 or pause is bool(round % 2):
+                path = "/pause_generation" if pause else "/continue_generation"
+                assert (await ask(client, path, b"{}", "POST"))[0] == 200
+                pause = not pause
+            # The new one is asked once it serves: until then it may have to be told.
+            assert await generated(gateway) == [200 if pause else 503] * 2, round
+            assert await states(gateway) == [["ready" if pause else "held"]] * 2
+
+
 @pytest.mark.parametrize("end", ["open", "drain"])
 async def test_worker_given_at_the_start_is_held_opened_and_drained_in_all_processes(end: str) -> None:
     """At once, and a process that is started later does as well."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.sim import Reply, SimConfig, SimServer
+from gateway.sim import Pace, Reply, SimConfig, SimServer
 from tests.support import RawClient, arrived
 from tests.test_handler_bytes import JSON, KINDS, PROMPT, body_of
 from tests.test_load import MEBIBYTE, resident
@@ -66,6 +66,31 @@ async def test_unread_reply_of_64_mebibytes_is_held_to_2_at_most(kind: str) -> N
             client.leave(reset=True)
         each = most / replies / MEBIBYTE
         assert each <= 2, f"{each:.2f} MiB"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_large_bodies_are_let_go_of_while_their_requests_run(kind: str) -> None:
+    """Twelve of 8 MiB, whose engine thinks; unary, so that not even a head comes for as long."""
+    body = json.dumps(body_of(kind, 5)).encode() + b" " * 8 * MEBIBYTE
+    async with SimServer(kind, SimConfig()) as sim, served(sim.url) as gateway:
+        sim.behave(Pace(prefill_base=60.0), times=13)
+        clients = [await RawClient.connect(gateway.port) for _ in range(13)]
+        clients[0].request(KINDS[kind], body)
+        await arrived(1, sim)
+        before = resident(gateway.process.pid)
+        for number, client in enumerate(clients[1:], 2):
+            client.request(KINDS[kind], body)
+            await arrived(number, sim)
+        most = 3 * 8 * MEBIBYTE  # of 96: what the allocator keeps for the next one
+        held = 0
+        for _ in range(200):
+            held = resident(gateway.process.pid) - before
+            if held <= most:
+                break
+            await asyncio.sleep(0.05)
+        for client in clients:
+            client.leave(reset=True)
+        assert held <= most, f"{held / MEBIBYTE:.1f} MiB"
 
 
 @pytest.mark.parametrize("kind", ["sglang"])

@@ -75,6 +75,18 @@ def test_file_that_vanished_keeps_its_keys_until_it_is_back(
         KeySource(None, str(file.with_name("nowhere")))
 
 
+def test_pipe_in_the_place_of_the_file_is_not_waited_for(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event loop would stand still for ever."""
+    source = KeySource(None, str(file))
+    file.unlink()
+    os.mkfifo(file)
+    source.refresh()
+    assert _knows(source, "one") == [True]
+    assert "not a regular file" in caplog.text
+
+
 def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
     """Written over, moved into place, or behind a link that points elsewhere, as Kubernetes does it."""
     link = file.with_name("link")

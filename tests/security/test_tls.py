@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,20 @@ def test_files_that_do_not_fit_leave_the_context_as_it_was(
     assert tls.stamps.changed()
     tls.refresh()
     assert "can be used again" in caplog.text
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["certificate", "key"])
+def test_pipe_in_the_place_of_a_file_is_not_waited_for(
+    part: int, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event loop would stand still for ever; at the start it is an error."""
+    files = authority.files()
+    settings = _settings(ssl_certfile=files[0], ssl_keyfile=files[1])
+    tls = server_tls(settings)
+    assert tls is not None
+    Path(files[part]).unlink()
+    os.mkfifo(files[part])
+    tls.refresh()
+    assert "not a regular file" in caplog.text
+    with pytest.raises(SettingsError, match="not a regular file"):
+        server_tls(settings)

@@ -20,7 +20,7 @@ from gateway.app import Gateway
 from gateway.security import stamps
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from tests.security.certificates import Authority
-from tests.support import RawClient, Rig, arrived, rig, sse, until
+from tests.support import RawClient, Rig, arrived, eventually, rig, sse, until
 from tests.test_handler_bytes import KINDS, body_of
 from tests.test_handler_ends import NOTICED
 from tests.test_load import event_of, resident
@@ -54,6 +54,26 @@ async def test_replies_are_the_same_as_without(kind: str, authority: Authority) 
     assert unary.status_code == stream.status_code == health.status_code == 200
     assert len(sse(stream.content)) == 5
     assert int(unary.headers["content-length"]) == len(unary.content)
+
+
+@pytest.mark.parametrize("last", ["", "connection: close\r\n"], ids=["kept", "closing"])
+async def test_reply_that_is_left_unread_is_cut(last: str, authority: Authority) -> None:
+    """Whether more is to come of it, or it was written whole and the connection is to be closed."""
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with secured(authority, sim.url, unread_timeout_secs=0.2) as gateway:
+            sim.behave(Reply(body=b'{"text":"' + b"a" * 1_000_000 + b'"}'), times=20)
+            client = await client_of(gateway, authority, 4096)
+            ask = json.dumps(body_of("sglang")).encode()
+            for number in range(15):
+                close = (("connection", "close"),) if last and number == 14 else ()
+                client.request("/generate", ask, headers=close)
+
+            async def cut() -> bool:
+                return 'limits_hit_total{limit="unread"} 1\n' in (await gateway.client.get("/metrics")).text
+
+            await eventually(cut)
+            client.writer.transport.abort()
+            await until(lambda: not gateway.app.lifecycle.open_exchanges)
 
 
 async def test_events_are_passed_on_as_they_come(authority: Authority) -> None:

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.sim.calls import begin, control, generate
+from tests.sim.calls import PATHS, begin, control, generate
+
+
+@pytest.mark.parametrize("kind", PATHS)
+async def test_generate_url_is_that_of_the_engines_route(kind: str) -> None:
+    async with SimServer(kind) as sim:
+        assert sim.generate_url == f"{sim.url}{PATHS[kind]}"
 
 
 async def test_unknown_kind_is_refused() -> None:

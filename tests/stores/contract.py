@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Said
 from gateway.stores.base import Gone, Put, Reset, Store
 from tests.stores.watching import turns, watching
 
@@ -216,28 +219,52 @@ class SharedStoreContract(StoreContract):
         assert here.keeps_marks
         async with watching(there) as watched:
             await watched.until(lambda: bool(watched.changes))
-            await here.mark({ONE.url: {"held": True, "paused:memory:a/b": True}, TWO.url: {"held": True}})
+            await here.mark({ONE.url: said(7, "held", "paused:memory:a/b"), TWO.url: said(7, "held")})
             await watched.until(lambda: watched.marks.keys() == {ONE.url, TWO.url})
             await watched.until(lambda: watched.marks[ONE.url] == {"held", "paused:memory:a/b"})
             await here.put(ONE)
             await here.delete(ONE.url)
-            await there.mark({ONE.url: {"held": False, "never": False}, TWO.url: {"held": False}})
+            lifted = said(8, "held", there=False)
+            await there.mark({ONE.url: {**lifted, **said(8, "never", there=False)}, TWO.url: lifted})
             await watched.until(lambda: watched.marks == {ONE.url: {"paused:memory:a/b"}})
         async with watching(open_store()) as later:
             await later.until(lambda: bool(later.changes))
-        assert later.changes == [Reset({}, {ONE.url: frozenset({"paused:memory:a/b"})})]
+        assert later.records == {} and later.marks == {ONE.url: {"paused:memory:a/b"}}
+        assert later.said[ONE.url]["paused:memory:a/b"] == Said(7, "a", True)
+        assert later.said[TWO.url] == lifted, "it is remembered, for who writes late"
+
+    @pytest.mark.parametrize("first", [True, False])
+    async def test_what_was_said_later_counts_whichever_is_written_first(
+        self, open_store: Open, first: bool
+    ) -> None:
+        """And is told to whoever reads then."""
+        stores = [open_store(), open_store()]
+        older, newer = said(7, "held", there=first), said(9, "held", there=not first)
+        for store, edits in zip(stores, ({ONE.url: newer, TWO.url: older}, {ONE.url: older}), strict=True):
+            await store.mark(edits)
+        await stores[0].mark({TWO.url: newer})
+        async with watching(stores[1]) as watched:
+            await watched.until(lambda: bool(watched.changes))
+        assert watched.said == {ONE.url: newer, TWO.url: newer}
 
     async def test_marks_by_several_at_once_are_all_kept(self, open_store: Open) -> None:
         stores = [open_store() for _ in range(3)]
-        edits = [{ONE.url: {f"mark-{number}": True}} for number in range(12)]
+        edits = [{ONE.url: said(7, f"mark-{number}")} for number in range(12)]
         await asyncio.gather(*(stores[number % 3].mark(edit) for number, edit in enumerate(edits)))
         async with watching(stores[0]) as watched:
             await watched.until(lambda: bool(watched.changes))
-        assert watched.changes == [Reset({}, {ONE.url: frozenset(f"mark-{n}" for n in range(12))})]
+        assert watched.marks == {ONE.url: {f"mark-{n}" for n in range(12)}}
 
     async def test_marks_of_a_large_fleet_are_written_in_time(self, open_store: Open) -> None:
         store = open_store()
-        urls = [f"http://10.{number // 256}.{number % 256}.1:8000" for number in range(512)]
-        await store.mark({url: {"paused:generation:generation": True} for url in urls})
+        urls = [f"http://10.{number // 256}.{number % 256}.1:8000" for number in range(1024)]
+        word = "paused:generation:generation"
+        await store.mark({url: said(7, word) for url in urls})
         async with watching(store) as watched:
             await watched.until(lambda: watched.marks.keys() == set(urls))
+            await store.mark({url: said(8, word, there=False) for url in urls})
+            await watched.until(lambda: not watched.marks)
+
+
+def said(at: int, *words: str, there: bool = True) -> dict[str, Said]:
+    return {word: Said(at, "a", there) for word in words}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Said
 from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
 from gateway.tasks import Tasks
 
@@ -20,9 +21,17 @@ class Watched:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.records: dict[str, WorkerRecord] | None = None
-        self.marks: dict[str, frozenset[str]] = {}
+        self.said: dict[str, dict[str, Said]] = {}
         self.ended = False
         self._news = asyncio.Event()
+
+    @property
+    def marks(self) -> dict[str, set[str]]:
+        """Those that are there."""
+        there = {
+            url: {word for word, said in words.items() if said.there} for url, words in self.said.items()
+        }
+        return {url: words for url, words in there.items() if words}
 
     @property
     def urls(self) -> set[str]:
@@ -33,14 +42,14 @@ class Watched:
         self.changes.append(change)
         match change:
             case Reset(records, marks):
-                self.records, self.marks = dict(records), dict(marks)
+                self.records, self.said = dict(records), {url: dict(words) for url, words in marks.items()}
             case Put(record):
                 assert self.records is not None and self.records.get(record.url) != record, "no news"
                 self.records[record.url] = record
             case Marked(url, marked):
-                assert self.marks.pop(url, frozenset()) != marked, "no news"
-                if marked:
-                    self.marks[url] = marked
+                known = self.said.setdefault(url, {})
+                assert marked and all(known.get(word) != said for word, said in marked.items()), "no news"
+                known.update(marked)
             case Gone(url):
                 assert self.records is not None
                 del self.records[url]
@@ -67,7 +76,7 @@ async def watching(store: Store) -> AsyncIterator[Watched]:
     watched, tasks = Watched(), Tasks()
 
     async def read() -> None:
-        async with aclosing(store.watch()) as changes:  # type: ignore[type-var]
+        async with aclosing(store.watch()) as changes:
             async for change in changes:
                 watched.saw(change)
         watched.end()

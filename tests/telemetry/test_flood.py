@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.telemetry.flood import WINDOW, Flood
+from gateway.telemetry.flood import KINDS, WINDOW, Flood
 
 NAME = "gateway.of-a-flood"
 
@@ -71,9 +71,37 @@ def test_without_a_limit_all_lines_are_written() -> None:
         assert (len(handler.lines), handler.held_back) == (1000, 0)
 
 
-def test_kinds_without_end_take_no_memory_without_end() -> None:
-    with kept(1) as handler:
+def test_place_that_makes_up_its_messages_is_one_kind_all_the_same() -> None:
+    """As libraries do: asyncio's handler of exceptions logs all there is in one line of its own."""
+    with kept(2) as handler:
         for number in range(5000):
             logging.getLogger(NAME).error(f"made up {number}")  # noqa: G004 - what nobody should do
-        assert len(handler.flood._counts) <= 1024
-        assert len(handler.lines) == 5000
+        assert handler.lines == ["made up 0", "made up 1"]
+
+
+def test_places_without_end_are_bounded_in_lines_and_in_memory() -> None:
+    """Those that are not told apart are one kind, and what is told of it is one line."""
+    log = logging.getLogger(NAME)
+    with kept(2) as handler:
+        for _ in range(3):
+            for line in range(5000):
+                log.handle(log.makeRecord(NAME, logging.ERROR, "made.py", line, "made", (), None))
+        assert len(handler.flood._kinds) <= KINDS + 1
+        assert len(handler.lines) == 2 * KINDS + 2
+        assert handler.held_back == 3 * 5000 - len(handler.lines)
+        del handler.lines[:]
+        handler.now = WINDOW
+        log.error("later")
+        told = [line for line in handler.lines if "more lines in a minute like: made" in line]
+        assert handler.lines == [*told, "later"] and len(told) == KINDS + 1
+
+
+def test_what_is_told_of_the_lines_held_back_is_not_held_back() -> None:
+    """Whatever the limit, each kind that was is told of."""
+    log = logging.getLogger(NAME)
+    with kept(1) as handler:
+        for _ in range(2):
+            for line in range(3):
+                log.handle(log.makeRecord(NAME, logging.ERROR, "made.py", line, "broken", (), None))
+        handler.flood.close()
+        assert handler.lines == ["broken"] * 3 + ["1 more lines in a minute like: broken"] * 3

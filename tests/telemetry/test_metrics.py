@@ -23,12 +23,15 @@ from gateway.errors import (
 )
 from gateway.exchange import Event
 from gateway.fleet.address import Address
+from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending, WorkerInfo
+from gateway.tasks import Tasks
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.families import REASONS
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.tally import MOST_MODELS
 from tests.support import until
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh, scrape, value
 
@@ -40,7 +43,7 @@ def metrics() -> Metrics:
     return Metrics("dynamo_frontend", BUCKETS, Now(lambda: [worker("http://w:1")]))
 
 
-def worker(url: str, **info: object) -> Worker:
+def worker(url: str) -> Worker:
     made = Worker(Address.parse(url))
     made.state = WorkerState.READY
     made.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",), context_length=4096)}
@@ -246,6 +249,14 @@ def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
     assert value(metrics, "model_context_length", model="m") == 4096
 
 
+def test_model_that_only_the_owner_told_is_ready_as_well() -> None:
+    silent = worker("http://a:1")
+    silent.record = WorkerRecord("http://a:1", model="theirs")
+    silent.infos = {"fmt": WorkerInfo("engine", "cap", True)}
+    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: [silent]))
+    assert value(metrics, "model_ready", model="theirs") == 1
+
+
 def test_worker_gauges_follow_the_fleet() -> None:
     busy = worker("http://a:1")
     busy.in_flight = 4
@@ -312,6 +323,46 @@ async def test_late_event_loop_is_seen(metrics: Metrics) -> None:
     finally:
         watch.cancel()
     assert value(metrics, "event_loop_delay_seconds_bucket", le="+Inf")
+
+
+def total(metrics: Metrics, name: str) -> float:
+    text = metrics.render()[0].decode()
+    lines = [line for line in text.splitlines() if line.startswith((f"dynamo_frontend_{name}{{",))]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+async def test_models_that_came_and_went_do_not_add_up_for_ever(metrics: Metrics) -> None:
+    """Adapters have ever new names. No sum falls, and what is served or runs keeps its name."""
+    names = [f"adapter-{number}" for number in range(MOST_MODELS)]
+    count(metrics, *(completed(stream=True, model=name, worker="http://w:1") for name in ["m", *names]))
+    running = dispatched(model="adapter-1")
+    metrics.started(running)
+    sums = (
+        "requests_total",
+        "requests_started_total",
+        "output_tokens_total",
+        "request_duration_seconds_count",
+    )
+    before = [total(metrics, name) for name in sums]
+    tasks = Tasks()
+    tasks.spawn(metrics.watch_loop(), "test")
+    await until(lambda: b"adapter-2" not in metrics.render()[0])
+    await tasks.stop()
+    assert [total(metrics, name) for name in sums] == before
+    known = set(re.findall(r'request_duration_seconds_count{model="([^"]*)"', metrics.render()[0].decode()))
+    assert known == {"m", "adapter-1", "unknown_model"}
+    assert (
+        value(
+            metrics,
+            "requests_total",
+            model="m",
+            endpoint="generate",
+            request_type="stream",
+            status="success",
+            error_type="",
+        )
+        == 1
+    )
 
 
 def test_process_metrics_are_shown_too(metrics: Metrics) -> None:

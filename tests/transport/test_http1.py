@@ -13,9 +13,9 @@ import trustme
 
 from gateway.drive import Drive
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
+from gateway.heads import DEFAULT_HEAD
 from gateway.transport import http1
 from gateway.transport.http1 import HIGH_WATER, MOST_IN_A_ROW, READ_SIZE, USUAL_READ, Connection
-from gateway.transport.limits import DEFAULT_HEAD
 from tests.support import until
 from tests.transport.peer import (
     BODY,
@@ -782,7 +782,7 @@ async def test_buffers_that_were_filled_give_the_loop_its_turn(listener: Listene
 
 @pytest.mark.parametrize("size", [0, 1, http1.SLICE, http1.SLICE + 1, 3 * http1.SLICE])
 def test_slices_of_a_request_are_the_request(size: int) -> None:
-    parts = [b"head", b"x" * size, memoryview(b"yz")]
+    parts: list[bytes | memoryview] = [b"head", b"x" * size, memoryview(b"yz")]
     slices = list(http1._slices(parts))
     assert b"".join(slices) == b"".join(parts)
     assert max(map(len, slices)) <= http1.SLICE

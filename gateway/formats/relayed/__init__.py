@@ -78,6 +78,9 @@ class RelayedFormat:
     def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return upstream.upstream(self.path, request, worker, ids)
 
+    def without_body(self, request: Request) -> Request:
+        return replace(request, body=b"")
+
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
         """None where its engine cannot tell it from others by an id: closing its connection ends it."""
         for host in self.hosts:
@@ -92,9 +95,7 @@ class RelayedFormat:
 
     def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         """The same: what is not understood cannot be folded."""
-        return reader.reader(
-            ids, head, passthrough=self.passthrough_engine_errors, event_limit=self.event_limit
-        )
+        return self.reader(request, worker, ids, head)
 
     def configured(self, options: Mapping[str, str]) -> Format[Request]:
         """``passthrough_engine_errors``: ``true`` or ``false``; ``event_limit``: a whole number of MiB."""

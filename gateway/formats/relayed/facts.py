@@ -81,24 +81,14 @@ class Notes:
             self.expecting = True
             for choice in event.choices:
                 self._note_choice(choice)
-        self.note_rest(event)
+        self._note_rest(event)
 
     def note_whole(self, reply: Told) -> None:
         """Take in a whole reply."""
         for choice in reply.choices if isinstance(reply.choices, list) else ():
             self._note_finish(choice)
-        self.note_rest(reply)
+        self._note_rest(reply)
         self.facts.terminal = True
-
-    def note_rest(self, told: Told) -> None:
-        """Usage and error of either."""
-        self._note_usage(told.usage)
-        if isinstance(told.response, dict):
-            self._note_usage(told.response.get("usage"))
-        if told.error:
-            code = told.error.get("code") if isinstance(told.error, dict) else None
-            self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
-            self.facts.terminal = True
 
     @property
     def ending(self) -> Ending:
@@ -109,6 +99,16 @@ class Notes:
         if not reasons:
             return Ending.OPAQUE
         return _PLAIN.get(next(iter(reasons)), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
+
+    def _note_rest(self, told: Told) -> None:
+        """Usage and error of either."""
+        self._note_usage(told.usage)
+        if isinstance(told.response, dict):
+            self._note_usage(told.response.get("usage"))
+        if told.error:
+            code = told.error.get("code") if isinstance(told.error, dict) else None
+            self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
+            self.facts.terminal = True
 
     def _note_choice(self, choice: Any) -> None:
         if not isinstance(choice, dict):

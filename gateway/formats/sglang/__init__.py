@@ -58,6 +58,9 @@ class SglangFormat:
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 
+    def without_body(self, request: SglangRequest) -> SglangRequest:
+        return request.without_body()
+
     def abort(self, worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
 

@@ -14,7 +14,6 @@ import msgspec
 
 from gateway.formats.base import Headers, Hints, header
 from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peek import items
 from gateway.formats.sglang.peeked import ABSENT, Peek
 
 T = TypeVar("T")
@@ -34,15 +33,13 @@ def model_of(peek: Peek) -> str | None:
 
 def hints_of(peek: Peek, headers: Headers) -> Hints:
     """Total: a value of another type than usual is none."""
-    by_text = peek.input_ids is ABSENT or peek.input_ids == NULL
+    without_ids = peek.input_ids is ABSENT or peek.input_ids == NULL
     return Hints(
-        # Beside ids a text is no prompt.
-        text_bytes=_text_bytes(peek.text) if by_text else None,
         priority=_typed(_number, peek.priority) or 0,
         lora=_typed(_text, peek.lora_path) or None,
         cache_salt=_typed(_text, peek.cache_salt) or None,
         dp_rank=_rank(header(headers, _RANK)),
-        token_ids=None if by_text else partial(_token_ids, peek.input_ids),
+        token_ids=None if without_ids else partial(_token_ids, peek.input_ids),
     )
 
 
@@ -52,19 +49,6 @@ def _token_ids(input_ids: msgspec.Raw) -> Sequence[int]:
         return flat
     rows = _typed(_rows, input_ids) or [ABSENT]
     return _typed(_ids, rows[0]) or []
-
-
-def _text_bytes(text: msgspec.Raw) -> int | None:
-    """The bytes between the quotes, of all texts together."""
-    texts = items(text)
-    if texts is None:
-        texts = [text]
-    lengths = [len(memoryview(each)) - 2 for each in texts if _opening(each) == b'"']
-    return sum(lengths) if lengths else None
-
-
-def _opening(raw: msgspec.Raw) -> bytes:
-    return bytes(memoryview(raw)[:1])
 
 
 def _typed(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:

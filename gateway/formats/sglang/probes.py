@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL
 
 ENGINE = "sglang"
 CAPABILITY = "sglang_generate"
@@ -126,7 +127,7 @@ def _stream_mode(info: Mapping[str, Any]) -> str | None:
     incremental = info.get("incremental_streaming_output")
     if not isinstance(incremental, bool):
         return None
-    return "incremental" if incremental else "cumulative"
+    return INCREMENTAL if incremental else CUMULATIVE
 
 
 def _text(value: Any) -> str | None:

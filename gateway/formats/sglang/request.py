@@ -1,7 +1,7 @@
 """A request as far as it was peeked at, and a call that aborts one.
 
-Owns: what is kept of it. Must never enter: functions; this module is not compiled, as that would cost the
-struct what is said of it in its head.
+Owns: what is kept of it. Must never enter: work that is done for every request. This module is not compiled,
+as that would cost the struct what is said of it in its head.
 """
 
 from __future__ import annotations
@@ -44,3 +44,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
     peek: Peek
     samples: int
     rid_spans: Sequence[Span] | None = None
+
+    def without_body(self) -> SglangRequest:
+        """Without what was peeked at, too, which holds parts of it."""
+        return msgspec.structs.replace(self, body=b"", peek=Peek())

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.formats.openapi import schema_of
+
 TokenIds = list[int]
 Media = str | dict[str, Any] | list[Any]
 
@@ -192,7 +194,7 @@ _ON_STREAMS = (
 
 def operation() -> Mapping[str, Any]:
     """The OpenAPI operation object of ``/generate``, without references into other parts of a document."""
-    generation = _schema(Generation)
+    generation = schema_of(Generation)
     return {
         "summary": "Generate from text, token ids or embeddings (SGLang native API)",
         "description": _ON_STREAMS,
@@ -210,7 +212,7 @@ def operation() -> Mapping[str, Any]:
             },
             "default": {
                 "description": "The request could not be served.",
-                "content": {"application/json": {"schema": _schema(ErrorBody)}},
+                "content": {"application/json": {"schema": schema_of(ErrorBody)}},
             },
         },
     }
@@ -221,22 +223,4 @@ def _request() -> dict[str, Any]:
         "unary": {"summary": "One reply", "value": _UNARY},
         "stream": {"summary": "Events as tokens are made", "value": _STREAM},
     }
-    return {"schema": _schema(GenerateRequest), "examples": examples}
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    document = model.model_json_schema()
-    definitions = document.pop("$defs", {})
-    inlined: dict[str, Any] = _inlined(document, definitions)
-    return inlined
-
-
-def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:
-    """``node`` with every reference replaced by what it names; the models are no cycles."""
-    if isinstance(node, list):
-        return [_inlined(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _inlined(definitions[node["$ref"].rsplit("/", 1)[1]], definitions)
-    return {key: _inlined(value, definitions) for key, value in node.items()}
+    return {"schema": schema_of(GenerateRequest), "examples": examples}

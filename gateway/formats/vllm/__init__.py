@@ -74,6 +74,9 @@ class VllmFormat:
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 
+    def without_body(self, request: Request) -> Request:
+        return request.without_body()
+
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
         return upstream.abort(worker, request, ids)
 

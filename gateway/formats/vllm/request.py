@@ -1,7 +1,7 @@
 """A request as far as it was peeked at, and what is peeked at.
 
-Owns: which fields there are. Must never enter: functions; this module is not compiled, as that would cost
-the structs what is said of them in their heads.
+Owns: which fields there are. Must never enter: work that is done for every request. This module is not
+compiled, as that would cost the structs what is said of them in their heads.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     cache_salt: str | None
     features: msgspec.Raw
     id_cuts: Sequence[Span] | None = None
+
+    def without_body(self) -> Request:
+        """Without what only hints are made of, too."""
+        return msgspec.structs.replace(self, body=b"", token_ids=NULL, features=NULL, cache_salt=None)
 
 
 class Sampling(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.formats.openapi import schema_of
+
 
 class _Open(BaseModel):
     """Fields that are not listed are passed on as they are."""
@@ -222,7 +224,7 @@ def openapi() -> Mapping[str, Any]:
             "required": True,
             "content": {
                 "application/json": {
-                    "schema": _schema(GenerateRequest),
+                    "schema": schema_of(GenerateRequest),
                     "examples": {
                         "unary": {"value": _UNARY_REQUEST},
                         "stream": {"value": {**_UNARY_REQUEST, "stream": True}},
@@ -235,7 +237,7 @@ def openapi() -> Mapping[str, Any]:
                 "description": f"The reply. {_STREAM_NOTE}",
                 "content": {
                     "application/json": {
-                        "schema": _schema(GenerateReply),
+                        "schema": schema_of(GenerateReply),
                         "examples": {"unary": {"value": _UNARY_REPLY}},
                     },
                     "text/event-stream": {
@@ -262,22 +264,5 @@ def _header(name: str, description: str) -> dict[str, Any]:
 def _error(description: str) -> dict[str, Any]:
     return {
         "description": description,
-        "content": {"application/json": {"schema": _schema(ErrorEnvelope)}},
+        "content": {"application/json": {"schema": schema_of(ErrorEnvelope)}},
     }
-
-
-def _schema(model: type[BaseModel]) -> Any:
-    schema = model.model_json_schema()
-    return _in_place(schema, schema.pop("$defs", {}))
-
-
-def _in_place(node: Any, definitions: Mapping[str, Any]) -> Any:
-    """``node`` with every reference replaced by what it refers to; no model here refers to itself."""
-    if isinstance(node, list):
-        return [_in_place(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if isinstance(reference := node.get("$ref"), str):
-        node = {**definitions[reference.rpartition("/")[2]], **node}
-        del node["$ref"]
-    return {key: _in_place(value, definitions) for key, value in node.items()}

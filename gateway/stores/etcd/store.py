@@ -14,11 +14,13 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Coroutine, Mapping
+import time
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits, Said
 from gateway.stores.backoff import Backoff, Pauses
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.etcd.client import Access, EtcdClient, within
@@ -40,6 +42,8 @@ _Reply = TypeVar("_Reply")
 
 #: Changes in one transaction; etcd takes 128, unless it was told otherwise.
 _MOST_CHANGES = 100
+#: Seconds for which a mark is remembered after it was taken away, at least, and twice that at most.
+REMEMBERED = 24 * 3600
 _LEASE_NOT_FOUND = 5
 _LEASE_EXISTS = 9
 
@@ -66,6 +70,8 @@ class EtcdStore(WatchedStore):
         self._patience = patience
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
+        #: A lease under which marks are remembered, and until when that is done (monotonic time).
+        self._memory, self._memory_ends = "", float("-inf")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store. A lease is of whole seconds, rounded up; etcd makes very short ones longer."""
@@ -91,18 +97,46 @@ class EtcdStore(WatchedStore):
             await self._revoke(kept, until)
         return int(reply.get("deleted", 0)) > 0
 
-    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+    async def mark(self, edits: Edits) -> None:
         """See Store."""
         until = within(self._patience)
-        changes = [
-            {"request_put": {"key": key, "value": ""}} if there else {"request_delete_range": {"key": key}}
-            for url, words in edits.items()
-            for word, there in words.items()
-            for key in [self._keys.of_mark(url, word)]
-        ]
+        said = [(url, word, each) for url, words in edits.items() for word, each in words.items()]
+        lease = (
+            "" if all(each.there for _, _, each in said) else await self._written(self._remembering(until))
+        )
+        changes = [self._change(url, word, each, lease) for url, word, each in said]
         for start in range(0, len(changes), _MOST_CHANGES):
-            some = {"success": changes[start : start + _MOST_CHANGES]}
-            await self._written(self._client.call("/v3/kv/txn", some, until=until))
+            await self._written(self._change_some(changes[start : start + _MOST_CHANGES], until))
+
+    async def _change_some(self, changes: Sequence[Mapping[str, Any]], until: float) -> None:
+        try:
+            await self._client.call("/v3/kv/txn", {"success": changes}, until=until)
+        except EtcdError as error:
+            if error.code == _LEASE_NOT_FOUND:  # the data of the cluster are not those that it was of
+                self._memory_ends = float("-inf")
+            raise
+
+    def _change(self, url: str, word: str, said: Said, lease: str) -> dict[str, Any]:
+        """Have a mark be there, or have been lifted, unless etcd knows better. Only one of its two keys is
+        there, but for marks that were set by a gateway which knows no order."""
+        there, lifted = (self._keys.of_mark(url, word, there=each) for each in (True, False))
+        here, away = (there, lifted) if said.there else (lifted, there)
+        put = {"key": here, "value": self._keys.mark_value(said), **({} if said.there else {"lease": lease})}
+        change: dict[str, Any] = {"request_put": put}
+        after = [change, {"request_delete_range": {"key": away}}]
+        for key in (here, away):
+            known = {"key": key, "target": "VALUE", "result": "GREATER", "value": self._keys.mark_bound(said)}
+            after = [{"request_txn": {"compare": [known], "success": [], "failure": after}}]
+        return after[0]
+
+    async def _remembering(self, until: float) -> str:
+        """The lease for marks that are taken away: one for all of a day, as etcd need not have thousands."""
+        now = time.monotonic()
+        if now >= self._memory_ends:
+            lease = {"ID": str(random.getrandbits(62) + 1), "TTL": str(2 * REMEMBERED)}
+            await self._client.call("/v3/lease/grant", lease, until=until)
+            self._memory, self._memory_ends = lease["ID"], now + REMEMBERED
+        return self._memory
 
     async def close(self) -> None:
         """See Store."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Said, undated
 from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
@@ -46,7 +47,8 @@ class Reader:
         #: The first revision not seen yet; 0: no place yet.
         self._next = 0
         self._records: dict[str, WorkerRecord] = {}
-        self._marks: dict[str, frozenset[str]] = {}
+        #: By URL and word, what a mark that is there and one that was lifted have as their values.
+        self._marks: dict[tuple[str, str], dict[bool, str]] = {}
         #: The revision each key was changed at last, those that hold no record as well.
         self._revisions: dict[bytes, int] = {}
 
@@ -79,7 +81,11 @@ class Reader:
                 assert isinstance(change, Put | Marked), "there was nothing before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
-        return Reset(dict(self._records), dict(self._marks))
+        marks: dict[str, dict[str, Said]] = {}
+        for (url, word), values in self._marks.items():
+            if (said := _said(values)) is not None:
+                marks.setdefault(url, {})[word] = said
+        return Reset(dict(self._records), marks)
 
     def _understood(self, message: Mapping[str, Any]) -> Sequence[Change]:
         try:
@@ -107,7 +113,7 @@ class Reader:
         key, value = self._keys.decode(entry)
         self._revisions[key] = int(entry["mod_revision"])
         if (mark := self._keys.mark(key)) is not None:
-            yield from self._marked(*mark, there=True)
+            yield from self._marked(*mark, value.decode(errors="replace").removesuffix("."))
             return
         try:
             record = self._keys.record(key, value)
@@ -124,17 +130,25 @@ class Reader:
         self._revisions.pop(key, None)
         yield from self._forget(key)
 
-    def _marked(self, url: str, word: str, *, there: bool) -> Iterator[Change]:
-        before = self._marks.pop(url, frozenset())
-        after = before | {word} if there else before - {word}
-        if after:
-            self._marks[url] = after
-        if after != before:
-            yield Marked(url, after)
+    def _marked(self, url: str, word: str, there: bool, value: str | None) -> Iterator[Change]:
+        """The value of one of a mark's keys is this from now on, None: the key is away."""
+        values = self._marks.setdefault((url, word), {})
+        before = _said(values)
+        if value is None:
+            values.pop(there, None)
+        else:
+            values[there] = value
+        if not values:
+            del self._marks[url, word]
+        after = _said(values)
+        if after is None and before is not None and before.there:
+            after = undated(there=False)  # by a gateway that knows no order
+        if after is not None and after != before:
+            yield Marked(url, {word: after})
 
     def _forget(self, key: bytes) -> Iterator[Change]:
         if (mark := self._keys.mark(key)) is not None:
-            yield from self._marked(*mark, there=False)
+            yield from self._marked(*mark, None)
             return
         url = self._keys.url(key)
         if self._records.pop(url, None) is not None:
@@ -166,6 +180,15 @@ class Reader:
     def _lost(self, why: str) -> PlaceLost:
         self._next = 0
         return PlaceLost(why)
+
+
+def _said(values: Mapping[bool, str]) -> Said | None:
+    """What the two keys of a mark say; None: neither is there. Both are in the midst of a change, and where a
+    gateway that knows no order set a mark which was lifted before."""
+    found = [Said.of_text(value, there) for there, value in values.items()]
+    if True in values and not values[True]:
+        return undated(there=True)
+    return max(found, default=None)
 
 
 def _cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -18,11 +18,13 @@ from typing import Any
 
 import httpx
 
+from gateway.sockets import keep_alive_options
+
 #: A line of a stream over this is none, in bytes: etcd's own limit for a value is 1.5 MiB.
 LINE_LIMIT = 64 * 1024 * 1024
 #: Seconds of silence before the kernel asks whether the member is still there, between two questions, and how
 #: many may stay unanswered: a member that vanished without a word is found out in about ten seconds.
-_IDLE, _INTERVAL, _COUNT = 5, 2, 3
+_SOCKET_OPTIONS = [*keep_alive_options(5, 2, 3), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 
 
 class EtcdError(Exception):
@@ -55,7 +57,7 @@ async def open_call(
         request = httpx.Request("POST", url, json=body, headers=headers)
         request.extensions["timeout"] = {}
         transport = httpx.AsyncHTTPTransport(
-            verify=tls or False, trust_env=False, socket_options=_socket_options()
+            verify=tls or False, trust_env=False, socket_options=_SOCKET_OPTIONS
         )
         reply = await _send(transport, request)
         if reply.status_code == 200:
@@ -116,14 +118,6 @@ async def _send(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> 
         raise
     stream = _Body(reply, transport)
     return httpx.Response(reply.status_code, headers=reply.headers, stream=stream, request=request)
-
-
-def _socket_options() -> list[tuple[int, int, int]]:
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
-    for name, value in (("TCP_KEEPIDLE", _IDLE), ("TCP_KEEPINTVL", _INTERVAL), ("TCP_KEEPCNT", _COUNT)):
-        if hasattr(socket, name):  # not on every system
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
 
 
 async def _lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:

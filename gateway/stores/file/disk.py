@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_ISREG
+
+from gateway.files import open_regular
 
 #: Seconds between two tries to get the lock.
 _LOCK_AGAIN = 0.005
@@ -41,11 +42,10 @@ class Disk:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self) -> bytes | None:
-        """Its text; None: there is no file. A pipe or a device is none: to read it might never end."""
+        """Its text; None: there is no file."""
         try:
-            if not S_ISREG(self._path.stat().st_mode):
-                raise OSError(f"{self._path} is not a regular file")
-            return self._path.read_bytes()
+            with open_regular(self._path) as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 

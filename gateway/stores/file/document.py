@@ -3,8 +3,8 @@
 Owns: its JSON, what makes it unreadable, leases as stamps of time. Must never enter: I/O, a clock.
 
 A document is ``{"workers": [...]}`` with a worker's record in each entry, or its URL alone. An entry under a
-lease has ``expires_at`` as well. ``"marks"`` has a list of marks by URL. Members that are not known here stay
-where they are, so that versions of the gateway can share a file.
+lease has ``expires_at`` as well. Marks are beside them (``StoredMarks``). Members that are not known here
+stay where they are, so that versions of the gateway can share a file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from datetime import datetime
 from typing import Any
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits
+from gateway.stores.file.marks import MARKS, StoredMarks
 
 _EXPIRES = "expires_at"
-_MARKS = "marks"
 
 
 class Unreadable(ValueError):
@@ -41,7 +42,7 @@ class Document:
         """Read ``text``; none, or only blanks, is a document without workers. Raises Unreadable."""
         self._members: dict[str, Any] = {}
         self._entries: dict[str, Entry] = {}
-        self._marks: dict[str, frozenset[str]] = {}
+        self._marks = StoredMarks({})
         if text is None or not text.strip():
             return
         try:
@@ -51,7 +52,10 @@ class Document:
         if not isinstance(members, dict) or not isinstance(members.get("workers"), list):
             raise Unreadable('it must be a JSON object with a list of "workers"')
         self._members = members
-        self._marks = _marks(members.get(_MARKS, {}))
+        try:
+            self._marks = StoredMarks(members)
+        except ValueError as error:
+            raise Unreadable(str(error)) from error
         for entry in _entries(members["workers"]):
             if self._entries.setdefault(entry.record.url, entry) is not entry:
                 raise Unreadable(f"{entry.record.url} is there twice")
@@ -60,25 +64,18 @@ class Document:
     def text(self) -> bytes:
         """The file's new text."""
         workers = [dict(entry.members) for entry in self._entries.values()]
-        members = {**self._members, "workers": workers}
-        if self._marks:
-            members[_MARKS] = {url: sorted(marks) for url, marks in self._marks.items()}
-        else:
-            members.pop(_MARKS, None)
+        others = {name: each for name, each in self._members.items() if name not in MARKS}
+        members = {**others, "workers": workers, **self._marks.members}
         return json.dumps(members, indent=2).encode() + b"\n"
 
     @property
-    def marks(self) -> dict[str, frozenset[str]]:
-        """All marks, by URL."""
-        return dict(self._marks)
+    def marks(self) -> Edits:
+        """All that is known of marks."""
+        return self._marks.known
 
-    def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
-        """Add and take away marks."""
-        for url, words in edits.items():
-            left = {word for word in self._marks.pop(url, ()) if words.get(word, True)}
-            left.update(word for word, there in words.items() if there)
-            if left:
-                self._marks[url] = frozenset(left)
+    def mark(self, edits: Edits) -> None:
+        """Add and take away marks, where nothing was said later."""
+        self._marks.mark(edits)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -127,14 +124,6 @@ def _entries(workers: list[Any]) -> Iterator[Entry]:
             yield Entry(WorkerRecord.of(members), members, _expiry(members.get(_EXPIRES)))
         except ValueError as error:
             raise Unreadable(f"worker {number}: {error}") from error
-
-
-def _marks(found: object) -> dict[str, frozenset[str]]:
-    lists = found.items() if isinstance(found, dict) else [("", None)]
-    for url, marks in lists:
-        if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
-            raise Unreadable(f"{_MARKS}{f' of {url}' if url else ''} must be lists of texts, by URL")
-    return {url: frozenset(marks) for url, marks in lists if marks}
 
 
 def _expiry(value: object) -> datetime | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits, undated
 from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
@@ -29,7 +30,7 @@ class Look:
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
-        self._marks: Mapping[str, frozenset[str]] = {}
+        self._marks: Edits = {}
         self._lenient_until = 0.0
         self._written: dict[str, WorkerRecord | None] = {}
         #: Looks in a row that failed.
@@ -104,10 +105,13 @@ def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecor
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
 
 
-def _remarked(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> Iterator[Marked]:
-    none = frozenset[str]()
+def _remarked(before: Edits, after: Edits) -> Iterator[Marked]:
     for url in {**before, **after}:
-        if (marks := after.get(url, none)) != before.get(url, none):
+        old, new = before.get(url, {}), after.get(url, {})
+        marks = {word: said for word, said in new.items() if old.get(word) != said}
+        # What is not even remembered was taken away by a person, or was away for long.
+        marks |= {word: undated(there=False) for word, said in old.items() if said.there and word not in new}
+        if marks:
             yield Marked(url, marks)
 
 

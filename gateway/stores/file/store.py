@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits
+from gateway.own_thread import OwnThread
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.feeds import Tell
 from gateway.stores.file.disk import Disk
@@ -55,10 +57,9 @@ class FileStore(WatchedStore):
         self._kept: dict[str, _Kept] = {}
         self._looks: set[Look] = set()
         self._known = False
-        # Threads of its own, as a slow disk must not keep the loop's own from looking up host names. One
-        # writes, so that no write overtakes another of this process.
-        self._readers = ThreadPoolExecutor(1, "file-reader")
-        self._writers = ThreadPoolExecutor(1, "file-writer")
+        # One writes, so that no write overtakes another of this process.
+        self._reader = OwnThread("file-reader")
+        self._writer = OwnThread("file-writer")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store."""
@@ -82,7 +83,7 @@ class FileStore(WatchedStore):
         self._wrote(url, None)
         return found
 
-    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+    async def mark(self, edits: Edits) -> None:
         """See Store."""
         await self._write(lambda document: document.mark(edits))
 
@@ -90,8 +91,8 @@ class FileStore(WatchedStore):
         """See Store."""
         await super().close()
         await self._renewals.close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
-        self._writers.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
+        self._writer.close()
 
     async def _feed(self, tell: Tell) -> None:
         look = Look(self._disk)
@@ -102,10 +103,9 @@ class FileStore(WatchedStore):
             self._looks.discard(look)
 
     async def _follow(self, look: Look, tell: Tell) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                changes = await loop.run_in_executor(self._readers, look.changes)
+                changes = await self._reader.run(look.changes)
             except (OSError, Unreadable) as error:
                 # An editor may be in the middle of writing it: only what is bad twice is bad.
                 if look.failures > 1:
@@ -122,11 +122,11 @@ class FileStore(WatchedStore):
             look.written(url, record)
 
     async def _write(self, edit: Callable[[Document], _Result]) -> _Result:
-        loop, until = asyncio.get_running_loop(), time.monotonic() + self._patience
+        until = time.monotonic() + self._patience
         try:
             # A disk that hangs keeps its thread, but not whoever waits for the write.
             async with asyncio.timeout(self._patience + HUNG):
-                return await loop.run_in_executor(self._writers, self._change, edit, until)
+                return await self._writer.run(partial(self._change, edit, until))
         except TimeoutError:
             raise StoreUnavailable(f"{self._path} could not be written in time") from None
         except (OSError, Unreadable) as error:

@@ -11,6 +11,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.files import open_regular
 from gateway.stores.kubernetes.failures import Unreachable
 
 #: Where Kubernetes puts the files of a pod's service account.
@@ -33,6 +34,9 @@ class Access:
         if not self.server.startswith("https:"):
             return None
         try:
+            if self.ca_file is not None:
+                with open_regular(self.ca_file):
+                    pass  # what reads it might wait for a pipe for ever
             return ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:  # an SSLError is one too
             raise Unreachable(f"the CA file {self.ca_file} cannot be used: {_why(error)}") from None
@@ -41,7 +45,8 @@ class Access:
         if self.token_file is None:
             return None
         try:
-            token = self.token_file.read_bytes().strip()
+            with open_regular(self.token_file) as file:
+                token = file.read().strip()
         except OSError as error:
             raise Unreachable(f"the token file {self.token_file} cannot be read: {_why(error)}") from None
         if re.fullmatch(rb"[!-~]+", token) is None:

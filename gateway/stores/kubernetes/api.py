@@ -6,15 +6,14 @@ size of both. Must never enter: what an object means, when to ask again.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 
 import httpx
 
-from gateway.sockets import COUNT, IDLE, INTERVAL
+from gateway.own_thread import OwnThread
+from gateway.sockets import keep_alive_options
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
 from gateway.stores.kubernetes.objects import Object
@@ -89,27 +88,20 @@ class Api:
 async def connected(access: Access) -> AsyncIterator[Api]:
     """Something to ask with. Made anew for each watch, as tokens and certificates are replaced all the time,
     and several API servers share the load of those that come. Raises Failure."""
-    trust, token = await asyncio.to_thread(access.credentials)
+    with closing(OwnThread("credentials")) as thread:
+        trust, token = await thread.run(access.credentials)
     # Not compressed: it is a neighbour, and an event must not wait in a decoder.
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "tito-gateway"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
     transport = httpx.AsyncHTTPTransport(
-        verify=trust or False, trust_env=False, socket_options=list(_keep_alive())
+        verify=trust or False, trust_env=False, socket_options=keep_alive_options()
     )
     timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
     async with httpx.AsyncClient(
         transport=transport, headers=headers, timeout=timeout, trust_env=False
     ) as client:
         yield Api(client, access.server)
-
-
-def _keep_alive() -> Iterator[tuple[int, int, int]]:
-    """Socket options by which the kernel finds out that the server is gone (as gateway.sockets does)."""
-    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-    for option, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", INTERVAL), ("TCP_KEEPCNT", COUNT)):
-        if hasattr(socket, option):  # not on every system
-            yield socket.IPPROTO_TCP, getattr(socket, option), value
 
 
 async def _reason(reply: httpx.Response) -> bytes:

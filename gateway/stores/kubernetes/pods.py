@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.fleet.record import INCARNATION
 from gateway.stores.kubernetes.marks import Marks
 from gateway.stores.kubernetes.objects import Object, number, part, parts, text, texts
 from gateway.stores.kubernetes.reading import (
@@ -63,7 +64,7 @@ def _labels(pod: Object) -> dict[str, str]:
     return {
         "kubernetes/namespace": text(pod, "metadata", "namespace"),
         "kubernetes/pod": text(pod, "metadata", "name"),
-        "kubernetes/uid": text(pod, "metadata", "uid"),
+        INCARNATION: text(pod, "metadata", "uid"),
         "kubernetes/node": text(pod, "spec", "nodeName"),
     }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gateway.fleet.record import INCARNATION
 from gateway.stores.kubernetes.marks import SCHEMES, Marks
 from gateway.stores.kubernetes.objects import Object, flag, number, parts, text, texts
 from gateway.stores.kubernetes.pods import USUAL_NAME
@@ -60,7 +61,7 @@ def _seats(piece: Object, endpoint: Object, marks: Marks, ports: Mapping[int, st
     first = addresses[0] if isinstance(addresses, list) and addresses else ""
     host, rank = address_of(first if isinstance(first, str) else "")
     labels = _labels(piece, endpoint)
-    owner = labels["kubernetes/uid"] or host
+    owner = labels[INCARNATION] or host
     for port, scheme in ports.items():
         record = record_of(f"{marks.scheme or scheme}://{host}:{port}", marks, labels)
         yield Seat(record, (owner, str(port)), rank, text(piece, "metadata", "creationTimestamp"))
@@ -72,7 +73,7 @@ def _labels(piece: Object, endpoint: Object) -> dict[str, str]:
         "kubernetes/namespace": text(piece, "metadata", "namespace"),
         "kubernetes/service": texts(piece, "metadata", "labels").get(SERVICE_LABEL, ""),
         "kubernetes/pod": text(endpoint, "targetRef", "name") if is_pod else "",
-        "kubernetes/uid": text(endpoint, "targetRef", "uid"),
+        INCARNATION: text(endpoint, "targetRef", "uid"),
         "kubernetes/node": text(endpoint, "nodeName"),
     }
 

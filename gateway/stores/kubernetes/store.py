@@ -6,9 +6,9 @@ Owns: what a store promises, for workers that others keep. Must never enter: how
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 from gateway.fleet.record import WorkerRecord
+from gateway.fleet.said import Edits
 from gateway.stores.base import ReadOnlyStore
 from gateway.stores.feeds import Tell
 from gateway.stores.kubernetes.access import Access
@@ -39,7 +39,7 @@ class KubernetesStore(WatchedStore):
         """Raises ReadOnlyStore."""
         raise _read_only()
 
-    async def mark(self, edits: Mapping[str, Mapping[str, bool]]) -> None:
+    async def mark(self, edits: Edits) -> None:
         """See Store: the cluster is read only."""
 
     async def _feed(self, tell: Tell) -> None:

@@ -158,23 +158,6 @@ def test_rank_header_is_a_number_of_32_bits_or_nothing(value: bytes, rank: int |
 
 
 @pytest.mark.parametrize(
-    ("body", "length"),
-    [
-        (b'{"text":"hello"}', 5),
-        (b'{"text":"\xc3\xa9\\n"}', 4),
-        (b'{"text":["ab","c"]}', 3),
-        (b'{"text":"hello","input_ids":null}', 5),
-        (b'{"text":"hello","input_ids":[1]}', None),
-        (b'{"input_ids":[1]}', None),
-        (b'{"input_embeds":[[0.5]]}', None),
-    ],
-)
-def test_text_is_as_long_as_it_stands_in_the_body(body: bytes, length: int | None) -> None:
-    """Of a text that is not the prompt nothing is said."""
-    assert projected(body).hints().text_bytes == length
-
-
-@pytest.mark.parametrize(
     ("body", "ids"),
     [
         (b'{"input_ids":[1,2,3]}', [1, 2, 3]),

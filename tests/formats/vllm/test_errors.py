@@ -22,6 +22,8 @@ KINDS: list[tuple[GatewayError, int, str]] = [
     (errors.Poisoned("m"), 422, "UnprocessableEntityError"),
     (errors.UnknownModel("m"), 404, "NotFoundError"),
     (errors.NoWorker("m"), 503, "ServiceUnavailableError"),
+    (errors.WaitTimeout("m"), 504, "GatewayTimeoutError"),
+    (errors.ReplyUnread("m"), 408, "RequestTimeoutError"),
     (errors.OutOfSockets("m"), 503, "ServiceUnavailableError"),
     (errors.Draining("m"), 503, "ServiceUnavailableError"),
     (errors.Overloaded("m"), 503, "ServiceUnavailableError"),

@@ -12,7 +12,7 @@ from tests.stores.contract import ONE, TWO
 
 def test_range_holds_the_keys_of_one_deployment_and_no_other() -> None:
     keys = Keys("/a/")
-    assert keys.all == {"key": _base64("/a/marks/"), "range_end": _base64("/a/workers0")}
+    assert keys.all == {"key": _base64("/a/lifted/"), "range_end": _base64("/a/workers0")}
     assert keys.of("http://x:1") == _base64("/a/workers/http://x:1")
     assert Keys("/a").all == keys.all
 
@@ -35,8 +35,9 @@ def test_mark_and_url_are_read_as_they_were_written() -> None:
     """Whatever is in them; a record's key is no mark's."""
     keys = Keys("/a")
     for word in ("held", "paused:memory:a/b%2F c", "waived:ünï"):
-        key, _ = keys.decode({"key": keys.of_mark(ONE.url, word)})
-        assert keys.mark(key) == (ONE.url, word)
+        for there in (True, False):
+            key, _ = keys.decode({"key": keys.of_mark(ONE.url, word, there=there)})
+            assert keys.mark(key) == (ONE.url, word, there)
     assert keys.mark(keys.decode({"key": keys.of(ONE.url)})[0]) is None
 
 

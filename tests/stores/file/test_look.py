@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.fleet.record import WorkerRecord
-from gateway.stores.base import Gone, Put, Reset
+from gateway.fleet.said import Said, undated
+from gateway.stores.base import Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Unreadable
 from gateway.stores.file.look import Look
@@ -56,3 +57,26 @@ def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(pat
         look.changes()
     write(path, ONE.url)
     assert look.changes() == [Gone(TWO.url)]
+
+
+def test_marks_that_a_person_sets_and_takes_away_are_told_without_a_date(path: Path, look: Look) -> None:
+    """As are those of a gateway that knows no order."""
+
+    def marked(**marks: object) -> None:
+        path.write_text(json.dumps({"workers": [ONE.url], **marks}))
+
+    said, there = Said(7, "a", True), {ONE.url: ["held"]}
+    marked(marks=there)
+    assert look.changes() == [Marked(ONE.url, {"held": undated(there=True)})]
+    marked(marks=there, marks_said={ONE.url: {"held": said.text}})
+    assert look.changes() == [Marked(ONE.url, {"held": said})]
+    marked(marks_said={ONE.url: {"held": said.text}})
+    assert look.changes() == [Marked(ONE.url, {"held": undated(there=False)})]
+    marked(marks=there)
+    assert look.changes() == [Marked(ONE.url, {"held": undated(there=True)})]
+    marked()
+    assert look.changes() == [Marked(ONE.url, {"held": undated(there=False)})]
+    marked(marks_lifted={ONE.url: {"held": said.text}})
+    assert look.changes() == [Marked(ONE.url, {"held": said._replace(there=False)})]
+    marked()
+    assert look.changes() == [], "what is remembered no more"

@@ -43,7 +43,7 @@ class Reader(Watched):
         return sum(isinstance(change, Reset) for change in self.changes)
 
     async def run(self) -> None:
-        async with aclosing(self.store.watch()) as changes:  # type: ignore[type-var]
+        async with aclosing(self.store.watch()) as changes:
             async for change in changes:
                 self.saw(change)
         self.end()

@@ -17,7 +17,6 @@ from gateway.formats.base import (
     ErrorReply,
     Format,
     Headers,
-    Hints,
     Ids,
     ProbeReply,
     ProbeRequest,
@@ -81,7 +80,6 @@ class EchoFormat:
             id_member="tag",
             prompt_tokens=len(request.say.split()),
             max_tokens=request.most,
-            hints=lambda: Hints(text_bytes=len(request.say.encode("utf-8", "surrogatepass"))),
         )
 
     def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:

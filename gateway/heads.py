@@ -1,4 +1,4 @@
-"""What the head of a worker's reply may be.
+"""What a head may be: of a client's request, of a worker's reply.
 
 Owns: these two numbers. Must never enter: where they are set, what is done with a larger head.
 """

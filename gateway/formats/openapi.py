@@ -1,0 +1,30 @@
+"""A pydantic model as a schema for OpenAPI documents.
+
+Owns: putting what a schema refers to in its place. Must never enter: a dialect's fields, the path of a
+request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+
+def schema_of(model: type[BaseModel]) -> Any:
+    """The schema of ``model`` without references, so that it can stand anywhere in a document. No model may
+    refer to itself."""
+    schema = model.model_json_schema()
+    return _in_place(schema, schema.pop("$defs", {}))
+
+
+def _in_place(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_in_place(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if isinstance(reference := node.get("$ref"), str):
+        node = {**definitions[reference.rpartition("/")[2]], **node}
+        del node["$ref"]
+    return {key: _in_place(value, definitions) for key, value in node.items()}

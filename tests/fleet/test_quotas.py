@@ -1,0 +1,48 @@
+"""How many connections the gateway has on its own account."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
+from gateway.fleet.probe import ask as ask_probe
+from tests.fleet.engine import EchoFormat, engine
+
+CALL = Call(b"GET", b"/info")
+
+
+async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> None:
+    """Of each kind, and the others wait."""
+    async with engine() as server:
+        worker = server.worker()
+        worker.quotas.limit(3)
+        calls = [ask_among_others(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
+        assert all(answer.accepted for answer in await asyncio.gather(*calls))
+        assert server.most_at_once == 3
+        for knock in (True, False):
+            asking = (ask_probe(worker, EchoFormat.health, knock=knock) for _ in range(20))
+            assert None not in await asyncio.gather(*asking) and server.most_at_once == 3
+
+
+async def test_workers_that_answer_nothing_keep_no_question_to_others_waiting() -> None:
+    """But for the first one, which asks whether anybody is there."""
+    async with engine() as server:
+        worker = server.worker()
+        worker.quotas.limit(1)
+        async with worker.quotas.knocks, asyncio.timeout(5):
+            assert await ask_probe(worker, EchoFormat.health) is not None
+        async with worker.quotas.probes, asyncio.timeout(5):
+            assert await ask_probe(worker, EchoFormat.health, knock=True) is not None
+
+
+async def test_call_that_waits_for_others_is_over_in_its_time() -> None:
+    """One to a single worker waits for nobody."""
+    async with engine() as server:
+        worker = server.worker()
+        worker.quotas.limit(1)
+        async with worker.quotas.calls:
+            with pytest.raises(NotAnswered, match=r"no answer within 0\.01 s"):
+                await ask_among_others(worker, CALL, seconds=0.01, limit=1000)
+            assert (await ask(worker, CALL, seconds=5, limit=1000)).accepted

@@ -1,0 +1,42 @@
+"""Models as schemas: they stand anywhere in a document, and say all that their model says."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import BaseModel, Field
+
+from gateway.formats.openapi import schema_of
+
+
+class Inner(BaseModel):
+    """What an inner one is."""
+
+    number: int
+
+
+class Middle(BaseModel):
+    inner: Inner
+
+
+class Outer(BaseModel):
+    one: Inner = Field(description="This one.")
+    several: list[Middle] | None = None
+
+
+def test_schema_refers_to_nothing() -> None:
+    text = json.dumps(schema_of(Outer))
+    assert "$ref" not in text
+    assert "$defs" not in text
+
+
+def test_schema_holds_what_it_referred_to_at_any_depth() -> None:
+    several = schema_of(Outer)["properties"]["several"]["anyOf"][0]
+    inner = several["items"]["properties"]["inner"]
+    assert inner["properties"] == {"number": {"title": "Number", "type": "integer"}}
+    assert inner["description"] == "What an inner one is."
+
+
+def test_what_is_said_beside_a_reference_counts_more_than_what_it_refers_to() -> None:
+    one = schema_of(Outer)["properties"]["one"]
+    assert (one["description"], one["title"]) == ("This one.", "Inner")
