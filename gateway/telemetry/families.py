@@ -179,6 +179,7 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         "method_not_allowed": "request.method_not_allowed",
         "request_too_large": "request.too_large",
         "body_timeout": "request.timeout",
+        "reply_unread": "request.timeout",
         "metadata_too_large": "request.metadata_too_large",
         "poisoned_request": "request.poisoned",
         "cancelled": "request.cancelled",
