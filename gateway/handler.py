@@ -1,4 +1,4 @@
-"""The one handler of every generate endpoint: the phases of an exchange, in order.
+"""The one handler of every inference route: the phases of an exchange, in order.
 
 Owns: the order of things, and what a client is told when they fail. Must never enter: a dialect, HTTP
 framing, the choice of a worker. The headings of docs/life-of-a-request.md are its phases.
@@ -44,7 +44,7 @@ HeaderLines = list[tuple[bytes, bytes]]
 
 
 class GenerateHandler:
-    """One generate endpoint. ``begin`` serves our own listener; it is an ASGI application, too."""
+    """One inference route. ``begin`` serves our own listener; it is an ASGI application, too."""
 
     def __init__(
         self,

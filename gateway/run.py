@@ -36,6 +36,7 @@ from gateway.exchange import Event, Exchange
 from gateway.fleet.health import Health
 from gateway.fleet.queue import Queue, excluded
 from gateway.fleet.registry import Fleet
+from gateway.fleet.roster import models_of
 from gateway.fleet.worker import Worker
 from gateway.formats.base import (
     AnyFormat,
@@ -183,7 +184,7 @@ class Run(Drive):
         self.worker = worker
         self._life = worker.life
         info = worker.offers(capability)
-        models = info.models if info is not None else ()
+        models = models_of(worker, info) if info is not None else ()
         exchange.worker = worker.url
         exchange.model = model if model in models else models[0] if models and model is None else None
         exchange.attempts += 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.fleet.record import WorkerRecord
 from gateway.sim import Half, Reply, SimConfig, SimServer
 from tests.support import RawClient, eventually, rig
 
@@ -64,6 +66,21 @@ async def test_success_is_counted_and_logged_with_its_tokens(
     assert (line["finish_reasons"], line["ending"]) == ({"length": 1}, "length")
     assert line["reply_bytes"] == len(reply.content)
     assert (line["ttft_ms"] is None, line["itl_ms"] is None) == (not stream, not stream)
+
+
+async def test_request_is_counted_for_the_model_that_only_the_worker_s_owner_named(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path, body = BODIES["sglang"]
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, access_log=True) as gateway:
+        (worker,) = gateway.app.fleet.workers
+        worker.record = WorkerRecord(sim.url, model="theirs")
+        worker.infos = {name: replace(info, models=()) for name, info in worker.infos.items()}
+        assert (await gateway.client.post(path, json=body)).status_code == 200
+        counted = await samples(gateway.client)
+    assert counted["requests_total", "theirs", "generate", "unary", "success", ""] == 1
+    (line,) = lines(capfd.readouterr().out)
+    assert line["model"] == "theirs"
 
 
 @pytest.mark.parametrize(
