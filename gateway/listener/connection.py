@@ -472,10 +472,10 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         elif phase is Phase.HEAD:
             self._app.hit("request_head_time")
-            self._refuse(408, "The head of the request did not come in time")
+            self._refuse(408, "The head of the request did not come in time", sends=True)
         elif self._serving is None or not self._serving.stalled():
             self._app.hit("body_time")
-            self._refuse(408, "The body of the request stopped coming, or comes too slowly")
+            self._refuse(408, "The body of the request stopped coming, or comes too slowly", sends=True)
 
     def _leaves_unread(self, now: float) -> bool:
         """Whether the client has taken next to nothing of what was written for as long as it may."""
