@@ -245,7 +245,7 @@ async def test_time_that_is_over_while_the_client_does_not_read_is_no_fault_of_a
         await client.head()
         await until(lambda: over(gateway))
         text = (await gateway.client.get("/metrics")).text
-        assert 'failures_total{class="Timeout",reason="gateway.reply_unread"} 1\n' in text
+        assert 'failures_total{class="Timeout",reason="request.timeout"} 1\n' in text
         assert await hits(gateway) == {"total": 1}
         client.leave(reset=True)
 
