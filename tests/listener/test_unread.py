@@ -51,7 +51,7 @@ async def test_reply_that_is_left_unread_is_cut_and_its_worker_told_to_stop(
             await sim.abort_called(1)
         assert await hits(gateway) == {"unread": 1}
         text = (await gateway.client.get("/metrics")).text
-        assert 'failures_total{class="Timeout",reason="gateway.reply_unread"} 1\n' in text
+        assert 'failures_total{class="Timeout",reason="request.timeout"} 1\n' in text
     [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert (line["error"], line["outcome"], line["status"]) == ("reply_unread", "failed", 200)
 
