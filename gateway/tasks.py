@@ -68,7 +68,7 @@ async def kept(work: Work, name: str, failed: Callable[[str], None] = _nobody) -
     pause = FIRST_PAUSE
     while True:
         began = now()
-        [fault] = await asyncio.gather(work(), return_exceptions=True)
+        [fault] = await asyncio.gather(*[work()], return_exceptions=True)
         if not isinstance(fault, BaseException):
             return
         if now() - began >= LONGEST_PAUSE:

@@ -186,20 +186,25 @@ def _run_image(image: Image) -> None:
     command = [*image.entrypoint, *image.command]
     print("run:", shlex.join(command), flush=True)
     # An exec form finds its program on the image's PATH, not on ours.
-    process = subprocess.Popen(
-        [shutil.which(command[0], path=env["PATH"]) or command[0], *command[1:]], env=env
-    )
-    try:
-        _wait_until_healthy(image, env, process)
-        process.send_signal(signal.SIGTERM)
-        status = process.wait(STOPS_WITHIN)
-    except subprocess.TimeoutExpired:
-        raise Unproved(f"it did not stop within {STOPS_WITHIN:.0f} s of SIGTERM") from None
-    finally:
-        process.kill()
-        process.wait()
+    program = shutil.which(command[0], path=env["PATH"]) or command[0]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen([program, *command[1:]], env=env, stderr=log)
+        try:
+            _wait_until_healthy(image, env, process)
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            raise Unproved(f"it did not stop within {STOPS_WITHIN:.0f} s of SIGTERM") from None
+        finally:
+            process.kill()
+            process.wait()
+            log.seek(0)
+            said = log.read()
+            print(said, end="", flush=True)
     if status not in {0, -signal.SIGTERM}:
         raise Unproved(f"it ended with status {status} on SIGTERM")
+    if " ERROR " in said:
+        raise Unproved("it logged an error, though nothing was asked of it")
 
 
 def _wait_until_healthy(image: Image, env: dict[str, str], process: subprocess.Popen[bytes]) -> None:
