@@ -148,7 +148,7 @@ def test_compiled_module_waits_nowhere_with_an_exception_in_hand(module: Path) -
 
 @pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
 def test_compiled_module_gathers_a_list(module: Path) -> None:
-    """Of several things named one by one the types say that a tuple comes, which mypyc insists on: a list does."""
+    """Of things named one by one the types say that a tuple comes, which mypyc insists on; it is a list."""
     calls = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
     gathers = [each for each in calls if ast.unparse(each.func) == "asyncio.gather"]
     assert [
