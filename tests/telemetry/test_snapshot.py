@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import Cancelled, Draining, GatewayError, InvalidRequest, UpstreamIncomplete
 from gateway.exchange import Exchange
+from gateway.fleet.address import Address
+from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending
 from gateway.routing.homes import Placement
 from gateway.telemetry.exposition import Now
@@ -59,10 +61,8 @@ EXCHANGES = st.lists(st.tuples(KINDS, MODELS, st.integers(1, 5)), max_size=8)
 
 
 def _metrics() -> Metrics:
-    class Fleet:
-        url, in_flight = "http://w:1", 0
-
-    return Metrics("p", BUCKETS, Now(lambda: [Fleet()]))  # type: ignore[list-item]
+    worker = Worker(Address.parse("http://w:1"))
+    return Metrics("p", BUCKETS, Now(lambda: [worker]))
 
 
 @given(st.lists(EXCHANGES, min_size=1, max_size=3))
