@@ -118,8 +118,8 @@ async def test_what_went_well_for_long_is_begun_again_soon(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.01)
-    failures = [0.0, 0.0, 0.0, 0.02]
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.25)
+    failures = [0.0, 0.0, 0.0, 0.26]
 
     async def work() -> None:
         if not failures:
