@@ -26,6 +26,9 @@ LONG := tests/contract tests/formats/sglang/test_join_cost.py tests/formats/test
   tests/listener/test_unread.py \
   tests/sim/test_fuzz.py tests/test_handler_ends.py tests/test_races.py
 
+# Times how long small requests wait beside large ones, which neighbours on the cores would add to.
+ALONE := tests/chaos/test_big_bodies.py
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-system silence chaos soak fuzz check audit format bench test-engines compile \
   test-compiled lock clean
@@ -52,7 +55,8 @@ test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k 
 	@$(BIN)/pytest $(SYSTEM:%=--ignore=%) $(LONG:%=--ignore=%) $(ARGS)
 
 test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, processes, clients, load, benchmarks
-	@$(BIN)/pytest $(SYSTEM) $(LONG) $(ARGS)
+	@$(if $(ARGS),,$(BIN)/pytest -n 0 $(ALONE))
+	@$(BIN)/pytest $(SYSTEM) $(LONG) $(if $(ARGS),,--ignore=$(ALONE)) $(ARGS)
 
 silence: $(STAMP) ## an engine that says nothing for SECONDS (130) before it answers
 	@$(BIN)/pytest -n 4 --timeout 0 --silence $(SECONDS) tests/chaos/test_silence_is_no_end.py $(ARGS)
