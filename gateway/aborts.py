@@ -183,10 +183,8 @@ class Aborter:
 
         async def lane() -> None:
             for request in waiting:
-                async with slots:
-                    async with worker.quotas.aborts:
-                        error = await send_quietly(worker, request, self._timeout)
-                    if error is not None:
+                async with slots, worker.quotas.aborts:
+                    if (error := await send_quietly(worker, request, self._timeout)) is not None:
                         errors.append(error)
 
         await asyncio.gather(*(lane() for _ in range(min(LANES, len(requests)))))

@@ -47,7 +47,8 @@ class StoredMarks:
     def members(self) -> Mapping[str, Any]:
         """As they are to be written; those without content are left out."""
         lists = {
-            url: sorted(word for word, said in words.items() if said.there) for url, words in self._by_url()
+            url: sorted(word for word, said in words.items() if said.there)
+            for url, words in self._known.items()
         }
         found = {LISTS: lists, SAID: self._texts(there=True), LIFTED: self._texts(there=False)}
         return {
@@ -62,18 +63,18 @@ class StoredMarks:
                 known[word] = max(said, known.get(word, said))
         self._forget()
 
-    def _by_url(self) -> list[tuple[str, dict[str, Said]]]:
-        return list(self._known.items())
-
     def _texts(self, *, there: bool) -> Mapping[str, Mapping[str, str]]:
         return {
             url: {word: said.text for word, said in words.items() if said.there is there and said.dated}
-            for url, words in self._by_url()
+            for url, words in self._known.items()
         }
 
     def _forget(self) -> None:
         lifted = [
-            (said, url, word) for url, of in self._by_url() for word, said in of.items() if not said.there
+            (said, url, word)
+            for url, of in self._known.items()
+            for word, said in of.items()
+            if not said.there
         ]
         for _, url, word in sorted(lifted, reverse=True)[MOST_LIFTED:]:
             del self._known[url][word]
