@@ -15,16 +15,16 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 # Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
 SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
   tests/control/test_openapi_holds.py tests/control/test_workers.py tests/fleet \
-  tests/listener/test_bytes_at_the_socket.py tests/listener/test_tls.py tests/multi tests/performance/test_bounds.py \
+  tests/downstream/test_bytes_at_the_socket.py tests/downstream/test_tls.py tests/prefork tests/performance/test_bounds.py \
   tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
-  tests/telemetry/test_through_the_gateway.py tests/test_demo.py tests/test_drain.py tests/test_fleet.py \
-  tests/test_hostile_worker.py tests/test_ids.py tests/test_load.py tests/test_poison.py tests/test_server.py \
-  tests/test_sticky.py tests/test_workers_cli.py
+  tests/telemetry/test_through_the_gateway.py tests/commands/test_demo.py tests/proxy/test_drain.py tests/fleet/test_states_through_the_gateway.py \
+  tests/proxy/test_hostile_worker.py tests/proxy/test_ids.py tests/proxy/test_load.py tests/proxy/test_query_of_death.py tests/process/test_server.py \
+  tests/proxy/test_sticky.py tests/commands/test_workers.py
 
 # Laws and measures that take long by themselves: in make test-system, too, but also held by the compiled build.
-LONG := tests/contract tests/formats/sglang/test_join_cost.py tests/formats/test_json_steps.py tests/listener/test_hostile.py \
-  tests/listener/test_unread.py \
-  tests/sim/test_fuzz.py tests/test_handler_ends.py tests/test_races.py
+LONG := tests/contract tests/formats/sglang/test_join_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
+  tests/downstream/test_unread.py \
+  tests/sim/test_fuzz.py tests/proxy/test_handler_ends.py tests/proxy/test_races.py
 
 # Times how long small requests wait beside large ones, which neighbours on the cores would add to.
 ALONE := tests/chaos/test_big_bodies.py

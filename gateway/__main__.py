@@ -1,6 +1,6 @@
 """``python -m gateway`` is ``tito-gateway``."""
 
-from gateway.cli import main
+from gateway.commands.main import main
 
 if __name__ == "__main__":
     main()

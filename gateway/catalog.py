@@ -2,7 +2,7 @@
 
 Owns: the default list of endpoints, the other inference routes, the abort paths of each dialect, and the
 check of any list before it serves. Must never enter: handling a request, reading settings. With
-``gateway.calls`` the one module outside the format folders that may know formats by name.
+``gateway.engine_routes`` the one module outside the format folders that may know formats by name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gateway.calls import RELAY_PATHS
+from gateway.engine_routes import RELAY_PATHS
 from gateway.exchange import GENERATE
 from gateway.formats.base import ANY_OF, AnyFormat, StopsRelayed
 from gateway.formats.relayed import NAME as RELAYED

@@ -100,7 +100,7 @@ GENERATE = "generate"
 
 
 class Exchange:
-    """One request and its whole response. Created and owned by one gateway.run.Run.
+    """One request and its whole response. Created and owned by one gateway.proxy.live.Run.
 
     Times are seconds of the monotonic clock. ``status`` is what the client saw (499 when it left first),
     or None before commit. ``reply_error`` is the ``error_type`` of the status a worker's reply carries, ""

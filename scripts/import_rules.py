@@ -19,19 +19,19 @@ PACKAGE = "gateway"
 
 #: Modules and packages without I/O, without a clock of their own and without third-party packages.
 PURE = (
-    "gateway.context",
+    "gateway.proxy.context",
     "gateway.errors",
     "gateway.exchange",
-    "gateway.fleet.address",
+    "gateway.upstream.address",
     "gateway.fleet.allow",
-    "gateway.fleet.record",
-    "gateway.fleet.said",
+    "gateway.stores.record",
+    "gateway.stores.versioned",
     "gateway.fleet.states",
     "gateway.fleet.weights",
-    "gateway.formats.json_ids",
-    "gateway.formats.json_splice",
+    "gateway.formats.json.ids",
+    "gateway.formats.json.splice",
     "gateway.formats.sse",
-    "gateway.poison",
+    "gateway.proxy.query_of_death",
     "gateway.routing",
 )
 
@@ -42,79 +42,47 @@ IO_AND_CLOCKS = frozenset(
 )
 IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exec", "eval"})
 
-#: What it takes to carry one exchange from its first byte to its last.
-_EXCHANGE = (
-    "aborts context downstream drive errors exchange fleet formats inflight lifecycle poison security.guard "
-    "outbox shedding tasks telemetry timeouts transport turns upstream"
-)
-
-#: What each room may import of the package, besides itself. A name covers what lies below it.
-ROOMS: Mapping[str, str] = {
+#: What each package or loose module may import of ``gateway``, besides itself. A name covers all below it.
+PACKAGES: Mapping[str, str] = {
     "errors": "",
-    "context": "errors formats.base",
+    "limits": "",
     "exchange": "errors formats.base",
-    "poison": "errors",
-    "build": "exchange",
-    "tasks": "",
-    "turns": "",
-    "shedding": "",
-    "timeouts": "errors",
-    "drive": "",
-    "outbox": "",
-    "sockets": "",
-    "files": "",
-    "own_thread": "",
-    "inflight": "errors formats.base",
-    "lifecycle": "errors",
+    "version": "exchange",
+    "loop": "",
     "formats": "errors",
+    "engine_routes": "",
+    "catalog": "engine_routes errors exchange formats",
+    "upstream": "errors formats.base limits loop",
+    "downstream": "errors exchange formats.base limits loop",
     "routing": "errors formats.base",
-    "transport": "drive errors formats.base heads outbox sockets",
-    "fleet": "drive errors formats heads outbox routing stores tasks transport upstream",
-    "security": "downstream errors files formats.base formats.failures own_thread settings",
-    "stores": "files fleet.address fleet.record fleet.said own_thread settings sockets tasks",
-    "upstream": "errors formats.base fleet.address",
-    "downstream": "errors exchange formats.base",
-    "telemetry": "build errors exchange formats.base fleet.roster fleet.states fleet.worker routing.homes",
-    "settings": "errors fleet.address fleet.allow heads telemetry.buckets timeouts variables",
-    "variables": "",
-    "heads": "",
-    "calls": "",
-    "catalog": "calls errors exchange formats.base formats.registry formats.relayed",
-    "aborts": "errors fleet formats.base inflight tasks transport upstream",
-    "run": _EXCHANGE,
-    "handler": f"{_EXCHANGE} run",
-    "background": "fleet multi run security.stamps tasks",
-    "served": "catalog formats.base formats.registry settings",
-    "control": "aborts build calls catalog errors fleet formats inflight lifecycle security settings stores "
-    "tasks telemetry",
-    # Simulated engines are the tests' doubles: what they shared with the data plane, they could not test.
-    "sim": "tasks",
-    "listener": "downstream drive errors formats.base heads outbox sockets tasks",
-    "multi": "aborts fleet formats.base lifecycle tasks telemetry",
-    "open_files": "fleet.quotas listener.limits",
-    "shutdown": "lifecycle listener.tls multi.frames multi.siblings",
-    "server": "app listener multi open_files security settings shutdown telemetry",
-    "options": "settings",
-    "check": "fleet formats routing security.tls settings",
-    # A user of the gateway, through its command line and its sockets: it shares the list of engines only.
-    "demo": "sim.config",
-    # For the authors of formats: it drives a whole gateway, and nothing of the gateway knows it.
-    "testing": "app catalog errors fleet.states fleet.worker formats inflight listener.tls server settings",
-    # A user of the gateway as well, but for the store that it keeps a worker in.
-    "workers_cli": "check fleet.record settings stores variables",
-    "cli": "app build catalog check demo formats open_files options server settings sim workers_cli",
-    "__main__": "cli",
+    "stores": "loop upstream.address",
+    "fleet": "errors formats limits loop routing stores upstream",
+    "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.base routing.rendezvous "
+    "version",
+    "settings": "errors fleet.allow limits telemetry.buckets upstream.address",
+    "security": "downstream errors formats loop settings",
+    "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
+    "control": "catalog engine_routes errors fleet formats loop proxy security settings stores telemetry "
+    "version",
+    # Simulated engines are the tests' doubles: a fault shared with the data plane would stay undetected.
+    "sim": "loop",
+    "prefork": "fleet formats.base loop proxy stores.versioned telemetry",
+    "wiring": "catalog control downstream engine_routes errors exchange fleet formats limits loop prefork "
+    "proxy routing security settings stores telemetry upstream version",
+    "process": "downstream fleet.quotas loop prefork proxy security settings telemetry wiring",
+    # Serves the command line: the one package that starts the others as a user does.
+    "commands": "catalog fleet formats process routing security settings sim stores upstream.address version "
+    "wiring",
+    # For the authors of formats: drives a complete gateway; the gateway does not import it.
+    "testing": "catalog downstream errors fleet formats process proxy settings wiring",
+    "__main__": "commands",
 }
-
-#: The one module that puts all rooms together, and what even it has no business with.
-COMPOSITION_ROOT = "gateway.app"
-ABOVE_THE_ROOT = ("gateway.__main__", "gateway.cli", "gateway.server", "gateway.sim", "gateway.testing")
 
 #: Who may import a third-party package.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.control",),
-    "httptools": ("gateway.listener", "gateway.transport", "gateway.sim"),
-    "httpx": ("gateway.stores", "gateway.testing", "gateway.workers_cli"),
+    "httptools": ("gateway.downstream", "gateway.upstream", "gateway.sim"),
+    "httpx": ("gateway.stores", "gateway.testing", "gateway.commands.workers"),
     "hypothesis": ("gateway.testing",),
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),
@@ -123,36 +91,25 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control.events",),
     "starlette": ("gateway.control",),
-    "typer": ("gateway.cli", "gateway.options", "gateway.workers_cli"),
-    "uvicorn": ("gateway.listener", "gateway.server", "gateway.shutdown", "gateway.testing"),
+    "typer": ("gateway.commands.main", "gateway.commands.flags", "gateway.commands.workers"),
+    "uvicorn": (
+        "gateway.downstream",
+        "gateway.process.server",
+        "gateway.process.shutdown",
+        "gateway.testing",
+    ),
     "uvloop": ("gateway.sim",),
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
-    {
-        "base",
-        "failures",
-        "headers",
-        "json_ids",
-        "json_splice",
-        "json_steps",
-        "json_windows",
-        "large",
-        "opaque",
-        "openapi",
-        "options",
-        "paths",
-        "registry",
-        "routing_data",
-        "sse",
-        "swap",
-    }
+    "base failures headers id_mapping json large openapi options passthrough paths registry routing_data "
+    "sse".split()
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
-#: Rooms whose subject is one engine, or the list of them.
-ENGINE_ROOMS = ("gateway.sim", "gateway.calls", "gateway.catalog")
+#: Packages whose subject is one engine, or the list of them.
+ENGINE_PACKAGES = ("gateway.sim", "gateway.engine_routes", "gateway.catalog")
 
 
 @dataclass(frozen=True)
@@ -170,7 +127,9 @@ ALLOWANCES = (
         r"DYN_\w*(?:SGLANG|VLLM)_\w+",
         "variables that users of Dynamo have set already are taken under their names there",
     ),
-    Allowance("gateway.variables", r"DYN_\(SGLANG_\w+\|VLLM_\w+", "others of them are passed over"),
+    Allowance(
+        "gateway.settings.environment", r"DYN_\(SGLANG_\w+\|VLLM_\w+", "others of them are passed over"
+    ),
     Allowance(
         "gateway.settings.paths",
         r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
@@ -182,7 +141,7 @@ ALLOWANCES = (
         "an option of one format, and its help",
     ),
     Allowance(
-        "gateway.served",
+        "gateway.wiring.endpoints",
         r"(?:sglang|vllm)_path=settings\.(?:sglang|vllm)_generate_path",
         "those fields, handed to the catalog",
     ),
@@ -272,24 +231,27 @@ def formats_keep_to_themselves(module: Module, imports: list[Import]) -> Iterato
             yield Violation(module.name, each.line, f"must not know another format: {each.target}")
 
 
-def rooms_keep_their_doors(module: Module, imports: list[Import]) -> Iterator[Violation]:
-    """Only the composition root sees everything; every other room imports what its row in ROOMS says."""
+def packages_import_what_their_row_allows(module: Module, imports: list[Import]) -> Iterator[Violation]:
+    """Report an import of ``gateway`` that the module's row in PACKAGES does not list."""
     if module.name == PACKAGE:
-        doors: frozenset[str] = frozenset()
-    elif module.name == COMPOSITION_ROOT:
-        doors = frozenset({PACKAGE})
-    elif (room := module.name.split(".")[1]) in ROOMS:
-        doors = frozenset(f"{PACKAGE}.{name}" for name in [room, *ROOMS[room].split()])
+        allowed: frozenset[str] = frozenset()
+    elif (package := module.name.split(".")[1]) in PACKAGES:
+        allowed = frozenset(f"{PACKAGE}.{name}" for name in [package, *PACKAGES[package].split()])
     else:
-        yield Violation(module.name, 1, "belongs to no room: give it a row in ROOMS")
+        yield Violation(module.name, 1, "belongs to no package: give it a row in PACKAGES")
         return
     for each in imports:
-        if _top(each.target) != PACKAGE:
-            continue
-        if not _within(each.target, doors):
+        if _top(each.target) == PACKAGE and not _within(each.target, allowed):
             yield Violation(module.name, each.line, f"must not import {each.target}")
-        elif module.name == COMPOSITION_ROOT and _within(each.target, ABOVE_THE_ROOT):
-            yield Violation(module.name, each.line, f"is below {each.target} and must not import it")
+
+
+def cycle_of(table: Mapping[str, str] = PACKAGES) -> list[str]:
+    """Return the packages of ``table`` that are part of an import cycle or depend on one."""
+    left = {name: {item.partition(".")[0] for item in row.split()} for name, row in table.items()}
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    return sorted(left)
 
 
 def third_party_packages_have_owners(module: Module, imports: list[Import]) -> Iterator[Violation]:
@@ -304,7 +266,7 @@ def third_party_packages_have_owners(module: Module, imports: list[Import]) -> I
 
 def engines_are_named_at_home(module: Module, imports: list[Import]) -> Iterator[Violation]:
     """No identifier, string or comment names an engine outside the rooms that are about one."""
-    if _dialect(module.name) or _within(module.name, ENGINE_ROOMS):
+    if _dialect(module.name) or _within(module.name, ENGINE_PACKAGES):
         return
     text = module.source
     for allowance in ALLOWANCES:
@@ -320,7 +282,7 @@ def engines_are_named_at_home(module: Module, imports: list[Import]) -> Iterator
 RULES: tuple[Rule, ...] = (
     pure_modules_stay_pure,
     formats_keep_to_themselves,
-    rooms_keep_their_doors,
+    packages_import_what_their_row_allows,
     third_party_packages_have_owners,
     engines_are_named_at_home,
 )

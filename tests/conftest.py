@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import uvloop
 
-from gateway import build, handler
+from gateway import version as build
+from gateway.proxy import handler
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

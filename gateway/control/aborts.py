@@ -19,7 +19,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.aborts import ABORT_TIMEOUT
 from gateway.control.bodies import body_within
 from gateway.control.targets import read
 from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
@@ -28,7 +27,8 @@ from gateway.fleet.call import Call, NotAnswered, ask_among_others
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, Headers
-from gateway.security.door import caller_of
+from gateway.proxy.aborts import ABORT_TIMEOUT
+from gateway.security.auth_middleware import caller_of
 from gateway.security.guard import Realm, challenge
 
 #: Largest body of an abort call, in bytes.

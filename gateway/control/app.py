@@ -15,7 +15,6 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.build import NAME, VERSION
 from gateway.catalog import ABORT_PATHS, Endpoint
 from gateway.control import (
     aborts,
@@ -34,6 +33,7 @@ from gateway.control.replies import failure
 from gateway.control.views import Views
 from gateway.formats.base import AnyFormat
 from gateway.settings import Settings, SettingsError
+from gateway.version import NAME, VERSION
 
 DOCS_PATH = "/docs"
 OPENAPI_PATH = "/openapi.json"

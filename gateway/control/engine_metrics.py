@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Sequence
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from gateway.calls import METRICS_PATH
 from gateway.control.exposition_merge import Merger
 from gateway.control.replies import get
 from gateway.control.targets import targets_of
 from gateway.control.views import FleetView
+from gateway.engine_routes import METRICS_PATH
 from gateway.fleet.call import Call, NotAnswered, ask_among_others
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Headers

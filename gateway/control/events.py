@@ -3,8 +3,8 @@
 Owns: the event stream at /workers/events, and sse-starlette, which sends it. Must never enter: replies of
 workers (their bytes cross as they are), what counts as a change.
 
-Importing sse-starlette replaces ``uvicorn.Server.handle_exit`` in the whole process. ``gateway.shutdown`` has
-one of its own, and the streams here end when their gateway drains, so what that one sets concerns neither.
+Importing sse-starlette replaces ``uvicorn.Server.handle_exit`` in the whole process. The gateway does not use
+that method (gateway.process.shutdown), and these streams end when the gateway drains, so neither is affected.
 """
 
 from __future__ import annotations

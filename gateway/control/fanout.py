@@ -19,16 +19,16 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from gateway.calls import CONTROL_CALLS, ControlCall
 from gateway.control.parts import lacking, returned
 from gateway.control.replies import as_it_is, told, words
 from gateway.control.targets import Skipped, named, nobody, read, targets_of
 from gateway.control.views import Views
 from gateway.control.workers_calls import BadCall, Refused, body_of
+from gateway.engine_routes import CONTROL_CALLS, ControlCall
 from gateway.errors import Draining
-from gateway.fleet.answers import Answer
 from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
-from gateway.fleet.pauses import Parts
+from gateway.fleet.client import Answer
+from gateway.fleet.cordons.pauses import Parts
 from gateway.fleet.worker import Worker
 
 log = logging.getLogger(__name__)

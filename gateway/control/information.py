@@ -14,13 +14,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from gateway.calls import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
 from gateway.control.replies import as_it_is, get, told, words
 from gateway.control.targets import named, nobody, read, targets_of
 from gateway.control.views import FleetView, RegistrarView
 from gateway.control.workers_calls import BadCall, Refused
-from gateway.fleet.answers import Answer
+from gateway.engine_routes import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
 from gateway.fleet.call import Call, NotAnswered, ask
+from gateway.fleet.client import Answer
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, Elsewhere, ReplyHead, TellsLoads

@@ -12,7 +12,7 @@ import json
 from urllib.parse import parse_qs
 
 from gateway.fleet.call import Call
-from gateway.fleet.pauses import Parts
+from gateway.fleet.cordons.pauses import Parts
 
 #: What a worker lacks whose memory was released without a word about tags.
 MEMORY = frozenset({"weights", "kv_cache"})

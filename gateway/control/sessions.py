@@ -2,8 +2,8 @@
 
 Owns: the route. Must never enter: where the requests of a session go.
 
-That follows from its name (gateway.routing.homes) and is kept nowhere, so there is nothing to forget; the
-clients that say goodbye want their 200 all the same, whatever they name.
+The worker of a session follows from the session's name (gateway.routing.rendezvous) and no state is kept, so
+there is nothing to delete. Clients that end a session still expect a 200, whatever name they send.
 """
 
 from __future__ import annotations

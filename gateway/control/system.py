@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from gateway.build import COMPILED, NAME, VERSION
 from gateway.catalog import Endpoint
 from gateway.control.replies import failure, get
 from gateway.control.views import Views
-from gateway.security.door import caller_of
+from gateway.security.auth_middleware import caller_of
 from gateway.security.guard import Realm
 from gateway.settings import Settings
+from gateway.version import COMPILED, NAME, VERSION
 
 SERVICE_UNAVAILABLE = 503
 

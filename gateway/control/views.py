@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gateway.fleet.changes import Changes
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, WorkerInfo
+from gateway.stores.record import WorkerRecord
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class RegistrarView(Protocol):
 
 
 class PausesView(Protocol):
-    """Marks of workers that were paused through the gateway; see gateway.fleet.pauses."""
+    """Marks of workers that were paused through the gateway; see gateway.fleet.cordons.pauses."""
 
     async def pause(
         self, workers: Collection[Worker], kind: str, parts: Collection[str]

@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.bodies import body_within
-from gateway.fleet.record import WorkerRecord
+from gateway.stores.record import WorkerRecord
 
 #: Largest body of a call, in bytes; a record is at most a third of it.
 BODY_LIMIT = 128 * 1024

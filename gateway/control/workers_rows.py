@@ -18,10 +18,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from gateway.fleet.record import WORKER_TYPES
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.stores.record import WORKER_TYPES
 
 #: Rows that are rendered before others get their turn on the loop.
 SLICE = 64

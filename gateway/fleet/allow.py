@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gateway.fleet.address import Address
+from gateway.upstream.address import Address
 
 _PATTERN = re.compile(
     r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9a-fA-F:./]+\]|[0-9a-zA-Z*._-]+(?:/[0-9]{1,2})?)(?::(?P<port>\*|[0-9]{1,5}))?/?"

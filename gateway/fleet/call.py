@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from gateway.errors import GatewayError
-from gateway.fleet.answers import Answer, answer_of
+from gateway.fleet.client import Answer, answer_of
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Headers, UpstreamRequest
 from gateway.formats.headers import to_worker

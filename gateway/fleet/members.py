@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.fleet.address import Address
-from gateway.fleet.health import Health
-from gateway.fleet.lapses import Lapses
-from gateway.fleet.marks import Marks
-from gateway.fleet.record import WorkerRecord
+from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.departures import Lapses
+from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerState
 from gateway.fleet.worker import Worker
+from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import Address
 
 
 class Members:

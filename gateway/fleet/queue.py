@@ -19,11 +19,11 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
 
-from gateway.drive import Signal
 from gateway.errors import GatewayError, InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import forget
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
+from gateway.loop.stepper import Signal
 
 #: What may go to each usable worker in one round, and seconds between two rounds.
 ROUND, PACE = 32, 0.01

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.fleet.allow import UrlPattern, permitted
-from gateway.fleet.marks import HELD, REMOVED, waived
+from gateway.fleet.cordons.cordons import HELD, REMOVED, waived
+from gateway.fleet.cordons.replication import Sharing
 from gateway.fleet.members import Members
-from gateway.fleet.record import WorkerRecord, is_text
 from gateway.fleet.registry import Fleet
-from gateway.fleet.sharing import Sharing
 from gateway.fleet.states import Hold
 from gateway.fleet.worker import Worker
 from gateway.stores.base import Store
+from gateway.stores.record import WorkerRecord, is_text
 
 
 class UrlNotAllowed(Exception):

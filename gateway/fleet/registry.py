@@ -19,13 +19,13 @@ from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerSta
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
-from gateway.heads import DEFAULT_HEAD, HeadLimits
-from gateway.outbox import Outbox
-from gateway.routing.homes import Homes, Placement
+from gateway.limits import DEFAULT_HEAD, HeadLimits
+from gateway.loop.write_batch import Outbox
 from gateway.routing.policy import Policy
-from gateway.transport.http1 import READ_SIZE
-from gateway.transport.names import Names
-from gateway.transport.pool import Pool
+from gateway.routing.rendezvous import Homes, Placement
+from gateway.upstream.connection import READ_SIZE
+from gateway.upstream.pool import Pool
+from gateway.upstream.resolver import Names
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from gateway.fleet.allow import UrlPattern, permitted
-from gateway.fleet.marks import Marks
+from gateway.fleet.cordons.cordons import Marks
 from gateway.fleet.members import Members
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
+from gateway.stores.record import WorkerRecord
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
-from gateway.fleet.address import Address
 from gateway.fleet.quotas import Quotas
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import USABLE, Hold, WorkerState
 from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
-from gateway.routing.homes import seed_of
-from gateway.transport.pool import Pool
+from gateway.routing.rendezvous import seed_of
+from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import Address
+from gateway.upstream.pool import Pool
 
 _NEVER = float("-inf")
 
@@ -109,7 +109,7 @@ class Worker:
         self.last_reply_at = _NEVER
         #: Monotonic time until which a good probe does not end what a 429 or 503 began.
         self.busy_until = _NEVER
-        #: Bounds the aborts under way at it (gateway.aborts); None: there was none yet.
+        #: Bounds the aborts under way at it (gateway.proxy.aborts); None: there was none yet.
         self.abort_slots: asyncio.Semaphore | None = None
 
     def __repr__(self) -> str:

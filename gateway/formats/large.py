@@ -18,8 +18,8 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.formats.json_steps import Steps, entries_of, members, members_of
-from gateway.formats.json_windows import Span
+from gateway.formats.json.steps import Steps, entries_of, members, members_of
+from gateway.formats.json.windows import Span
 from gateway.formats.sse import Large
 
 #: What becomes of an event: bytes to be passed on, or None for a step that gave none.

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats.base import ReplyFacts
-from gateway.formats.json_splice import member_spans, remove_member
+from gateway.formats.json.splice import member_spans, remove_member
 
 #: The member it is.
 NAME = "routing_data"

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.files import open_regular
+from gateway.loop.files import open_regular
+from gateway.security.file_changes import Stamps
 from gateway.security.keys import PLAUSIBLE, Keys
-from gateway.security.stamps import Stamps
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.files import open_regular
-from gateway.security.stamps import Stamps
+from gateway.loop.files import open_regular
+from gateway.security.file_changes import Stamps
 from gateway.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway import variables
-from gateway.fleet.address import Address, BadWorkerUrl
+from gateway.settings import environment as variables
+from gateway.upstream.address import Address, BadWorkerUrl
 
 _PATH = re.compile(r"(/[^\s:*?#/%][^\s?#/%]*)+")
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from gateway import variables
+from gateway.settings import environment as variables
 from gateway.settings.fields import Choice, Section, server_url, setting
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"

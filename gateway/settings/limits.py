@@ -11,9 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import field_validator
 
-from gateway.heads import DEFAULT_HEAD, HeadLimits
+from gateway.limits import DEFAULT_HEAD, HeadLimits, Timeouts
 from gateway.settings.fields import Listed, Section, is_path, setting
-from gateway.timeouts import Timeouts
 
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]+")
 _PER_ROUTE = (

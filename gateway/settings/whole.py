@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
-from gateway import variables
+from gateway.settings import environment as variables
 from gateway.settings.fields import SettingsError, flag_of, variable_of
 from gateway.settings.keys import Keys
 from gateway.settings.kubernetes import Kubernetes

@@ -10,9 +10,9 @@ import gc
 import signal
 import sys
 
+from gateway.loop.tasks import Tasks
 from gateway.sim.config import SimConfig
 from gateway.sim.server import SimServer
-from gateway.tasks import Tasks
 
 try:
     import uvloop

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits, Said
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits, Said
 
 
 class StoreUnavailable(Exception):
@@ -106,9 +106,9 @@ class Store(Protocol):
         ...
 
     async def mark(self, edits: Edits) -> None:
-        """Add and take away marks (gateway.fleet.marks). What was said later counts, whichever is written
-        first; for that, a mark that was taken away is remembered for a while. They outlive records and
-        leases. Raises StoreUnavailable within a second."""
+        """Add and take away marks (gateway.fleet.cordons.cordons). What was said later counts, whichever is
+        written first; for that, a mark that was taken away is remembered for a while. They outlive records
+        and leases. Raises StoreUnavailable within a second."""
         ...
 
     async def close(self) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
+from gateway.loop.tasks import Tasks, kept
 from gateway.stores.base import Change
-from gateway.tasks import Tasks, kept
 
 #: Changes that wait for one reader; past that its task waits.
 BACKLOG = 1024

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits
 from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits
 
 #: Changes that may wait for one watcher; past that it is told all records anew.
 BACKLOG = 1024

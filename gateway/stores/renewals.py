@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from gateway.loop.tasks import Tasks
 from gateway.stores.base import StoreUnavailable
-from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gateway.build import COMPILED, VERSION
 from gateway.errors import Cancelled
 from gateway.fleet.roster import models_of
 from gateway.fleet.states import WorkerState
@@ -21,6 +20,7 @@ from gateway.fleet.worker import Worker
 from gateway.telemetry import families as of
 from gateway.telemetry.families import CLASSES, REASONS, Family
 from gateway.telemetry.tally import Histogram, ModelTally, Tallies
+from gateway.version import COMPILED, VERSION
 
 Rows = Iterable[tuple[tuple[str, ...], float]]
 

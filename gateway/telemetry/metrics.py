@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from gateway.exchange import Exchange, State
 from gateway.fleet.states import WorkerState
-from gateway.routing.homes import Placement
+from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exposition import NOTHING, Exposition, Now, Processes
 from gateway.telemetry.process import process_text, process_values

@@ -15,7 +15,7 @@ from itertools import accumulate
 from gateway.exchange import Exchange, State
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
-from gateway.routing.homes import Placement
+from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Bounds, Buckets
 
 UNKNOWN_MODEL = "unknown_model"

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, ShedsBody
-from gateway.inflight import InFlight
+from gateway.proxy.in_flight import InFlight
 from gateway.testing.model import EngineModel, ModelExchange
 
 

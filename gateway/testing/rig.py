@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 import uvicorn
 
-from gateway.app import Gateway, create_app
+from gateway.downstream.tls import TlsServer
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.listener.tls import TlsServer
-from gateway.server import listen, server_config
+from gateway.process.server import listen, server_config
 from gateway.settings import Settings
+from gateway.wiring.app import Gateway, create_app
 
 
 @dataclass(frozen=True)

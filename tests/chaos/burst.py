@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 
 import httpx
 
-from tests.processes import spawned
+from tests.support.processes import spawned
 
 #: Of which each sends its share.
 CLIENTS = 20

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.worker import Worker
 from tests.clients.site import Listed, Site, gateway_process, site_at
-from tests.support import eventually
+from tests.support.gateway import eventually
 
 _ESTABLISHED = "01"
 

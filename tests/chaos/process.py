@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 
 from tests.chaos.worker import Behaviour, Call, Worker, good, wants_stream
-from tests.processes import spawned
+from tests.support.processes import spawned
 
 #: Tokens of a reply that is too long to be held by the gateway until it is whole.
 LONG = 600_000

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 import aiohttp
 
-from tests.processes import spawned
+from tests.support.processes import spawned
 
 
 @dataclass

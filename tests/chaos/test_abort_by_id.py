@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.dialects import ENGINES, GENERATE, SGLANG, Route, named
 from tests.chaos.gateways import Gateway
 from tests.chaos.worker import Call, Worker, wants_stream, workers
-from tests.support import until
+from tests.support.gateway import until
 
 
 async def held(call: Call) -> None:

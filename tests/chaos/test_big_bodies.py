@@ -20,7 +20,7 @@ from tests.chaos.process import WorkerProcess, worker_process
 from tests.chaos.steady import Answers, steadily
 from tests.chaos.worker import TOO_LARGE, workers
 from tests.clients.site import gateway_process
-from tests.support import RawClient
+from tests.support.gateway import RawClient
 
 MEGABYTE = 1_000_000
 JSON = {"content-type": "application/json"}

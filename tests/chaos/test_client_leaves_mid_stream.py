@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.dialects import ROUTES, Route, named
 from tests.chaos.gateways import Gateway, sockets_to
 from tests.chaos.worker import Call, workers
-from tests.support import RawClient, until
+from tests.support.gateway import RawClient, until
 
 
 async def dripping(call: Call) -> None:

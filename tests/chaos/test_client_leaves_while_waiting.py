@@ -13,7 +13,7 @@ from tests.chaos.dialects import GENERATE, ROUTES, Route, named
 from tests.chaos.gateways import Gateway, gateway_at
 from tests.chaos.worker import Call, Worker, good, silent, workers
 from tests.clients.site import gateway_process
-from tests.support import RawClient, eventually, until
+from tests.support.gateway import RawClient, eventually, until
 
 #: Within which a worker must learn that a client left, in seconds.
 NOTICE = 1.0

@@ -13,7 +13,7 @@ from tests.chaos.process import worker_process
 from tests.chaos.steady import steadily
 from tests.chaos.worker import Call, Worker, good, workers
 from tests.clients.site import Listed
-from tests.support import RawClient, eventually
+from tests.support.gateway import RawClient, eventually
 
 KEY = "x-smg-routing-key"
 CONTROL = ("/workers", "/health", "/ready", "/metrics", "/v1/models")

@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.dialects import ROUTES, SGLANG, Route, named
 from tests.chaos.gateways import Gateway
 from tests.chaos.worker import Call, good, wants_stream, workers
-from tests.support import RawClient
+from tests.support.gateway import RawClient
 
 #: What a worker's own server adds to its replies.
 ADDED = (

@@ -11,8 +11,8 @@ import pytest
 from tests.chaos.dialects import ENGINES, GENERATE, ROUTES, Route, named
 from tests.chaos.gateways import Gateway, gateway
 from tests.chaos.worker import workers
-from tests.processes import free_port
-from tests.support import eventually
+from tests.support.gateway import eventually
+from tests.support.processes import free_port
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.tasks import Tasks
+from gateway.loop.tasks import Tasks
 from tests.chaos.dialects import DONE, ENGINES, ROUTES, Route, sse
 
 JSON = (b"content-type", b"application/json")

@@ -22,8 +22,8 @@ import httpx
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
 from gateway.testing.rig import until
-from tests.processes import PATIENCE, free_port
-from tests.support import eventually
+from tests.support.gateway import eventually
+from tests.support.processes import PATIENCE, free_port
 
 #: What a reply is asked to have in most tests, in tokens.
 TOKENS = 6

@@ -13,7 +13,7 @@ from gateway.sim import Reply, SimServer
 from tests.clients.miles import Miles, SessionServer, Version, is_stale
 from tests.clients.site import PAUSE, TOKENS, Site, at_work, calls, engines, seen
 from tests.clients.slime import ROUTING_KEY
-from tests.support import eventually
+from tests.support.gateway import eventually
 
 PROMPT = [432, 402, 5]
 

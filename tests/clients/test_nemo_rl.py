@@ -7,7 +7,7 @@ import asyncio
 from gateway.sim import Drop
 from tests.clients.nemo_rl import NeMoRL
 from tests.clients.site import PAUSE, TOKENS, Site, engines, seen
-from tests.processes import free_port
+from tests.support.processes import free_port
 
 PROMPT = [432, 402, 5]
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from gateway.sim import Reply, SimServer
 from tests.clients.roll import Roll
 from tests.clients.site import PAUSE, TOKENS, Site, at_work, engines, seen
-from tests.support import eventually
+from tests.support.gateway import eventually
 
 PROMPT = [432, 402, 5]
 

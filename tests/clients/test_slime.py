@@ -12,7 +12,7 @@ import pytest
 from gateway.sim import Reply
 from tests.clients.site import PAUSE, TOKENS, Site, as_sent, at_work, at_work_in_all, engines, seen
 from tests.clients.slime import ROUTING_KEY, Slime
-from tests.support import until
+from tests.support.gateway import until
 
 PROMPT = [432, 402, 5]
 PICTURE = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 16_000).decode()

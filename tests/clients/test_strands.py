@@ -10,7 +10,7 @@ import pytest
 from gateway.sim import Reply
 from tests.clients.site import PAUSE, TOKENS, Site, as_sent, engines, seen
 from tests.clients.strands import ContextFull, Fatal, Strands, Throttled
-from tests.support import until
+from tests.support.gateway import until
 
 PROMPT = [432, 402, 5]
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.sim import Reply
 from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
 from tests.clients.verl import Adapter, RewardRouter
-from tests.support import eventually
+from tests.support.gateway import eventually
 
 PROMPT = [432, 402, 5]
 SAMPLING = {"max_new_tokens": TOKENS, "temperature": 1.0}

@@ -14,13 +14,13 @@ from gateway.catalog import Endpoint
 from gateway.control.app import control_app
 from gateway.control.views import Views
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.fleet.address import Address
 from gateway.fleet.changes import Changes, Followers
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
 from gateway.settings import Settings
+from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import Address
 
 T = TypeVar("T")
 

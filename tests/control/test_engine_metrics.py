@@ -10,7 +10,7 @@ from gateway.control import engine_metrics
 from gateway.fleet.states import WorkerState
 from gateway.sim import Reply, Silence, SimConfig
 from tests.control.test_fanout import called, fleet
-from tests.support import until
+from tests.support.gateway import until
 
 METRICS = SimConfig(enable_metrics=True)
 

@@ -15,14 +15,14 @@ import pytest
 from sse_starlette.sse import AppStatus
 
 from gateway.control import events
-from gateway.fleet.address import Address
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.sim import SimConfig, SimServer
+from gateway.upstream.address import Address
 from tests.control.support import World, client
-from tests.support import RawClient, Rig, rig, until
-from tests.test_server import served
+from tests.process.test_server import served
+from tests.support.gateway import RawClient, Rig, rig, until
 
 PATH = "/workers/events"
 

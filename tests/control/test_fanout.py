@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.calls import CONTROL_CALLS
+from gateway.engine_routes import CONTROL_CALLS
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.sim import Drop, Reply, Silence, SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
-from tests.support import Rig, eventually, rig, until
+from tests.support.gateway import Rig, eventually, rig, until
 
 GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 #: Nothing that JSON tools would spell so: spaces, an escape, an order of its own.

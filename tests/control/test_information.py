@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.calls import INFORMATION_PATHS
 from gateway.control.information import merged
-from gateway.fleet.address import Address
+from gateway.engine_routes import INFORMATION_PATHS
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.sim import Drop, Reply, SimServer
+from gateway.upstream.address import Address
 from tests.control.test_fanout import GENERATE, ODD_WORDS, called, fleet
-from tests.support import until
+from tests.support.gateway import until
 
 
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])

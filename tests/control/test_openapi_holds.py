@@ -15,7 +15,7 @@ from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from gateway.sim import SimConfig, SimServer
-from tests.support import rig
+from tests.support.gateway import rig
 
 Operation = APIOperation[Any, Any, Any, Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.build import COMPILED, VERSION
 from gateway.fleet.states import WorkerState
+from gateway.version import COMPILED, VERSION
 from tests.control.support import Others, World, client, endpoint
 
 

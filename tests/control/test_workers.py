@@ -14,15 +14,15 @@ import httpx
 import pytest
 
 from gateway.control.workers_rows import WorkerList
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from gateway.stores.base import Change, ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore
-from gateway.stores.registry import STORES
+from gateway.stores.record import WorkerRecord
+from gateway.wiring.stores import STORES
 from tests.control.support import World, client
-from tests.processes import free_port
-from tests.support import RawClient, Rig, eventually, rig, until
+from tests.support.gateway import RawClient, Rig, eventually, rig, until
+from tests.support.processes import free_port
 
 GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 VLLM, TOKENS = "/inference/v1/generate", {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 2}}

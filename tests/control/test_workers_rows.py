@@ -8,11 +8,11 @@ import time
 import pytest
 
 from gateway.control.workers_rows import WorkerEntry, WorkerList, entry, listing
-from gateway.fleet.address import Address
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import Hold, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo, WorkerLoad
+from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import Address
 
 
 def known(url: str = "http://a:1", **facts: object) -> Worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from gateway.calls import CONTROL_CALLS, INFORMATION_PATHS
+from gateway.engine_routes import CONTROL_CALLS, INFORMATION_PATHS
 from tests.clients.site import Site
 from tests.engines.conftest import EngineOf
 from tests.engines.control_calls import SGLANG, VLLM, Call

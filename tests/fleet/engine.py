@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.fleet.address import Address
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.worker import Worker
 from gateway.formats.base import ProbeReply, ProbeRequest, Vital, WorkerInfo, WorkerLoad, vital_of
-from gateway.transport.pool import Pool
+from gateway.upstream.address import Address
+from gateway.upstream.pool import Pool
 
 
 class EchoFormat:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet.address import Address
 from gateway.fleet.changes import BACKLOG, Change, ChangeKind, Changes, Followers, forget
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
+from gateway.upstream.address import Address
 
 WORKER = Worker(Address.parse("http://a:1"))
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.health import Health
-from gateway.fleet.lapses import MOST
-from gateway.fleet.marks import HELD, LIFTED, LIFTED_EACH, Marks, paused
+from gateway.fleet.cordons.cordons import HELD, LIFTED, LIFTED_EACH, Marks, paused
+from gateway.fleet.cordons.departures import MOST
+from gateway.fleet.health.health import Health
 from gateway.fleet.members import Members
-from gateway.fleet.record import INCARNATION, WorkerRecord
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
+from gateway.stores.record import INCARNATION, WorkerRecord
 
 A, B, C = (WorkerRecord(f"http://{name}:1") for name in "abc")
 PAUSE = paused("generation", "generation")

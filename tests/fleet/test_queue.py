@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from gateway.drive import Drive
 from gateway.errors import Cancelled, GatewayError, NoWorker, Overloaded, UnknownModel
 from gateway.fleet import queue as queues
-from gateway.fleet.address import Address
 from gateway.fleet.queue import Queue
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.loop.stepper import Drive
 from gateway.routing.policy import LeastInFlight
-from tests.support import until
+from gateway.upstream.address import Address
+from tests.support.gateway import until
 
 
 class Counts:

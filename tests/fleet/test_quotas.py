@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
-from gateway.fleet.probe import ask as ask_probe
+from gateway.fleet.health.probe import ask as ask_probe
 from tests.fleet.engine import EchoFormat, engine
 
 CALL = Call(b"GET", b"/info")

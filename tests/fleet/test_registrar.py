@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.marks import HELD, REMOVED, Marks, waived
+from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, waived
+from gateway.fleet.cordons.replication import Sharing
 from gateway.fleet.members import Members
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.registrar import Registrar, UrlNotAllowed
 from gateway.fleet.registry import Fleet
-from gateway.fleet.said import Edits
-from gateway.fleet.sharing import Sharing
 from gateway.fleet.states import Hold
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits
 from tests.fleet.test_members import Watch
 
 A = WorkerRecord("http://a:1")

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, NoWorker, Overloaded, UnknownModel
-from gateway.fleet.address import Address
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import USABLE, Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
-from gateway.routing.homes import ALLOWANCE, Homes, Placement
 from gateway.routing.policy import POLICIES, LeastInFlight
-from gateway.transport.http1 import Connection
+from gateway.routing.rendezvous import ALLOWANCE, Homes, Placement
+from gateway.upstream.address import Address
+from gateway.upstream.connection import Connection
 
 CAPABILITY = "generate"
 

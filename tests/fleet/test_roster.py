@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from gateway.fleet.address import Address
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import Address
 
 
 def member(name: str, state: WorkerState, *models: str) -> Worker:

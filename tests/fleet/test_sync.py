@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.marks import Marks
+from gateway.fleet.cordons.cordons import Marks
 from gateway.fleet.members import Members
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits, Said
 from gateway.fleet.sync import Following
 from gateway.stores.base import Change, Marked, Reset
 from gateway.stores.memory import MemoryStore
-from tests.support import until
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits, Said
+from tests.support.gateway import until
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
 

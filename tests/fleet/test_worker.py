@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet.address import Address, BadWorkerUrl
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
+from gateway.upstream.address import Address, BadWorkerUrl
 
 
 @pytest.mark.parametrize(

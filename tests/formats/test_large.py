@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats import json_windows, large
+from gateway.formats import large
 from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.json import windows as json_windows
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sse import EventScanner

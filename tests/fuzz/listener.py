@@ -1,4 +1,4 @@
-"""A client's bytes at the gateway's end of a connection: gateway.listener without a socket.
+"""A client's bytes at the gateway's end of a connection: gateway.downstream without a socket.
 
 Owns: the application that answers each request, and what must hold of those it is given. Must never enter: a
 dialect.
@@ -15,15 +15,15 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from gateway.downstream import Receive, Scope, Send
-from gateway.drive import Drive
+from gateway.downstream.client import Receive, Scope, Send
+from gateway.downstream.connection import Begin, ClientConnection
+from gateway.downstream.limits import ClientLimits
+from gateway.downstream.request import Call
+from gateway.downstream.start_pacing import Pace
 from gateway.errors import Cancelled, RequestTooLarge
-from gateway.lifecycle import Lifecycle
-from gateway.listener.call import Call
-from gateway.listener.connection import Begin, ClientConnection
-from gateway.listener.limits import ClientLimits
-from gateway.listener.pace import Pace
-from gateway.outbox import Outbox
+from gateway.loop.stepper import Drive
+from gateway.loop.write_batch import Outbox
+from gateway.proxy.lifecycle import Lifecycle
 from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire
 

@@ -1,4 +1,4 @@
-"""A worker's bytes at the gateway's end of a connection: gateway.transport.http1 without a socket.
+"""A worker's bytes at the gateway's end of a connection: gateway.upstream.connection without a socket.
 
 Owns: what must hold of a reply. Must never enter: a dialect.
 """
@@ -13,10 +13,10 @@ import h11
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import ReplyHead
-from gateway.transport.http1 import HIGH_WATER, READ_SIZE, Connection
+from gateway.upstream.connection import HIGH_WATER, READ_SIZE, Connection
 from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire
-from tests.transport.peer import BODY, REQUEST, deliver
+from tests.upstream.peer import BODY, REQUEST, deliver
 
 _NEXT = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext"
 

@@ -11,13 +11,13 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from gateway.app import create_app
+from gateway.downstream.connection import ClientConnection
 from gateway.fleet.states import WorkerEvent
 from gateway.formats.base import WorkerInfo
 from gateway.formats.registry import load_formats
-from gateway.listener.connection import ClientConnection
 from gateway.settings import Settings
-from gateway.transport.http1 import READ_SIZE, Connection
+from gateway.upstream.connection import READ_SIZE, Connection
+from gateway.wiring.app import create_app
 
 #: A fresh connection, for as long as a test lasts.
 _NEVER_STALE = 1e18

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from gateway.sim import Pace, Reply, SimConfig, SimServer
-from tests.support import RawClient, arrived
-from tests.test_handler_bytes import JSON, KINDS, PROMPT, body_of
-from tests.test_load import MEBIBYTE, resident
-from tests.test_server import served
+from tests.process.test_server import served
+from tests.proxy.test_handler_bytes import JSON, KINDS, PROMPT, body_of
+from tests.proxy.test_load import MEBIBYTE, resident
+from tests.support.gateway import RawClient, arrived
 
 STREAMS = 1000
 KIBIBYTE = 1024

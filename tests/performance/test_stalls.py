@@ -18,18 +18,18 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app import Gateway, create_app
 from gateway.fleet.states import WorkerEvent
 from gateway.formats.base import WorkerInfo
 from gateway.settings import Settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.lines import CAPACITY
+from gateway.wiring.app import Gateway, create_app
 from tests.performance.ticking import Ticking, ticking
+from tests.proxy.test_handler_bytes import KINDS, PROMPT, body_of
 from tests.security.certificates import Authority
 from tests.telemetry.support import completed, count, dispatched
 from tests.telemetry.test_lines import fill
-from tests.test_handler_bytes import KINDS, PROMPT, body_of
 
 MEBIBYTE = 1024 * 1024
 BIG = 64 * MEBIBYTE

@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway import app, cli
-from gateway.background import Background
-from tests.processes import free_port, spawned
-from tests.support import eventually
+from gateway.commands import main as cli
+from gateway.wiring import app
+from gateway.wiring.background import Background
+from tests.support.gateway import eventually
+from tests.support.processes import free_port, spawned
 
 _EVERY = 0.001
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.formats.registry import load_formats
-from tests.support import rig
+from tests.support.gateway import rig
 
 
 class EchoServer:

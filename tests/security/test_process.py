@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import free_port, line_with, run, running
 from tests.security.certificates import Authority
+from tests.support.processes import free_port, line_with, run, running
 
 
 def _told(*flags: str) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app import create_app
-from gateway.calls import RELAY_PATHS
 from gateway.control import information, sessions
-from gateway.security import stamps
+from gateway.engine_routes import RELAY_PATHS
+from gateway.security import file_changes as stamps
 from gateway.settings import Settings, load_settings
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.support import RawClient, eventually, generates, rig
-from tests.test_handler_bytes import KINDS, body_of
+from gateway.wiring.app import create_app
+from tests.proxy.test_handler_bytes import KINDS, body_of
+from tests.support.gateway import RawClient, eventually, generates, rig
 
 API, ADMIN = "key-of-clients", "key-of-admins"
 BOTH = {"api_key": API, "admin_api_key": ADMIN}

@@ -16,15 +16,15 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.app import Gateway
-from gateway.security import stamps
+from gateway.security import file_changes as stamps
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
+from gateway.wiring.app import Gateway
+from tests.process.test_server import served
+from tests.proxy.test_handler_bytes import KINDS, body_of
+from tests.proxy.test_handler_ends import NOTICED
+from tests.proxy.test_load import event_of, resident
 from tests.security.certificates import Authority
-from tests.support import RawClient, Rig, arrived, eventually, rig, sse, until
-from tests.test_handler_bytes import KINDS, body_of
-from tests.test_handler_ends import NOTICED
-from tests.test_load import event_of, resident
-from tests.test_server import served
+from tests.support.gateway import RawClient, Rig, arrived, eventually, rig, sse, until
 
 MEBIBYTE = 1024 * 1024
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.security import stamps
+from gateway.security import file_changes as stamps
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.processes import run
+from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.security.certificates import Authority
-from tests.support import RawClient, Rig, arrived, eventually, generates, rig, until
-from tests.test_handler_bytes import KINDS, body_of
+from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
+from tests.support.processes import run
 
 
 def _file(authority: Authority) -> str:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Said
 from gateway.stores.base import Gone, Put, Reset, Store
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Said
 from tests.stores.watching import turns, watching
 
 #: Opens a store; all of one test have the same records.

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from gateway import tasks
+from gateway.loop import tasks
 from gateway.stores.base import Change, Gone
 from gateway.stores.feeds import BACKLOG, Feeds, Tell
 

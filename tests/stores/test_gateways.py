@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from gateway.sim import SimConfig, SimServer
-from tests.processes import free_port, spawned
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
-from tests.support import eventually, generates
+from tests.support.gateway import eventually, generates
+from tests.support.processes import free_port, spawned
 
 REQUEST = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Change, Gone, Put, Reset
 from gateway.stores.memory import BACKLOG, MemoryStore
+from gateway.stores.record import WorkerRecord
 from tests.stores.contract import Open, StoreContract
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1", held=True)

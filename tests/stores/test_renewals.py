@@ -10,7 +10,7 @@ import pytest
 
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.renewals import Renewals
-from tests.support import until
+from tests.support.gateway import until
 
 URL = "http://w:1"
 #: A lease in seconds that is renewed every 10 ms.

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Said
+from gateway.loop.tasks import Tasks
 from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
-from gateway.tasks import Tasks
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Said
 
 #: Seconds for what happens at once on a machine that is not busy with other tests.
 PATIENCE = 20.0

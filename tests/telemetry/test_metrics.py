@@ -22,17 +22,17 @@ from gateway.errors import (
     UpstreamIncomplete,
 )
 from gateway.exchange import Event
-from gateway.fleet.address import Address
-from gateway.fleet.record import WorkerRecord
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending, WorkerInfo
-from gateway.tasks import Tasks
+from gateway.loop.tasks import Tasks
+from gateway.stores.record import WorkerRecord
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.families import REASONS
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tally import MOST_MODELS
-from tests.support import until
+from gateway.upstream.address import Address
+from tests.support.gateway import until
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh, scrape, value
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"

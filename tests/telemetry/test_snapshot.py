@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from gateway.errors import Cancelled, Draining, GatewayError, InvalidRequest, UpstreamIncomplete
 from gateway.exchange import Exchange
-from gateway.fleet.address import Address
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending
-from gateway.routing.homes import Placement
+from gateway.routing.rendezvous import Placement
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot, bury, restored, take
 from gateway.telemetry.tally import Tallies
+from gateway.upstream.address import Address
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh
 
 

@@ -12,9 +12,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.fleet.record import WorkerRecord
 from gateway.sim import Half, Reply, SimConfig, SimServer
-from tests.support import RawClient, eventually, rig
+from gateway.stores.record import WorkerRecord
+from tests.support.gateway import RawClient, eventually, rig
 
 BODIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "sglang": ("/generate", {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 4}, "rid": "r"}),

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from gateway.formats.base import Ending, ReplyFacts
-from gateway.formats.json_steps import Steps
-from gateway.formats.json_windows import Span
+from gateway.formats.json.steps import Steps
+from gateway.formats.json.windows import Span
 from gateway.formats.large import Shape, look
 
 _PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}

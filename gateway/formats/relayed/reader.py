@@ -11,13 +11,13 @@ import json
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.formats.base import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
+from gateway.formats.id_mapping import Swap
 from gateway.formats.large import Passing, Piecer, data_of, joined, passed
-from gateway.formats.opaque import Held, OpaqueReader
+from gateway.formats.passthrough import Held, OpaqueReader
 from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.relayed.errors import in_band
 from gateway.formats.relayed.facts import Notes, Told, told, told_in_steps
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, Large, payload
-from gateway.formats.swap import Swap
 
 _EVENTS = b"text/event-stream"
 _JSON = b"application/json"

@@ -14,8 +14,8 @@ import msgspec
 
 from gateway.formats.base import Headers, Projection, header
 from gateway.formats.headers import media_type
-from gateway.formats.json_steps import Members, Steps, members, object_of, raw
-from gateway.formats.json_windows import Span
+from gateway.formats.json.steps import Members, Steps, members, object_of, raw
+from gateway.formats.json.windows import Span
 
 #: Names the model where the body does not.
 MODEL_HEADER = b"x-model"

@@ -11,8 +11,8 @@ import msgspec
 
 from gateway.formats.base import Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import to_worker
-from gateway.formats.json_splice import replace_member
-from gateway.formats.json_steps import spliced
+from gateway.formats.json.splice import replace_member
+from gateway.formats.json.steps import spliced
 from gateway.formats.relayed.request import MODEL_HEADER, RID, Request
 
 

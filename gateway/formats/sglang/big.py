@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.formats.base import Headers
-from gateway.formats.json_steps import BIG, Steps, entries_of, members, members_of, object_of, raw
-from gateway.formats.json_windows import Span, pieces
+from gateway.formats.json.steps import BIG, Steps, entries_of, members, members_of, object_of, raw
+from gateway.formats.json.windows import Span, pieces
 from gateway.formats.sglang.peek import PER_PROMPT, fill, marked, not_an_object, one_sampling
 from gateway.formats.sglang.peeked import BigPeek, Marks, Peek, Sampling, Samplings
 from gateway.formats.sglang.projection import read, too_many_rids, unreadable

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from gateway.formats.base import Ids
+from gateway.formats.id_mapping import Swap
 from gateway.formats.sglang.request import SglangRequest
-from gateway.formats.swap import Swap
 
 
 def swap_for(request: SglangRequest, ids: Ids) -> Swap | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
+from gateway.formats.id_mapping import Swap
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import without_stream
 from gateway.formats.sglang.members import NULL, take_apart
@@ -19,7 +20,6 @@ from gateway.formats.sglang.shape import Shape
 from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.tally import Tally
 from gateway.formats.sse import EventScanner
-from gateway.formats.swap import Swap
 
 
 class JoinReader:

@@ -13,14 +13,14 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.json_windows import Span
+from gateway.formats.id_mapping import Swap
+from gateway.formats.json.windows import Span
 from gateway.formats.large import Found, Passing, Piecer, Shape, data_of, joined, look, passed
 from gateway.formats.sglang.convert import Converter
 from gateway.formats.sglang.document import Document, Meta
 from gateway.formats.sglang.rewrite import Rewrite
 from gateway.formats.sglang.tally import Tally, document_of
 from gateway.formats.sse import Large
-from gateway.formats.swap import Swap
 
 _META: Shape = MappingProxyType(dict.fromkeys(Meta.__struct_fields__))
 SHAPE: Shape = MappingProxyType({**dict.fromkeys(Document.__struct_fields__), "meta_info": _META})

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.json_ids import STAND_IN, cut_ids
+from gateway.formats.json.ids import STAND_IN, cut_ids
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peeked import ABSENT, BigPeek, Marks, Peek, Sampling
 from gateway.formats.sglang.prompt_ids import PromptIds

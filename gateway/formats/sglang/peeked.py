@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.formats.json_windows import Span
+from gateway.formats.json.windows import Span
 
 #: Stands for a member that the body does not have.
 ABSENT = msgspec.Raw()

@@ -10,7 +10,8 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.base import Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.headers import encoded, media_type
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.id_mapping import Swap
+from gateway.formats.passthrough import OpaqueReader
 from gateway.formats.sglang.convert import Converter, converter
 from gateway.formats.sglang.document import ABSENT
 from gateway.formats.sglang.ending import ending_of
@@ -25,7 +26,6 @@ from gateway.formats.sglang.stream_mode import Mode
 from gateway.formats.sglang.tally import Tally, document_of
 from gateway.formats.sglang.whole import UnaryReader
 from gateway.formats.sse import LARGE, Event, EventScanner
-from gateway.formats.swap import Swap
 
 _UNREADABLE = "The worker answered with something other than a stream of events."
 

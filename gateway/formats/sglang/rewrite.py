@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.formats.id_mapping import Swap
 from gateway.formats.paths import cut_paths
 from gateway.formats.sglang.members import NULL
-from gateway.formats.swap import Swap
 
 _SERVER_FAILURE = 500
 

@@ -21,8 +21,8 @@ from gateway.formats.base import (
     WorkerView,
 )
 from gateway.formats.headers import of_own_call, to_worker
-from gateway.formats.json_splice import insert_member, replace_member
-from gateway.formats.json_steps import spliced
+from gateway.formats.json.splice import insert_member, replace_member
+from gateway.formats.json.steps import spliced
 from gateway.formats.sglang.request import AbortCall, SglangRequest
 
 _encode = msgspec.json.encode

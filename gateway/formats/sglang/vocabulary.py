@@ -13,8 +13,8 @@ from itertools import chain
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.json_steps import Steps
-from gateway.formats.json_windows import Span, pieces
+from gateway.formats.json.steps import Steps
+from gateway.formats.json.windows import Span, pieces
 from gateway.formats.sglang.peeked import ABSENT
 
 _BLANKED = bytes.maketrans(b"[]", b"  ")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamMalformed
 from gateway.formats.base import ReplyFacts
-from gateway.formats.opaque import Held
+from gateway.formats.id_mapping import Swap
+from gateway.formats.passthrough import Held
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.scan import Scan
 from gateway.formats.sglang.tally import Tally
-from gateway.formats.swap import Swap
 
 
 class UnaryReader:

@@ -14,8 +14,8 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers
-from gateway.formats.json_steps import BIG, Members, Steps, members, members_of, object_of, raw
-from gateway.formats.json_windows import Span, pieces
+from gateway.formats.json.steps import BIG, Members, Steps, members, members_of, object_of, raw
+from gateway.formats.json.windows import Span, pieces
 from gateway.formats.vllm.lenient import NOT_TEXT, REPAIR_LIMIT
 from gateway.formats.vllm.projection import (
     check_ids,

@@ -18,8 +18,8 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.base import Headers, Hints, ImageSpan, Projection, header
-from gateway.formats.json_ids import STAND_IN, cut_ids
-from gateway.formats.json_windows import Span
+from gateway.formats.json.ids import STAND_IN, cut_ids
+from gateway.formats.json.windows import Span
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
 from gateway.formats.vllm.multimodal import image_spans

@@ -12,7 +12,7 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 from gateway.formats.paths import cut_paths
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.formats.base import Headers
-from gateway.formats.json_windows import Span
+from gateway.formats.json.windows import Span
 
 NULL = msgspec.Raw(b"null")
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import ReplyFacts
-from gateway.formats.opaque import Held
+from gateway.formats.passthrough import Held
 from gateway.formats.vllm.ending import FAILED, ending_of
 from gateway.formats.vllm.ids import IdMapper
 from gateway.formats.vllm.lenient import check_utf8, count_items

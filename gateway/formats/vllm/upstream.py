@@ -12,14 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import (
-    AbortTarget,
-    Headers,
-    Ids,
-    RelayedRequest,
-    UpstreamRequest,
-    WorkerView,
-)
+from gateway.formats.base import AbortTarget, Headers, Ids, RelayedRequest, UpstreamRequest, WorkerView
 from gateway.formats.headers import of_own_call, to_worker
 from gateway.formats.vllm.ids import engine_id, engine_ids_at, meant
 from gateway.formats.vllm.request import Request

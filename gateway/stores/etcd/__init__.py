@@ -1,0 +1,5 @@
+"""Worker records in etcd.
+
+Owns: etcd's HTTP API, leases, watches.
+Must never enter: what a record means.
+"""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Said
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Said
 
 
 class Keys:

@@ -19,8 +19,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits, Said
 from gateway.stores.backoff import Backoff, Pauses
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.etcd.client import Access, EtcdClient, within
@@ -28,7 +26,9 @@ from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.watch import PlaceLost, Reader
 from gateway.stores.etcd.wire import EtcdError
 from gateway.stores.feeds import Tell
+from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
+from gateway.stores.versioned import Edits, Said
 from gateway.stores.watched import WatchedStore
 
 log = logging.getLogger(__name__)

@@ -15,13 +15,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Said, undated
 from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.wire import EtcdError, Unreachable
 from gateway.stores.feeds import Tell
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Said, undated
 
 log = logging.getLogger(__name__)
 

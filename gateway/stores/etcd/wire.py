@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from gateway.sockets import keep_alive_options
+from gateway.loop.sockets import keep_alive_options
 
 #: A line of a stream over this is none, in bytes: etcd's own limit for a value is 1.5 MiB.
 LINE_LIMIT = 64 * 1024 * 1024

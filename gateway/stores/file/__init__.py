@@ -1,0 +1,5 @@
+"""Worker records in a file that several gateways share.
+
+Owns: the document, its locking and its changes.
+Must never enter: what a record means.
+"""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gateway.files import open_regular
+from gateway.loop.files import open_regular
 
 #: Seconds between two tries to get the lock.
 _LOCK_AGAIN = 0.005

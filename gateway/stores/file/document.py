@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits
 from gateway.stores.file.marks import MARKS, StoredMarks
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits
 
 _EXPIRES = "expires_at"
 

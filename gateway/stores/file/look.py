@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits, undated
 from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits, undated
 
 #: While a file cannot be read, nobody can renew a lease in it. Once it can again, none counts as run out for
 #: so many seconds, in which each keeper has tried again.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.fleet.said import Edits, Said, undated
+from gateway.stores.versioned import Edits, Said, undated
 
 LISTS, SAID, LIFTED = MARKS = "marks", "marks_said", "marks_lifted"
 #: Marks that are remembered although they are not there; the oldest are forgotten first.

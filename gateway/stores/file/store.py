@@ -20,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits
-from gateway.own_thread import OwnThread
+from gateway.loop.daemon_thread import OwnThread
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.feeds import Tell
 from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Document, Unreadable
 from gateway.stores.file.look import Look, read
+from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
+from gateway.stores.versioned import Edits
 from gateway.stores.watched import WatchedStore
 
 #: Seconds between two looks at the file.

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.files import open_regular
+from gateway.loop.files import open_regular
 from gateway.stores.kubernetes.failures import Unreachable
 
 #: Where Kubernetes puts the files of a pod's service account.

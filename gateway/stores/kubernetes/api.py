@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, closing, contextmanager
 
 import httpx
 
-from gateway.own_thread import OwnThread
-from gateway.sockets import keep_alive_options
+from gateway.loop.daemon_thread import OwnThread
+from gateway.loop.sockets import keep_alive_options
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
 from gateway.stores.kubernetes.objects import Object

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Gone, Put
 from gateway.stores.kubernetes.reading import Reading, Seat
+from gateway.stores.record import WorkerRecord
 
 log = logging.getLogger(__name__)
 

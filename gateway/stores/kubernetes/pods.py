@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.fleet.record import INCARNATION
-from gateway.stores.kubernetes.marks import Marks
+from gateway.stores.kubernetes.annotations import Marks
 from gateway.stores.kubernetes.objects import Object, number, part, parts, text, texts
 from gateway.stores.kubernetes.reading import (
     Defaults,
@@ -24,6 +23,7 @@ from gateway.stores.kubernetes.reading import (
     complaint_of,
     record_of,
 )
+from gateway.stores.record import INCARNATION
 
 #: The port that is taken of several when nothing else was said.
 USUAL_NAME = "http"

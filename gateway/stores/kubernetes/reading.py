@@ -10,9 +10,9 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.fleet.record import WorkerRecord
-from gateway.stores.kubernetes.marks import PREFIX, Marks
+from gateway.stores.kubernetes.annotations import PREFIX, Marks
 from gateway.stores.kubernetes.objects import Object, text
+from gateway.stores.record import WorkerRecord
 
 
 @dataclass(frozen=True, slots=True)

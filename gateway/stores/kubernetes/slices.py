@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gateway.fleet.record import INCARNATION
-from gateway.stores.kubernetes.marks import SCHEMES, Marks
+from gateway.stores.kubernetes.annotations import SCHEMES, Marks
 from gateway.stores.kubernetes.objects import Object, flag, number, parts, text, texts
 from gateway.stores.kubernetes.pods import USUAL_NAME
 from gateway.stores.kubernetes.reading import (
@@ -25,6 +24,7 @@ from gateway.stores.kubernetes.reading import (
     complaint_of,
     record_of,
 )
+from gateway.stores.record import INCARNATION
 
 #: A label that Kubernetes puts on every slice: the name of its Service.
 SERVICE_LABEL = "kubernetes.io/service-name"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import random
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Edits
 from gateway.stores.base import ReadOnlyStore
 from gateway.stores.feeds import Tell
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.follower import Follower, Selection, Timing
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Edits
 from gateway.stores.watched import WatchedStore
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import uvloop
 
-from gateway.tasks import Tasks
+from gateway.loop.tasks import Tasks
 from tests.chaos.run import choices as chosen
 from tests.chaos.run.choices import PROFILES, Choice, Profile
 from tests.chaos.run.dialects import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import procfs
 from benchmarks.processes import Processes, end
-from gateway import variables
+from gateway.settings import environment as variables
 from gateway.sim.config import SGLANG, VLLM
 from tests.chaos.run import watch
 from tests.chaos.run.fleet import Workers

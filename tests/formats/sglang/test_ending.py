@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, ReplyHead
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 from tests.formats.outcomes import rows
 from tests.formats.sglang.outcomes import OUTCOMES
 from tests.formats.sglang.support import FORMAT, document, event, parsed, recorded, run, same

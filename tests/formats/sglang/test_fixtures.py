@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import InvalidRequest, UpstreamIncomplete
 from gateway.formats.base import Ids, Reader, ReplyHead
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 from gateway.formats.sglang import FORMAT
 from tests.formats.sglang.outcomes import OUTCOMES, REFUSED, SUCCEEDED
 from tests.formats.sglang.support import cuts, parsed, recorded, run, same

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ids, Reader
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 from gateway.formats.sglang.reader import StreamReader
 from gateway.formats.sglang.whole import UnaryReader
 from tests.formats.sglang.support import event, reading, run, same

@@ -15,7 +15,7 @@ from hypothesis import given
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join import JoinReader

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, ReplyHead
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader
 from gateway.formats.vllm.unary import UnaryReader

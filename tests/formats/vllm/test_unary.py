@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Reader, ReplyHead
-from gateway.formats.opaque import HOLD_LIMIT
+from gateway.formats.passthrough import HOLD_LIMIT
 from gateway.formats.vllm import FORMAT
 from tests.formats.support import JSON, PRIVATE, View
 from tests.formats.vllm.support import fuzzed, pieces, reading, request

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import free_port
+from tests.support.processes import free_port
 
 ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 START_WITHIN = 60.0

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
+from gateway.loop.tasks import Tasks
 from gateway.stores.base import Gone, Put, Reset, StoreUnavailable
 from gateway.stores.etcd.client import Access
 from gateway.stores.etcd.store import EtcdStore
-from gateway.tasks import Tasks
+from gateway.stores.record import WorkerRecord
 from tests.stores.contract import ONE, THREE, TWO
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member

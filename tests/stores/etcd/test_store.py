@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.said import Said, undated
 from gateway.stores.base import Marked, StoreUnavailable
 from gateway.stores.etcd.client import Access, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
+from gateway.stores.versioned import Said, undated
 from tests.stores.contract import ONE, SharedStoreContract
 from tests.stores.etcd.cluster import Member
 from tests.stores.etcd.conftest import PATIENCE

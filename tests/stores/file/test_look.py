@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
-from gateway.fleet.said import Said, undated
 from gateway.stores.base import Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Unreadable
 from gateway.stores.file.look import Look
+from gateway.stores.record import WorkerRecord
+from gateway.stores.versioned import Said, undated
 from tests.stores.contract import ONE, TWO
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.said import Edits, Said, undated
 from gateway.stores.file import marks as module
 from gateway.stores.file.marks import StoredMarks
+from gateway.stores.versioned import Edits, Said, undated
 
 URL = "http://w:1"
 THERE, LIFTED = Said(7, "a", True), Said(8, "a", False)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.file.document import Document
 from gateway.stores.file.store import FileStore
+from gateway.stores.record import WorkerRecord
 from tests.stores.contract import ONE, TWO, Open
 from tests.stores.watching import watching
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 #: Ends the process between the write of the new text and the moment it takes the old one's place.
 DIES_BEFORE_THE_RENAME = """
 import asyncio, os, pathlib, signal, sys
-from gateway.fleet.record import WorkerRecord
+from gateway.stores.record import WorkerRecord
 from gateway.stores.file.store import FileStore
 pathlib.Path.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:1")))
@@ -35,7 +35,7 @@ asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:
 #: Ends the process in the middle of the new text.
 DIES_IN_THE_WRITE = """
 import asyncio, os, pathlib, signal, sys
-from gateway.fleet.record import WorkerRecord
+from gateway.stores.record import WorkerRecord
 from gateway.stores.file.store import FileStore
 class Half:
     def __init__(self, file): self.file = file
@@ -54,7 +54,7 @@ asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:
 #: Keeps a worker under a lease of a second until it is killed.
 KEEPER = """
 import asyncio, pathlib, sys
-from gateway.fleet.record import WorkerRecord
+from gateway.stores.record import WorkerRecord
 from gateway.stores.file.store import FileStore
 async def keep():
     await FileStore(pathlib.Path(sys.argv[1]), patience=30).put(WorkerRecord("http://kept:1"), lease=1)

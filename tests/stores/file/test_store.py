@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Gone, Put, Reset, StoreUnavailable
 from gateway.stores.file.disk import Disk
 from gateway.stores.file.store import FileStore
+from gateway.stores.record import WorkerRecord
 from tests.stores.contract import ONE, THREE, TWO, Open, SharedStoreContract
 from tests.stores.watching import eventually, turns, watching
 

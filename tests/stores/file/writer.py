@@ -9,8 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.file.store import FileStore
+from gateway.stores.record import WorkerRecord
 
 
 async def write(path: Path, name: str, count: int) -> None:

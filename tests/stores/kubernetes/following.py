@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
-from gateway.fleet.record import WorkerRecord
+from gateway.loop.tasks import Tasks
 from gateway.stores.backoff import Pauses
 from gateway.stores.base import Reset
 from gateway.stores.kubernetes.access import Access
@@ -16,10 +16,10 @@ from gateway.stores.kubernetes.follower import Selection, Timing
 from gateway.stores.kubernetes.pods import PODS
 from gateway.stores.kubernetes.reading import Defaults, Kind
 from gateway.stores.kubernetes.store import KubernetesStore
-from gateway.tasks import Tasks
+from gateway.stores.record import WorkerRecord
 from tests.stores.kubernetes.server import ApiServer
 from tests.stores.watching import Watched
-from tests.support import until
+from tests.support.gateway import until
 
 #: Pauses that a test can wait for. What is slow takes an hour: a test that waited for it would fail.
 QUICK = Timing(watch=20, slack=5, answer=5, pauses=Pauses(first=0.01, longest=0.03, slow=3600, most=3600))

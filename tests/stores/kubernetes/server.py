@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import trustme
 
-from gateway.tasks import Tasks
+from gateway.loop.tasks import Tasks
 from tests.stores.kubernetes.cluster import Cluster, Object, Status, selector
 
 PATHS = {"pods": ["api", "v1"], "endpointslices": ["apis", "discovery.k8s.io", "v1"]}

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from gateway.fleet.record import WorkerRecord
 from gateway.settings import Settings, flag_of, load_settings
-from gateway.stores.kubernetes.configured import KINDS
+from gateway.stores.kubernetes.annotations import PREFIX, Marks
 from gateway.stores.kubernetes.follower import Timing
-from gateway.stores.kubernetes.marks import PREFIX, Marks
 from gateway.stores.kubernetes.pods import read_pod
 from gateway.stores.kubernetes.reading import Defaults
+from gateway.stores.record import WorkerRecord
+from gateway.wiring.kubernetes_store import KINDS
 from tests.stores.kubernetes.cluster import Object
 from tests.stores.kubernetes.following import Site
 from tests.stores.kubernetes.things import pod
-from tests.support import until
+from tests.support.gateway import until
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
 from tests.stores.kubernetes.cluster import Status
 from tests.stores.kubernetes.following import QUICK, Site, stays
 from tests.stores.kubernetes.things import endpoint, piece, pod
-from tests.support import until
+from tests.support.gateway import until
 
 ONE, TWO, THREE = (f"http://10.0.0.{number}:30000" for number in (1, 2, 3))
 

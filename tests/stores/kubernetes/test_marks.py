@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gateway.stores.kubernetes.marks import BadMark, Marks, port_of
+from gateway.stores.kubernetes.annotations import BadMark, Marks, port_of
 
 
 def read(**marks: str) -> Marks:

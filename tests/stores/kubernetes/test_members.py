@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import Gone, Put
 from gateway.stores.kubernetes.members import Members, merge
 from gateway.stores.kubernetes.reading import Reading, Seat
+from gateway.stores.record import WorkerRecord
 
 A, B = ("default", "a"), ("default", "b")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.kubernetes.pods import PODS, read_pod
 from gateway.stores.kubernetes.reading import Defaults
+from gateway.stores.record import WorkerRecord
 from tests.stores.kubernetes.cluster import Object
 from tests.stores.kubernetes.things import pod
 

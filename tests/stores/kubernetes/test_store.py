@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet.record import WorkerRecord
 from gateway.stores.base import ReadOnlyStore, Reset
+from gateway.stores.record import WorkerRecord
 from tests.stores.kubernetes.following import Site
 from tests.stores.kubernetes.things import pod
-from tests.support import until
+from tests.support.gateway import until
 
 
 async def test_nothing_can_be_written(site: Site) -> None:

@@ -14,7 +14,7 @@ from gateway.sim import SimConfig, SimServer
 from tests.stores.kubernetes.cluster import Object
 from tests.stores.kubernetes.following import Site
 from tests.stores.kubernetes.things import pod
-from tests.support import Rig, arrived, eventually, generates, rig
+from tests.support.gateway import Rig, arrived, eventually, generates, rig
 
 SLOW = SimConfig(model="tiny", token_delay=0.02)
 

@@ -33,7 +33,7 @@ from gateway.formats.base import (
 )
 from gateway.formats.failures import error_reply
 from gateway.formats.headers import media_type, to_worker
-from gateway.formats.opaque import OpaqueReader
+from gateway.formats.passthrough import OpaqueReader
 
 from .reader import JoinReader, LinesReader, WholeReader
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Ids, ReplyFacts
-from gateway.formats.json_splice import insert_member
+from gateway.formats.json.splice import insert_member
 
 ENDINGS = {"end": Ending.STOP, "enough": Ending.LENGTH}
 

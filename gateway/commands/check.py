@@ -1,0 +1,94 @@
+"""What stands behind the given URLs, as a table for a person.
+
+Owns: ``tito-gateway check``: asking each worker once and saying what was found. Must never enter: a dialect,
+serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, interview
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat, WorkerInfo
+from gateway.formats.registry import load_formats
+from gateway.routing.policy import LeastInFlight
+from gateway.security.tls import worker_tls
+from gateway.settings import Settings
+from gateway.upstream.address import Address
+
+Row = tuple[str, ...]
+
+HEADINGS: Row = (
+    "WORKER",
+    "FORMAT",
+    "ENGINE",
+    "VERSION",
+    "MODEL",
+    "CONTEXT",
+    "STREAMING",
+    "CAPABILITY",
+    "USABLE",
+    "PROBLEM",
+)
+_USABLE = HEADINGS.index("USABLE")
+
+
+def check(settings: Settings) -> tuple[str, bool]:
+    """Probe every worker of ``settings``: the table, and whether one of them is usable."""
+    rows = asyncio.run(_probe_all(settings))
+    return table([HEADINGS, *rows]), any(row[_USABLE] == "yes" for row in rows)
+
+
+async def _probe_all(settings: Settings) -> Sequence[Row]:
+    formats = list(load_formats().values())
+    tls = worker_tls(settings)
+    fleet = Fleet(LeastInFlight(random.Random()), PROBE_TIMEOUT, None if tls is None else tls.context)
+
+    async def probe(url: str, only: str | None) -> Sequence[Row]:
+        worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
+        fleet.add(worker)
+        try:
+            found = await interview(worker, formats)
+        except (NotAsked, Unreachable) as error:
+            return [_lost(url, str(error))]
+        if found is None:
+            return [_lost(url, "it gave no answer to any probe")]
+        rows = [_row(url, name, info) for name, info in found.infos.items()]
+        return rows or [_lost(url, f"it speaks none of: {_spoken(only, formats)}")]
+
+    found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
+    return [row for rows in found for row in rows]
+
+
+def _spoken(only: str | None, formats: Sequence[AnyFormat]) -> str:
+    return only or ", ".join(format.name for format in formats)
+
+
+def _lost(url: str, problem: str) -> Row:
+    return (url, *["-"] * (_USABLE - 1), "no", problem)
+
+
+def _row(url: str, name: str, info: WorkerInfo) -> Row:
+    return (
+        url,
+        name,
+        info.engine,
+        info.version or "-",
+        ",".join(info.models) or "-",
+        str(info.context_length or "-"),
+        info.stream_mode or "-",
+        info.capability,
+        "yes" if info.usable else "no",
+        info.reason or "-",
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """``rows`` in columns, two spaces apart. What a worker said cannot break a line."""
+    shown = [tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in shown)

@@ -1,0 +1,171 @@
+"""The commands.
+
+Owns: flags, exit codes and the one line a user sees when something is wrong. Must never enter: what a command
+does. Exit codes: 0 done, 1 it could not be done, 2 the call itself is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from gateway import sim
+from gateway.catalog import CatalogError
+from gateway.commands.check import check
+from gateway.commands.demo import DemoFailed, run_demo
+from gateway.commands.flags import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
+from gateway.commands.workers import CANNOT, WRONG_CALL, workers
+from gateway.formats.registry import FormatError
+from gateway.process import server
+from gateway.process.open_files import TooFewFiles
+from gateway.process.server import STANDARD_ERROR, STANDARD_OUTPUT
+from gateway.settings import Settings, SettingsError, flag_of, ignored_variables, load_settings, variable_of
+from gateway.sim.config import KINDS, SimConfig
+from gateway.version import COMPILED, VERSION
+
+#: What a command has to know that asks workers itself.
+_OF_WORKERS = (
+    "worker",
+    "worker_api_key",
+    "worker_ca_file",
+    "worker_client_cert",
+    "worker_client_key",
+    "worker_tls_insecure",
+)
+
+#: Seconds a process has to end by itself once its standard input was closed, and then to cut what still runs.
+_END_GRACE, _CUT_GRACE = 3.0, 3.0
+
+app = typer.Typer(
+    help="An HTTP gateway in front of fleets of LLM engines: token ids in, token ids out.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+simulators = typer.Typer(help="Run one simulated engine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def main() -> None:
+    """Entry point of ``tito-gateway``."""
+    _hold_standard_files()
+    app()
+
+
+def _hold_standard_files() -> None:
+    """Put nothing in the place of standard files that are closed: what is opened next would take their
+    numbers, and a socket would be sent the log."""
+    number = os.open(os.devnull, os.O_RDWR)
+    while number <= STANDARD_ERROR:
+        os.set_inheritable(number, True)
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    sys.stdout = sys.stdout or open(STANDARD_OUTPUT, "w", closefd=False)
+    sys.stderr = sys.stderr or open(STANDARD_ERROR, "w", closefd=False)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """What a user can put right is told in one line, never by a traceback."""
+    try:
+        yield
+    except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
+        raise _stop(str(error), WRONG_CALL) from None
+    except (server.PortTaken, TooFewFiles, DemoFailed) as error:
+        raise _stop(str(error), CANNOT) from None
+
+
+def _stop(message: str, code: int) -> typer.Exit:
+    typer.echo(f"tito-gateway: {message}", err=True)
+    return typer.Exit(code)
+
+
+def _serve(values: Values) -> None:
+    if values.pop("end_with_stdin"):
+        end_with_stdin()
+    with one_line_errors():
+        settings = load_settings(values)
+        if (ignored := ignored_variables()) is not None:
+            typer.echo(f"tito-gateway: {ignored}", err=True)
+        raise typer.Exit(server.run(settings))
+
+
+def _check(values: Values) -> None:
+    with one_line_errors():
+        settings = load_settings(values)
+        if not settings.worker:
+            variable = variable_of(Settings.model_fields["worker"])
+            raise SettingsError(f"name a worker with {flag_of('worker')} or {variable}")
+        shown, usable = check(settings)
+    typer.echo(shown)
+    raise typer.Exit(0 if usable else CANNOT)
+
+
+def _simulate(kind: str) -> Callable[[Values], None]:
+    def run(values: Values) -> None:
+        if values.pop("end_with_stdin"):
+            end_with_stdin()
+        given = {name: value for name, value in values.items() if value is not None}
+        try:
+            code = sim.main(kind, SimConfig(**given))
+        except ValueError as error:
+            raise _stop(str(error), WRONG_CALL) from None
+        except OSError as error:
+            raise _stop(f"cannot listen: {error.strerror or error}", CANNOT) from None
+        raise typer.Exit(code)
+
+    return run
+
+
+app.command("serve")(command(_serve, [*setting_flags(), END_WITH_STDIN], "Run the gateway."))
+app.command("check")(
+    command(_check, setting_flags(_OF_WORKERS), "Ask workers what they are; 1 if none is usable.")
+)
+app.add_typer(simulators, name="sim")
+app.add_typer(workers, name="workers")
+for _kind in KINDS:
+    simulators.command(_kind)(
+        command(
+            _simulate(_kind), [*dataclass_flags(SimConfig), END_WITH_STDIN], f"Simulate a {_kind} server."
+        )
+    )
+
+
+@app.command()
+def demo(
+    port: Annotated[int, typer.Option(help="Port of the gateway.", min=1, max=65535)] = 8000,
+    once: Annotated[bool, typer.Option("--once", help="End after the two requests were shown.")] = False,
+) -> None:
+    """Try the gateway, with simulated engines.
+
+    Starts it in front of four of them, shows a unary request and a stream, and goes on until it is ended.
+    """
+    with one_line_errors():
+        run_demo(port, typer.echo, once=once)
+
+
+@app.command()
+def version() -> None:
+    """Print the version, and whether it is the compiled build."""
+    typer.echo(f"{VERSION} (compiled)" if COMPILED else VERSION)
+
+
+def end_with_stdin() -> None:
+    """End this process when its standard input closes, so that it cannot outlive who started it."""
+    threading.Thread(target=_wait_for_end_of_stdin, daemon=True).start()
+
+
+def _wait_for_end_of_stdin() -> None:
+    while os.read(0, 1024):
+        pass
+    for seconds in (_END_GRACE, _CUT_GRACE):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,249 @@
+"""``tito-gateway workers``: the fleet of a running gateway, from a shell.
+
+Owns: the calls of the workers API, the table, and keeping a lease beside an engine. Must never enter: what
+the gateway makes of a call. Exit codes: 0 done, 1 it could not be done, 2 the call itself is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx
+import typer
+
+from gateway.commands.check import table
+from gateway.settings import SettingsError, load_settings
+from gateway.settings import environment as variables
+from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.record import WorkerRecord
+from gateway.wiring.stores import STORES
+
+CANNOT, WRONG_CALL = 1, 2
+#: Seconds that a call may take, between two looks of --watch, and that a kept worker stays after its keeper.
+CALL_TIMEOUT, LOOK_INTERVAL, LEASE = 10.0, 1.0, 10.0
+KEY_VARIABLE = "DYN_ADMIN_API_KEY"
+#: Backends that keep leases for others than one process.
+LEASING = ("file", "etcd")
+
+HEADINGS = ("URL", "STATE", "LOAD", "REPORTED", "MODEL", "ENGINE", "VERSION", "WEIGHTS", "ID", "REASON")
+#: What an entry of a list of workers has.
+_SHOWN = frozenset({"url", "state", "load"})
+_CLEAR = "\x1b[H\x1b[2J"
+
+Url = Annotated[str, typer.Option("--url", help="URL of the gateway.")]
+Key = Annotated[
+    str | None, typer.Option("--admin-api-key", help=f"Key of the control routes; better as {KEY_VARIABLE}.")
+]
+Named = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's URL or id.")]
+_DEFAULT = "http://127.0.0.1:8000"
+
+workers = typer.Typer(
+    help="The fleet of a running gateway.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The workers API of the gateway at ``url``."""
+
+    url: str
+    key: str | None
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer's JSON. Raises typer.Exit after one line about what went wrong."""
+        key = self.key or variables.environment().get(KEY_VARIABLE)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        try:
+            reply = asyncio.run(self._asked(method, path, body, headers))
+        except TimeoutError:
+            raise stop(f"no answer of {self.url} within {CALL_TIMEOUT:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+            raise stop(f"cannot reach {self.url}: {str(error) or type(error).__name__}") from None
+        return _json(reply)
+
+    async def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
+        """The whole answer. Raises TimeoutError where it takes too long, however much of it came by then."""
+        url = self.url.rstrip("/") + path
+        async with asyncio.timeout(CALL_TIMEOUT), httpx.AsyncClient(timeout=None, trust_env=False) as client:
+            return await client.request(method, url, json=body, headers=headers)
+
+
+def stop(message: str, code: int = CANNOT) -> typer.Exit:
+    """Say why in one line; the exit to raise."""
+    typer.echo(f"tito-gateway workers: {message}", err=True)
+    return typer.Exit(code)
+
+
+@workers.command("list")
+def list_workers(
+    url: Url = _DEFAULT,
+    admin_api_key: Key = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The gateway's own JSON, on one line.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted.")] = False,
+) -> None:
+    """All workers, their state and load."""
+    desk = Desk(url, admin_api_key)
+    try:
+        while True:
+            found = desk.call("GET", "/workers")
+            shown = json.dumps(found) if as_json else _table(found)
+            clear = _CLEAR if watch and not as_json else ""
+            typer.echo(clear + shown)
+            if not watch:
+                return
+            time.sleep(LOOK_INTERVAL)
+    except KeyboardInterrupt:
+        return
+
+
+@workers.command()
+def add(  # noqa: PLR0913 - each parameter is a flag
+    worker: Annotated[str, typer.Argument(metavar="URL", help="The worker's URL, as others will see it.")],
+    url: Url = _DEFAULT,
+    admin_api_key: Key = None,
+    format: Annotated[str | None, typer.Option(help="The format it speaks; else it is probed.")] = None,
+    model: Annotated[str | None, typer.Option(help="Its model, where it does not tell.")] = None,
+    worker_type: Annotated[str, typer.Option(help="regular, prefill or decode.")] = "regular",
+    bootstrap_port: Annotated[int | None, typer.Option(help="Kept and shown.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Kept and shown.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
+    held: Annotated[bool, typer.Option("--held", help="Not to be used until it is opened.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep it in the store of DYN_DISCOVERY_BACKEND while this runs."),
+    ] = False,
+) -> None:
+    """Register a worker, or change what is known of it."""
+    members = {
+        "url": worker,
+        "format": format,
+        "model": model,
+        "worker_type": worker_type,
+        "bootstrap_port": bootstrap_port,
+        "priority": priority,
+        "labels": _labels(label or ()),
+        "held": held,
+    }
+    try:
+        record = WorkerRecord.of(members)
+    except ValueError as error:
+        raise stop(str(error), WRONG_CALL) from None
+    if keep:
+        return _keep(record)
+    _told(Desk(url, admin_api_key).call("POST", "/workers", json.loads(record.to_json())))
+
+
+@workers.command()
+def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+    """Let a worker finish what runs on it, and forget it."""
+    _told(Desk(url, admin_api_key).call("DELETE", _path(worker)))
+
+
+@workers.command()
+def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+    """The same as remove."""
+    _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
+
+
+@workers.command("open")
+def open_worker(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+    """Lift every hold on a worker."""
+    _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/open"))
+
+
+@workers.command()
+def hold(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+    """Give a worker no request until it is opened."""
+    _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/hold"))
+
+
+def _path(worker: str) -> str:
+    return f"/workers/{quote(worker, safe='')}"
+
+
+def _json(reply: httpx.Response) -> Any:
+    try:
+        found = reply.json()
+    except ValueError:
+        found = None
+    if reply.is_success and isinstance(found, dict):
+        return found
+    error = found.get("error", found) if isinstance(found, dict) else None
+    said = error.get("message") if isinstance(error, dict) else None
+    what = ", and no JSON object" if reply.is_success else ""
+    raise stop(str(said) if said else f"the gateway answered {reply.status_code}{what}")
+
+
+def _told(reply: Mapping[str, Any]) -> None:
+    typer.echo(f"{reply.get('message')}: {reply.get('url')} {reply.get('worker_id')}")
+
+
+def _labels(pairs: Sequence[str]) -> dict[str, str]:
+    split = [pair.partition("=") for pair in pairs]
+    for name, sign, _ in split:
+        if not (name and sign):
+            raise stop(f"a label has the form NAME=VALUE, not {name!r}", WRONG_CALL)
+    return {name: value for name, _, value in split}
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    workers = found.get("workers")
+    if not isinstance(workers, list) or not all(map(_is_worker, workers)):
+        raise stop("it is no gateway that answered: there is no list of workers")
+    return table([HEADINGS, *map(_row, workers)])
+
+
+def _is_worker(entry: object) -> bool:
+    return isinstance(entry, dict) and _SHOWN <= entry.keys()
+
+
+def _row(worker: Mapping[str, Any]) -> tuple[str, ...]:
+    load = worker.get("reported_load")
+    reported = f"{load.get('running')}+{load.get('waiting')}" if isinstance(load, dict) else None
+    values = (
+        worker["url"],
+        worker["state"],
+        worker["load"],
+        reported,
+        *(worker.get(name) for name in ("model_id", "engine", "version", "weight_version", "id", "reason")),
+    )
+    return tuple("-" if value in (None, "") else str(value) for value in values)
+
+
+def _keep(record: WorkerRecord) -> None:
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        raise stop(str(error), WRONG_CALL) from None
+    if settings.discovery_backend not in LEASING:
+        named = " or ".join(LEASING)
+        raise stop(
+            f"--keep needs DYN_DISCOVERY_BACKEND {named}, not {settings.discovery_backend}", WRONG_CALL
+        )
+    try:
+        asyncio.run(_keeping(STORES[settings.discovery_backend](settings), record))
+    except StoreUnavailable as error:
+        raise stop(str(error)) from None
+
+
+async def _keeping(store: Store, record: WorkerRecord) -> None:
+    """Hold the lease until this process is told to end; then the worker goes at once."""
+    over = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    try:
+        await store.put(record, lease=LEASE)
+        typer.echo(f"keeping {record.url} until interrupted")
+        await over.wait()
+        await store.delete(record.url)
+    finally:
+        await store.close()

@@ -1,0 +1,69 @@
+"""Replies as bytes.
+
+Owns: status line, header lines and chunk framing of what goes downstream. Must never enter: sockets, a
+dialect, ASGI. Source of the rules: RFC 9112.
+"""
+
+from __future__ import annotations
+
+import http
+import json
+
+from gateway.downstream.client import NO_BODY
+from gateway.formats.base import Headers
+
+
+def phrase_of(status: int) -> str:
+    """The reason phrase; "" for a status that has none of its own (529)."""
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _status_line(status: int) -> bytes:
+    return f"HTTP/1.1 {status} {phrase_of(status)}\r\n".encode()
+
+
+_STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+CHUNKED = b"transfer-encoding: chunked\r\n"
+CLOSE = b"connection: close\r\n"
+KEEP_ALIVE = b"connection: keep-alive\r\n"
+#: Of a chunk's size and its bytes, at least one; and what is before and behind the bytes.
+CHUNK = b"%x\r\n%b\r\n"
+CHUNK_SIZE, CHUNK_END = b"%x\r\n", b"\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def head(status: int, headers: Headers, more: bytes) -> bytes:
+    """Status line and headers, blank line included; ``more`` are whole lines that come last.
+
+    Names and values are trusted: they come from a parser that refuses bad ones, or from this program.
+    """
+    return b"%b%b%b\r\n" % (_STATUS_LINES[status], lines(headers), more)
+
+
+def lines(headers: Headers) -> bytes:
+    """Header lines without the blank one."""
+    return b"".join([b"%b: %b\r\n" % line for line in headers])
+
+
+def whole(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
+    """A whole reply: ``head`` with the length of ``body``, and ``body``."""
+    if status in NO_BODY:
+        return head(status, headers, more) + body
+    return b"%b%bcontent-length: %d\r\n%b\r\n%b" % (
+        _STATUS_LINES[status],
+        lines(headers),
+        len(body),
+        more,
+        body,
+    )
+
+
+def failure(status: int, message: str) -> tuple[Headers, bytes]:
+    """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
+    body = json.dumps({"message": message, "type": phrase_of(status), "code": status}).encode()
+    return [(b"content-type", b"application/json")], body

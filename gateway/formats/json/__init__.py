@@ -1,0 +1,5 @@
+"""JSON without decoding it whole: member spans, splices, token-id arrays, bounded steps.
+
+Owns: reading and editing the original bytes of a JSON document.
+Must never enter: a dialect, I/O.
+"""

@@ -1,0 +1,258 @@
+"""Reading a big JSON object in steps of bounded work, so that the event loop has not to wait for the whole.
+
+Owns: where the members of an object, or the entries of a list, stand. Must never enter: a dialect, what a
+member means, I/O.
+
+Every generator here yields after at most a few milliseconds of work and returns its result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Generator, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from gateway.formats.json import windows as json_windows
+from gateway.formats.json.windows import CLOSING, OPENING, SPACE, Grammar, Span, Window, windows
+
+T = TypeVar("T")
+#: What works in steps: to be run to its end, with a pause wherever it yields.
+Steps = Generator[None, None, T]
+
+#: A text over this, in bytes, is read in steps; a smaller one takes a few milliseconds at most.
+BIG = 1024 * 1024
+
+#: Tokens looked at one by one between two yields.
+_TOKENS = 1024
+_COMMA, _COLON = b",:"
+_EMPTY = re.compile(rb"[ \t\r\n]*+\}")
+# Strings up to where they, or the text, end; brackets, commas, colons.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],:]', re.DOTALL)
+_REST = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+
+_decode_name = msgspec.json.Decoder(str).decode
+
+
+class _Outline:
+    """Finds where the members of an object, or the entries of a list, begin and end."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self._depth = 0
+        self._key: Span | None = None
+        self._key_start = -1
+        #: Where the part under way begins, and its value: behind the bracket or the comma, behind the colon.
+        self._first = self._value = 0
+        #: Parts that are whole and were not taken: the name with its quotes, if any, the part, the value with
+        #: the space around it.
+        self.found: list[tuple[Span | None, Span, Span]] = []
+
+    def look(self, window: Window) -> Steps[None]:
+        opening = len(window.brackets.lstrip(CLOSING))
+        closing = len(window.brackets) - opening
+        if self._depth - closing > 1:
+            self._depth += opening - closing
+            return
+        start = window.start
+        if window.began:
+            start = self._rest(start, window.end)
+        for number, token in enumerate(_TOKEN.finditer(self.text, start, window.end)):
+            self._token(token)
+            if number % _TOKENS == _TOKENS - 1:
+                yield
+
+    def _rest(self, start: int, end: int) -> int:
+        """Behind the rest of a string."""
+        rest = _REST.match(self.text, start, end)
+        assert rest is not None, "it matches nothing, too"
+        if rest[1] and self._key_start >= 0:
+            self._key, self._key_start = (self._key_start, rest.end()), -1
+        return rest.end()
+
+    def _token(self, token: re.Match[bytes]) -> None:
+        start = token.start()
+        kind = self.text[start]
+        if kind in OPENING:
+            self._depth += 1
+            if self._depth == 1:
+                self._first = self._value = start + 1
+        elif kind in CLOSING:
+            self._depth -= 1
+            if self._depth == 0:
+                self._whole(start)
+        elif self._depth == 1:
+            self._at_top(token, kind)
+
+    def _at_top(self, token: re.Match[bytes], kind: int) -> None:
+        if kind == _COMMA:
+            self._whole(token.start())
+        elif kind == _COLON:
+            self._value = token.end()
+        elif self._value == self._first and self._key is None:
+            # Of a list, too, where no colon follows and nobody asks for it.
+            if token[1]:
+                self._key = token.span()
+            else:
+                self._key_start = token.start()
+
+    def _whole(self, end: int) -> None:
+        self.found.append((self._key, (self._first, end), (self._value, end)))
+        self._key, self._key_start = None, -1
+        self._first = self._value = end + 1
+
+
+class Members(NamedTuple):
+    """``values`` are the wanted members' values; ``repeated`` all of the one that was asked for.
+
+    ``cuts``: what to leave out so that the object has no such member, its comma included.
+    """
+
+    values: dict[str, Span]
+    repeated: list[Span]
+    cuts: list[Span]
+
+
+#: So often may a member stand in one object if its places are asked for.
+_MOST_REPEATED = 1024
+
+
+def members(
+    text: bytes, wanted: Collection[str], *, repeated: str = "", span: Span | None = None
+) -> Steps[Members]:
+    """Hold ``text``, or what stands there at ``span``, to be a JSON object and find the last of each member
+    called one of ``wanted``; the places of all called ``repeated``.
+
+    Strings, names among them, are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words,
+    and RecursionError.
+    """
+    start, end = span or (0, len(text))
+    grammar, outline = Grammar(text, end), _Outline(text)
+    names = {name.encode(): name for name in wanted}
+    found = Members({}, [], [])
+    if start == end:
+        raise msgspec.DecodeError(json_windows.TRUNCATED)
+    for window in windows(text, start, end):
+        grammar.check(window)
+        yield
+        yield from outline.look(window)
+        for key, part, value in outline.found:
+            name = None if key is None else _name(text, key, names)
+            if name is not None:
+                found.values[name] = yield from _trimmed(text, *value)
+                if name == repeated:
+                    found.repeated.append(found.values[name])
+                    found.cuts.append(_cut(text, part))
+        outline.found.clear()
+        if len(found.repeated) > _MOST_REPEATED:
+            raise msgspec.ValidationError(f"`{repeated}` stands in it more than {_MOST_REPEATED} times")
+    return found
+
+
+def members_of(text: bytes, span: Span, wanted: Collection[str]) -> Steps[dict[str, Span]]:
+    """The last of each wanted member of the object at ``span`` of ``text``, which is known to be JSON."""
+    outline = _Outline(text)
+    names = {name.encode(): name for name in wanted}
+    found: dict[str, Span] = {}
+    for window in windows(text, *span):
+        yield from outline.look(window)
+        yield
+        for key, _, value in outline.found:
+            name = None if key is None else _name(text, key, names)
+            if name is not None:
+                found[name] = yield from _trimmed(text, *value)
+        outline.found.clear()
+    return found
+
+
+def entries_of(text: bytes, span: Span, found: list[Span]) -> Steps[None]:
+    """Put the entries of the list at ``span`` of ``text``, which is known to be JSON, into ``found``.
+
+    About a thousand at a time, and none after the last yield: who takes them out each time holds no more.
+    """
+    outline = _Outline(text)
+    for window in windows(text, *span):
+        for _ in outline.look(window):
+            yield from _entries(outline, found)
+        yield from _entries(outline, found)
+
+
+def _entries(outline: _Outline, found: list[Span]) -> Steps[None]:
+    text = outline.text
+    for _, _, (start, end) in outline.found:
+        if text[start] in SPACE or text[end - 1] in SPACE:
+            start, end = yield from _trimmed(text, start, end)
+        if start < end:  # else the list is empty
+            found.append((start, end))
+    outline.found.clear()
+    yield
+
+
+def object_of(text: bytes) -> bool:
+    """Whether ``text`` begins as an object does, or with so many blanks that it may.
+
+    Raises msgspec.DecodeError where it begins as no JSON does.
+    """
+    beginning = text[: json_windows.WINDOW]
+    if beginning.lstrip(SPACE)[:1] in (b"{", b""):
+        return True
+    with suppress(msgspec.ValidationError):
+        json_windows.skip(beginning)
+    return False
+
+
+def raw(text: bytes, span: Span) -> msgspec.Raw:
+    """``text`` at ``span``, without a copy."""
+    return msgspec.Raw(memoryview(text)[span[0] : span[1]])
+
+
+def spliced(text: bytes, spans: Sequence[Span], key: str, value: bytes) -> list[memoryview]:
+    """``text``, an object, with ``value`` at all of ``spans``, those of its member ``key``; as a new first
+    member where there are none. In pieces, as a copy would take long."""
+    view, given = memoryview(text), memoryview(value)
+    if not spans:
+        start = text.find(b"{") + 1
+        comma = b"" if _EMPTY.match(text, start) else b","
+        return [view[:start], memoryview(b'"%b":%b%b' % (key.encode(), value, comma)), view[start:]]
+    parts: list[memoryview] = []
+    done = 0
+    for start, end in spans:
+        parts += (view[done:start], given)
+        done = end
+    return [*parts, view[done:]]
+
+
+def _name(text: bytes, key: Span, names: dict[bytes, str]) -> str | None:
+    start, end = key
+    spelled = text[start + 1 : end - 1] if end - start < _LONGEST_NAME else b""
+    if b"\\" in spelled:
+        try:
+            spelled = _decode_name(text[start:end]).encode()
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return None  # not UTF-8
+    return names.get(spelled)
+
+
+#: In bytes, every character of it escaped.
+_LONGEST_NAME = 512
+
+
+def _cut(text: bytes, part: Span) -> Span:
+    start, end = part
+    if text[end : end + 1] == b",":
+        return start, end + 1
+    return (start - 1 if text[start - 1 : start] == b"," else start), end
+
+
+def _trimmed(text: bytes, start: int, end: int) -> Steps[Span]:
+    while start < end and text[start] in SPACE:
+        piece = text[start : min(start + json_windows.WINDOW, end)]
+        start += len(piece) - len(piece.lstrip(SPACE))
+        yield
+    while start < end and text[end - 1] in SPACE:
+        piece = text[max(start, end - json_windows.WINDOW) : end]
+        end -= len(piece) - len(piece.rstrip(SPACE))
+        yield
+    return start, end

@@ -1,0 +1,58 @@
+"""What one process was told of its workers, known to all of them.
+
+Owns: telling the others what was said here, being told by them, and learning what was said before this
+process was there. Must never enter: what a mark means, stores.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from gateway.fleet.cordons.replication import Sharing
+from gateway.prefork.frames import Verb
+from gateway.prefork.hub import PATIENCE
+from gateway.prefork.peers import Reply, Siblings, Unanswered
+from gateway.stores.versioned import Edits, edits_of
+
+log = logging.getLogger(__name__)
+
+#: How long the supervisor may take beyond what it waits for the others, in seconds.
+_SLACK = 0.2
+
+
+class WideMarks:
+    """``sharing`` is this process's."""
+
+    def __init__(self, siblings: Siblings, sharing: Sharing) -> None:
+        self._siblings = siblings
+        self._sharing = sharing
+        sharing.to_processes = self._tell
+        siblings.answer(Verb.MARKS, self._heard)
+        siblings.answer(Verb.ALL_MARKS, self._asked)
+
+    async def learn(self) -> None:
+        """Take over what the others were told. Any of them knows all of it."""
+        try:
+            answers = await self._siblings.ask(Verb.ALL_MARKS, within=PATIENCE[Verb.ALL_MARKS] + _SLACK)
+        except Unanswered as error:
+            return log.warning("it is not known which workers are paused or held: %s", error)
+        for edits in answers.bodies:
+            self._sharing.heard(edits_of(edits))
+
+    async def _tell(self, edits: Edits) -> None:
+        try:
+            answers = await self._siblings.ask(
+                Verb.MARKS, json.dumps(edits).encode(), PATIENCE[Verb.MARKS] + _SLACK
+            )
+        except Unanswered as error:
+            return log.warning("the other processes may not know who is paused or held: %s", error)
+        if answers.missing:
+            log.warning("%d processes do not know yet who is paused or held", answers.missing)
+
+    def _heard(self, question: bytes, reply: Reply) -> None:
+        self._sharing.heard(edits_of(json.loads(question)))
+        reply(b"null")
+
+    def _asked(self, question: bytes, reply: Reply) -> None:
+        reply(json.dumps(self._sharing.marks.all).encode())

@@ -1,0 +1,107 @@
+"""The control plane behind a guard.
+
+Owns: asking for a key before anything else happens, and telling a route who called. Must never enter: which
+path is of which realm, a route. Where no key is configured, there is no door.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from gateway.downstream.client import Application, Receive, Scope, Send
+from gateway.errors import GatewayError, Unauthorized
+from gateway.formats.base import ErrorReply, Headers
+from gateway.formats.failures import error_reply
+from gateway.security.guard import Guard, Realm, challenge
+
+log = logging.getLogger(__name__)
+
+Render = Callable[[GatewayError], ErrorReply]
+
+_CALLER = "tito-gateway.caller"
+
+
+class Caller(Protocol):
+    """Who called a route, as far as its keys tell."""
+
+    def may(self, realm: Realm) -> bool:
+        """Whether a route of ``realm`` would be open to it."""
+        ...
+
+    def require(self, realm: Realm) -> None:
+        """Raises Unauthorized unless it ``may``."""
+        ...
+
+
+class _Anybody:
+    """Where no key is configured, everybody may do everything."""
+
+    def may(self, realm: Realm) -> bool:
+        return True
+
+    def require(self, realm: Realm) -> None:
+        return None
+
+
+class _Known:
+    def __init__(self, guard: Guard, headers: Headers) -> None:
+        self._guard = guard
+        self._headers = headers
+
+    def may(self, realm: Realm) -> bool:
+        return self._guard.admits(realm, self._headers)
+
+    def require(self, realm: Realm) -> None:
+        self._guard.admit(realm, self._headers)
+
+
+ANYBODY = _Anybody()
+
+
+def caller_of(scope: Mapping[str, Any]) -> Caller:
+    """Who sent the request of this scope."""
+    caller: Caller = scope.get(_CALLER, ANYBODY)
+    return caller
+
+
+class Door:
+    """``app`` for those whom ``guard`` admits. ``dialects`` has the paths that spell errors their own way."""
+
+    def __init__(
+        self,
+        app: Application,
+        guard: Guard,
+        realm_of: Callable[[str], Realm],
+        dialects: Mapping[str, Render],
+    ) -> None:
+        self._app = app
+        self._guard = guard
+        self._realm_of = realm_of
+        self._dialects = dialects
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, headers = scope["path"], scope["headers"]
+        try:
+            admitted = self._guard.admit(self._realm_of(path), headers)
+        except Unauthorized as error:
+            log.info("refused for want of a valid key: %s %r", scope["method"], path[:200])
+            return await _tell(self._dialects.get(path, _render), error, send)
+        caller = _Known(self._guard, headers)
+        await self._app({**scope, "headers": admitted, _CALLER: caller}, receive, send)
+
+
+def _render(error: GatewayError) -> ErrorReply:
+    """As the workers API tells of errors, and most routes behind the door."""
+    told = {"message": error.message, "type": "Unauthorized", "code": error.code}
+    return error_reply(error, json.dumps({"error": told}).encode())
+
+
+async def _tell(render: Render, error: GatewayError, send: Send) -> None:
+    reply = render(error)
+    length = (b"content-length", b"%d" % len(reply.body))
+    headers = [*reply.headers, *challenge(error), length]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -1,0 +1,106 @@
+"""What the owner of a pod or a slice says of its workers, in annotations.
+
+Owns: the names of the annotations, and what their values may be. Must never enter: an address, readiness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gateway.stores.record import WORKER_TYPES
+
+PREFIX = "tito-gateway/"
+SCHEMES = ("http", "https")
+
+
+class BadMark(ValueError):
+    """An annotation cannot be understood; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """``ports`` are numbers or names, in order; ``unknown`` are names below the prefix that mean nothing."""
+
+    ports: tuple[int | str, ...] = ()
+    scheme: str | None = None
+    format: str | None = None
+    model: str | None = None
+    worker_type: str = WORKER_TYPES[0]
+    bootstrap_port: int | None = None
+    priority: int | None = None
+    held: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, annotations: Mapping[str, str]) -> Marks:
+        """Those of ``annotations`` that are for the gateway. Raises BadMark."""
+        given = {
+            name.removeprefix(PREFIX): value.strip()
+            for name, value in annotations.items()
+            if name.startswith(PREFIX)
+        }
+        return cls(
+            ports=tuple(_port(each) for each in _split(given.pop("port", ""))),
+            scheme=_one_of("scheme", given.pop("scheme", None), SCHEMES),
+            format=given.pop("format", None) or None,
+            model=given.pop("model", None) or None,
+            worker_type=_one_of("worker-type", given.pop("worker-type", None), WORKER_TYPES)
+            or WORKER_TYPES[0],
+            bootstrap_port=_integer("bootstrap-port", given.pop("bootstrap-port", None)),
+            priority=_integer("priority", given.pop("priority", None)),
+            held=_one_of("held", given.pop("held", None), ("true", "false")) == "true",
+            labels=_labels(given.pop("labels", "")),
+            unknown=tuple(sorted(given)),
+        )
+
+
+def port_of(value: str) -> int | str | None:
+    """A port's number, or its name as Kubernetes allows it; None: neither."""
+    if value.isascii() and value.isdigit():
+        return int(value) if len(value) <= 5 and 0 < int(value) < 65536 else None
+    plain = value.replace("-", "")
+    return value if len(value) <= 63 and plain.isascii() and plain.isalnum() else None
+
+
+def _port(value: str) -> int | str:
+    port = port_of(value)
+    if port is None:
+        raise _bad("port", value, "a port's number or name")
+    return port
+
+
+def _one_of(name: str, value: str | None, allowed: tuple[str, ...]) -> str | None:
+    if not value:
+        return None
+    if value.lower() not in allowed:
+        raise _bad(name, value, " or ".join(allowed))
+    return value.lower()
+
+
+def _integer(name: str, value: str | None) -> int | None:
+    if not value:
+        return None
+    digits = value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
+        raise _bad(name, value, "an integer")
+    return int(value)
+
+
+def _labels(value: str) -> Mapping[str, str]:
+    labels = {}
+    for each in _split(value):
+        name, equals, content = each.partition("=")
+        if not (name.strip() and equals):
+            raise _bad("labels", each, "NAME=VALUE, several separated by commas")
+        labels[name.strip()] = content.strip()
+    return labels
+
+
+def _split(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _bad(name: str, value: str, wanted: str) -> BadMark:
+    return BadMark(f"{PREFIX}{name}: {value[:80]!r} is not {wanted}")

@@ -1,0 +1,124 @@
+"""What is known of a worker before it is asked: what whoever registered it said.
+
+Owns: the record, its limits and its JSON. Must never enter: what a worker answered, a state, I/O. A record is
+all that a store keeps of a worker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from gateway.upstream.address import Address
+
+WORKER_TYPES = ("regular", "prefill", "decode")
+#: Characters of a URL, of any other text, and how many labels there may be.
+URL_LIMIT, TEXT_LIMIT, LABELS_LIMIT = 2048, 256, 64
+#: Priorities lie between minus this and this.
+PRIORITY_LIMIT = 1 << 31
+#: The label that tells one engine at a URL from the one after it, where whoever writes the record knows it.
+INCARNATION = "kubernetes/uid"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """One worker as it was registered. Two records with the same values are equal. Raises ValueError.
+
+    ``url`` is its identity, exactly as given. ``format`` is the one its owner says it speaks, None: whatever
+    its probes tell. ``held``: it is not to be used until it is opened. ``bootstrap_port``, ``priority`` and
+    ``labels`` are kept and shown.
+    """
+
+    url: str
+    format: str | None = None
+    model: str | None = None
+    worker_type: str = "regular"
+    bootstrap_port: int | None = None
+    priority: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    held: bool = False
+
+    def __post_init__(self) -> None:
+        _text("url", self.url, URL_LIMIT)
+        Address.parse(self.url)
+        for name in ("format", "model"):
+            if getattr(self, name) is not None:
+                _text(name, getattr(self, name), TEXT_LIMIT)
+        if self.worker_type not in WORKER_TYPES:
+            raise ValueError(f"worker_type must be one of {', '.join(WORKER_TYPES)}")
+        _number("bootstrap_port", self.bootstrap_port, 1, 65535)
+        _number("priority", self.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
+        _labels(self.labels)
+        object.__setattr__(self, "labels", dict(self.labels))  # a copy of its own, and one that JSON can have
+        if not isinstance(self.held, bool):
+            raise ValueError("held must be true or false")
+
+    @property
+    def incarnation(self) -> str:
+        """Which of those that were at its URL one after the other it is; "": nobody says."""
+        return self.labels.get(INCARNATION, "")
+
+    def succeeds(self, incarnation: str) -> bool:
+        """Whether it is known to be another one than ``incarnation``."""
+        return "" not in (incarnation, self.incarnation) and incarnation != self.incarnation
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any]) -> WorkerRecord:
+        """A record from the members of a JSON object; others than its own are passed over, null is unset.
+
+        Raises ValueError, which names the member at fault.
+        """
+        if members.get("url") is None:
+            raise ValueError("url is missing")
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in members.items() if name in known and value is not None})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> WorkerRecord:
+        """Read what ``to_json`` wrote, by whatever version. Raises ValueError."""
+        try:
+            members = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"a worker's record is not JSON: {error}") from error
+        if not isinstance(members, dict):
+            raise ValueError("a worker's record must be a JSON object")
+        return cls.of(members)
+
+    def to_json(self) -> str:
+        """One JSON object on one line; members at their default are left out."""
+        members = asdict(self)
+        defaults: dict[str, Any] = {each.name: each.default for each in fields(self)} | {"labels": {}}
+        return json.dumps({name: value for name, value in members.items() if value != defaults[name]})
+
+
+def is_text(value: str) -> bool:
+    """Whether it could stand in a record."""
+    return 0 < len(value) <= TEXT_LIMIT and value.isprintable()
+
+
+def _text(name: str, value: object, limit: int) -> None:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be a text that is not empty")
+    if len(value) > limit:
+        raise ValueError(f"{name} must have at most {limit} characters")
+    if not value.isprintable():
+        raise ValueError(f"{name} must not hold control characters")
+
+
+def _number(name: str, value: object, least: int, most: int) -> None:
+    # A boolean is an int to Python, and no number to anybody else.
+    if value is not None and (type(value) is not int or not least <= value <= most):
+        raise ValueError(f"{name} must be an integer from {least} to {most}")
+
+
+def _labels(labels: object) -> None:
+    if not isinstance(labels, Mapping):
+        raise ValueError("labels must be an object")
+    if len(labels) > LABELS_LIMIT:
+        raise ValueError(f"labels must be at most {LABELS_LIMIT}")
+    for name, value in labels.items():
+        _text("a label's name", name, TEXT_LIMIT)
+        if not isinstance(value, str) or len(value) > TEXT_LIMIT:
+            raise ValueError(f"label {name} must be a text of at most {TEXT_LIMIT} characters")

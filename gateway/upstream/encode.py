@@ -1,0 +1,20 @@
+"""A format's request as bytes for the wire.
+
+Owns: the request line, Host and Content-Length. Must never enter: a dialect, sockets.
+"""
+
+from __future__ import annotations
+
+from gateway.formats.base import UpstreamRequest
+from gateway.upstream.address import Address
+
+
+def head_of(request: UpstreamRequest, address: Address) -> bytes:
+    """Request line and headers, blank line included."""
+    return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
+        request.method,
+        request.target,
+        address.authority,
+        b"".join([b"%b: %b\r\n" % line for line in request.headers]),
+        len(request.body) + sum(map(len, request.rest)) if request.rest else len(request.body),
+    )

@@ -1,0 +1,142 @@
+"""The connections to one worker: kept alive while they are fresh, opened when there is none.
+
+Owns: reuse and connecting. Must never enter: a dialect, choice of a worker, a bound on how many (the number
+of exchanges bounds them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Sequence
+
+from gateway.errors import ConnectFailed, OutOfSockets
+from gateway.limits import DEFAULT_HEAD, HeadLimits
+from gateway.loop.sockets import is_shortage
+from gateway.loop.write_batch import Outbox
+from gateway.upstream.connection import READ_SIZE, Connection
+from gateway.upstream.resolver import Names
+
+#: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
+MAX_IDLE_SECONDS = 3.5
+
+
+class Pool:
+    """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
+
+    ``names``, ``outbox`` and ``scratch``, READ_SIZE bytes, are shared by all pools of an event loop. ``head``
+    limits heads of replies.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is its own, and what all share
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        connect_timeout: float,
+        names: Names | None = None,
+        outbox: Outbox | None = None,
+        head: HeadLimits = DEFAULT_HEAD,
+        scratch: bytearray | None = None,
+    ) -> None:
+        self._outbox = outbox or Outbox()
+        self._names = names or Names()
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._connect_timeout = connect_timeout
+        self._head = head
+        self._scratch = scratch or bytearray(READ_SIZE)
+        self._idle: list[Connection] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Pool {self._host}:{self._port} idle={len(self._idle)}>"
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    def take(self) -> Connection | None:
+        """A fresh idle connection, or None."""
+        oldest = time.monotonic() - MAX_IDLE_SECONDS
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and connection.idle_since > oldest:
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self) -> Connection:
+        """Open a new connection. Raises ConnectFailed or OutOfSockets: nothing was sent."""
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await self._connect_to(await self._names.addresses(self._host))
+        except (OSError, TimeoutError, ValueError) as error:
+            if is_shortage(error):
+                raise OutOfSockets("the gateway has no socket left at the moment", cause=error) from error
+            raise ConnectFailed("the worker could not be reached", cause=error) from error
+
+    async def _connect_to(self, addresses: Sequence[str]) -> Connection:
+        """A connection to the first of ``addresses`` that takes one. Raises OSError.
+
+        A machine that is gone says nothing: none but the last may take more than its share of the time.
+        """
+        loop = asyncio.get_running_loop()
+        *others, last = addresses
+        for address in others:
+            try:
+                async with asyncio.timeout(self._connect_timeout / len(addresses)):
+                    return await self._connect(loop, address)
+            except OSError:
+                continue  # a name may stand for one that nobody listens on
+        return await self._connect(loop, last)
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
+        _, connection = await loop.create_connection(
+            lambda: Connection(self._scratch, self._outbox, self._head),
+            address,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
+        )
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep ``connection`` for later if it can carry another request; close it otherwise."""
+        if not connection.recycle():
+            return
+        if self._closed:
+            return connection.close()
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+        if self._sweep is None:
+            loop = asyncio.get_running_loop()
+            self._sweep = loop.call_later(MAX_IDLE_SECONDS, self._drop_stale)
+
+    def close(self) -> None:
+        """Close all idle connections; those in use close when they are given back."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        while self._idle:
+            self._idle.pop().close()
+
+    def _drop_stale(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = time.monotonic() - MAX_IDLE_SECONDS
+        kept = []
+        for connection in self._idle:
+            if connection.usable and connection.idle_since > oldest:
+                kept.append(connection)
+            else:
+                connection.close()
+        self._idle = kept
+        # The list is in order of return, so its first entry is the next to grow stale.
+        self._sweep = None
+        if self._idle:
+            delay = self._idle[0].idle_since - oldest
+            self._sweep = loop.call_later(max(delay, 0.05), self._drop_stale)

@@ -1,0 +1,286 @@
+"""The composition root: every part is made here and given what it needs.
+
+Owns: which part is wired to which, and the switch that sends generate routes to their handler before FastAPI
+sees them. Must never enter: behaviour of a part.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from gateway.catalog import ABORT_PATHS, Endpoint
+from gateway.control import engine_metrics, information, sessions, system
+from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
+from gateway.control.views import Views
+from gateway.downstream.client import Application, AsgiClient, Client, Receive, Scope, Send, lifespan
+from gateway.downstream.limits import ClientLimits
+from gateway.downstream.start_pacing import Pace
+from gateway.errors import MethodNotAllowed
+from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.pauses import Pauses
+from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.health.health import Health
+from gateway.fleet.members import Members
+from gateway.fleet.queue import Queue
+from gateway.fleet.registrar import Registrar
+from gateway.fleet.registry import Fleet
+from gateway.fleet.sync import Following
+from gateway.formats.base import AnyFormat
+from gateway.loop.time_slices import Turns
+from gateway.prefork.member import Member
+from gateway.prefork.peers import Siblings
+from gateway.proxy.aborts import Aborter, Running
+from gateway.proxy.body_release import Shedding
+from gateway.proxy.handler import GenerateHandler
+from gateway.proxy.in_flight import InFlight
+from gateway.proxy.lifecycle import Lifecycle
+from gateway.proxy.live import Services
+from gateway.proxy.query_of_death import Shield
+from gateway.routing.policy import POLICIES
+from gateway.routing.rendezvous import Homes
+from gateway.security.auth_middleware import Door
+from gateway.security.file_changes import Refreshable
+from gateway.security.guard import Guard
+from gateway.security.scopes import Realms
+from gateway.security.tls import Renewed, worker_tls
+from gateway.settings import Settings
+from gateway.stores.base import Store
+from gateway.stores.record import WorkerRecord
+from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.exposition import Now
+from gateway.telemetry.metrics import Metrics
+from gateway.upstream.resolver import Names
+from gateway.wiring.background import Background
+from gateway.wiring.endpoints import serving
+from gateway.wiring.security import Sources, guard_of, sources_of
+from gateway.wiring.stores import STORES
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What lives longer than an app, or is shared with others. ``lock`` is held while one of several
+    processes writes to standard output."""
+
+    store: Store
+    following: Following
+    keys: Sources
+    tls: Renewed | None
+    siblings: Siblings | None
+    lock: AbstractContextManager[object] | None
+
+
+class Gateway:
+    """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests;
+    ``pace``, ``outbox``, ``limits`` and ``hit``, which is told of each limit that a client hit, for our own
+    listener."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
+        control: Application,
+        services: Services,
+        background: Background,
+        limits: ClientLimits,
+    ) -> None:
+        self._endpoints = endpoints
+        self._direct = {
+            (path.encode(), method.encode()): handler.begin
+            for path, (endpoint, handler) in endpoints.items()
+            for method in endpoint.methods
+        }
+        self._control = control
+        self._background = background
+        self.pace = Pace()
+        self.limits = limits
+        self.hit = services.metrics.hit
+        self.outbox = services.fleet.outbox
+        self.lifecycle = services.lifecycle
+        self.fleet = services.fleet
+
+    def keep_fresh(self, thing: Refreshable) -> None:
+        """Have ``thing`` refreshed as well, for as long as the application is served."""
+        self._background.kept_fresh.append(thing)
+
+    def direct_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
+        """For our own listener: what starts such an exchange without ASGI; None: the application itself."""
+        return self._direct.get((path, method))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            found = self._endpoints.get(scope["path"])
+            if found is None:
+                return await self._control(scope, receive, send)
+            endpoint, handler = found
+            if scope["method"] in endpoint.methods:
+                return await handler(scope, receive, send)
+            return await _refuse_method(endpoint, AsgiClient(scope, receive, send))
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send, self._background)
+        raise RuntimeError(f"unsupported scope {scope['type']!r}")
+
+
+async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
+    methods = ", ".join(endpoint.methods)
+    error = MethodNotAllowed(f"the methods of {endpoint.path} are {methods}")
+    reply = endpoint.format.render(error)
+    await client.reply(reply.status, [*reply.headers, (b"allow", methods.encode())], reply.body)
+
+
+def create_app(
+    settings: Settings,
+    *,
+    catalog: Sequence[Endpoint] | None = None,
+    siblings: Siblings | None = None,
+    lock: AbstractContextManager[object] | None = None,
+) -> Gateway:
+    """A gateway for ``settings``; may be called any number of times in a process.
+
+    ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
+    of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
+    FormatError.
+    """
+    served = serving(settings, reserved_paths(settings), catalog)
+    store = STORES[settings.discovery_backend](settings)
+    keys, tls = sources_of(settings), worker_tls(settings)
+    outside = Outside(store, Following(store), keys=keys, tls=tls, siblings=siblings, lock=lock)
+    services = _services(settings, [endpoint.format for endpoint in served.generate], outside)
+    sharing = Sharing(Marks(services.fleet), store)
+    members = _members(settings, services, sharing.marks)
+    registrar = Registrar(store, members, services.fleet, settings.worker_patterns, sharing)
+    member = None if siblings is None else _member(siblings, services, served.generate, sharing)
+    views = _views(services, registrar, member, Pauses(sharing))
+    app = control_app(settings, served.generate, views, served.relays)
+    control = _behind_a_door(app, settings, served.formats, services.guard)
+    handlers = {
+        endpoint.path: (
+            endpoint,
+            GenerateHandler(
+                endpoint.path,
+                endpoint.format,
+                services,
+                endpoint.operation,
+                settings.timeouts(endpoint.path),
+            ),
+        )
+        for endpoint in (*served.generate, *served.relays)
+    }
+    background = Background(services, outside.following, members, sharing, member, settings.worker_patterns)
+    background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
+    return Gateway(handlers, control, services, background, _client_limits(settings))
+
+
+def _client_limits(settings: Settings) -> ClientLimits:
+    return ClientLimits(
+        settings.head_limit,
+        settings.header_timeout_secs,
+        settings.body_timeout_secs,
+        settings.body_min_rate,
+        settings.unread_timeout_secs or None,
+        settings.keep_alive_timeout_secs,
+        settings.share(settings.max_connections),
+        settings.overload_status_code,
+    )
+
+
+def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: Sharing) -> Member:
+    formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
+    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats, sharing)
+
+
+def _views(services: Services, registrar: Registrar, member: Member | None, pauses: Pauses) -> Views:
+    fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
+    if member is None:
+        return Views(fleet, lifecycle, services.aborter, metrics, registrar, pauses)
+    return Views(fleet, lifecycle, member.aborter, metrics, registrar, pauses, member.whole)
+
+
+def _behind_a_door(
+    control: Application, settings: Settings, formats: Mapping[str, AnyFormat], guard: Guard
+) -> Application:
+    if not guard.armed:
+        return control
+    aborting = {
+        path: formats[name] for name, paths in ABORT_PATHS.items() for path in paths if name in formats
+    }
+    realms = Realms(
+        open_paths=(*system.open_paths(settings), DOCS_PATH, OPENAPI_PATH),
+        inference=(*aborting, *information.inference_paths(), sessions.PATH),
+        inference_trees=(settings.models_path,),
+        metrics=(settings.metrics_path, engine_metrics.PATH),
+    )
+    dialects = {path: format.render for path, format in aborting.items()}
+    return Door(control, guard, realms.of, dialects)
+
+
+def _members(settings: Settings, services: Services, marks: Marks) -> Members:
+    services.fleet.vanished = lambda url: marks.lift(url, held=False)
+    members = Members(services.fleet, services.health, settings.worker_authorization, marks)
+    for entry in settings.workers:
+        members.pin(WorkerRecord(entry.url, format=entry.format))
+    return members
+
+
+def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
+    tls, siblings = outside.tls, outside.siblings
+    shield = Shield(settings.poison_window_seconds)
+    fleet = Fleet(
+        POLICIES[settings.router_mode](random.Random()),
+        settings.connect_timeout_secs,
+        None if tls is None else tls.context,
+        died=lambda life: shield.died(life, time.monotonic()),
+        names=Names(),
+        min_weight_version=settings.min_weight_version,
+        most_in_flight=settings.share(settings.max_in_flight_per_worker),
+        head=settings.head_limit,
+        homes=Homes(settings.router_overload_factor),
+    )
+    in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
+    access_log = AccessLog(
+        enabled=settings.access_log,
+        shape=settings.access_log_format,
+        lock=outside.lock,
+        process=None if siblings is None else siblings.process,
+    )
+    interval = settings.sse_keep_alive_interval_ms
+    metrics = Metrics(
+        settings.metrics_prefix,
+        settings.buckets,
+        Now(
+            workers=lambda: fleet.workers,
+            dropped_lines=lambda: access_log.dropped,
+            store_healthy=lambda: outside.following.healthy,
+            waiting=lambda: queue.waiting,
+        ),
+        supervisor=None if siblings is None else siblings.supervisor,
+    )
+    fleet.moved, fleet.placed = metrics.moved, metrics.placed
+    queue = Queue(
+        fleet,
+        metrics,
+        seconds=settings.hold_seconds,
+        requests=settings.hold_requests,
+        size=settings.hold_bytes,
+        limited=settings.max_in_flight_per_worker is not None,
+    )
+    lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)
+    return Services(
+        fleet=fleet,
+        queue=queue,
+        health=Health(fleet, formats, settings.probe_interval_secs),
+        in_flight=in_flight,
+        aborter=Aborter(in_flight),
+        lifecycle=lifecycle,
+        turns=Turns(),
+        shedding=Shedding(),
+        shield=shield,
+        guard=guard_of(settings, outside.keys, metrics.unauthorized),
+        metrics=metrics,
+        access_log=access_log,
+        body_limit=settings.body_limit,
+        overload_status=settings.overload_status_code,
+        keep_alive=None if interval is None else interval / 1000,
+    )

@@ -1,0 +1,64 @@
+"""``check`` tells what stands behind a URL, and why it cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from typer.testing import CliRunner
+
+from gateway.commands.check import HEADINGS, table
+from gateway.commands.main import app
+from gateway.sim import SimConfig, SimServer
+from tests.support.processes import free_port
+
+runner = CliRunner()
+
+
+async def check(*urls: str, **environment: str) -> Any:
+    flags = [flag for url in urls for flag in ("--worker", url)]
+    return await asyncio.to_thread(runner.invoke, app, ["check", *flags], env=environment)
+
+
+async def test_check_shows_what_each_worker_is() -> None:
+    config = SimConfig(model="tiny", max_model_len=2048)
+    async with SimServer("sglang", config) as first, SimServer("vllm", config) as second:
+        result = await check(first.url, second.url)
+    assert result.exit_code == 0
+    heading, *rows = [line.split() for line in result.output.splitlines()]
+    assert tuple(heading) == HEADINGS
+    assert [row[:2] for row in rows] == [[first.url, "sglang"], [second.url, "vllm"]]
+    for row in rows:
+        assert "tiny" in row
+        assert "2048" in row
+        assert row[HEADINGS.index("USABLE")] == "yes"
+
+
+async def test_check_exits_1_and_gives_the_reasons_when_no_worker_is_usable() -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    async with SimServer("vllm", SimConfig(enable_scale_out=False)) as off:
+        result = await check(off.url, dead)
+    assert result.exit_code == 1
+    rows = result.output.splitlines()[1:]
+    assert "--enable-scale-out" in rows[0]
+    assert "nobody listens" in rows[1]
+
+
+async def test_check_sends_the_key_and_never_shows_it() -> None:
+    async with SimServer("vllm", SimConfig(api_key="hunter2")) as sim:
+        refused = await check(sim.url)
+        result = await check(sim.url, DYN_WORKER_API_KEY="hunter2")
+    assert refused.exit_code == 1
+    assert result.exit_code == 0
+    assert "hunter2" not in result.output
+
+
+def test_check_without_workers_exits_2() -> None:
+    result = runner.invoke(app, ["check"])
+    assert result.exit_code == 2
+    assert "--worker" in result.stderr
+
+
+def test_table_keeps_each_worker_on_one_line() -> None:
+    shown = table([("A", "B"), ("evil\n\x1b[2Jname", "x")])
+    assert shown.splitlines() == ["A              B", "evil??[2Jname  x"]

@@ -1,0 +1,54 @@
+"""The demo shows what it promises, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import IO
+
+import pytest
+
+from tests.support.processes import PATIENCE, free_port, line_with, refuses, run, running
+
+
+def test_demo_shows_both_replies_and_ends_by_itself_when_asked() -> None:
+    port = free_port()
+    result = run("demo", "--once", "--port", str(port))
+    assert result.returncode == 0, result.stderr
+    assert '"output_ids"' in result.stdout
+    assert "data: [DONE]" in result.stdout
+    assert f"curl -s http://127.0.0.1:{port}/generate -H 'content-type: application/json' -d" in result.stdout
+    assert refuses(port)
+
+
+def ports_of(output: IO[str] | None) -> list[int]:
+    """Ports that a demo shows, once it is up: four workers, then the gateway."""
+    assert output is not None
+    ports = [int(line_with(output, "http://").rsplit(":", 1)[1]) for _ in range(5)]
+    line_with(output, "Ctrl-C")
+    return ports
+
+
+async def all_refuse(ports: list[int]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        for port in ports:
+            while not refuses(port):  # noqa: ASYNC110 - another process's socket: nothing to await
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_demo_ends_all_it_started_on_a_signal(number: signal.Signals) -> None:
+    with running("demo", "--port", str(free_port())) as demo:
+        ports = await asyncio.to_thread(ports_of, demo.stdout)
+        assert not any(map(refuses, ports))
+        demo.send_signal(number)
+        assert await asyncio.to_thread(demo.wait, PATIENCE) == 0
+    await all_refuse(ports)
+
+
+async def test_demo_leaves_nothing_behind_when_it_is_killed() -> None:
+    with running("demo", "--port", str(free_port())) as demo:
+        ports = await asyncio.to_thread(ports_of, demo.stdout)
+        os.kill(demo.pid, signal.SIGKILL)
+        await all_refuse(ports)

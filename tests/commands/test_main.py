@@ -1,0 +1,250 @@
+"""The commands: flags, exit codes, and one line for what a user can put right."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.commands.main import app
+from gateway.process import server
+from gateway.settings import Settings, flag_of, variable_of
+from gateway.sim import SimConfig
+from gateway.version import COMPILED
+from gateway.wiring.app import create_app
+from tests.support.processes import PATIENCE, free_port, line_with, refuses, run, running
+
+runner = CliRunner()
+
+
+@cache
+def help_of(*command: str) -> str:
+    """The help of a command, without the spaces that wrap it."""
+    return "".join(runner.invoke(app, [*command, "--help"]).output.split())
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """What ``serve`` would have run with."""
+    settings: list[Settings] = []
+
+    def note(given: Settings) -> int:
+        settings.append(given)
+        return 0
+
+    monkeypatch.setattr(server, "run", note)
+    return settings
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``serve`` makes its gateway and then serves nobody."""
+
+    def make(settings: Settings) -> int:
+        create_app(settings)
+        return 0
+
+    monkeypatch.setattr(server, "run", make)
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_a_flag_of_serve_with_its_variable_in_the_help(name: str) -> None:
+    assert flag_of(name) in help_of("serve")
+    assert f"[{variable_of(Settings.model_fields[name])}" in help_of("serve")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--worker", "URL"),
+        ("--relay-path", "PATH"),
+        ("--idle-timeout-secs", "SECONDS"),
+        ("--connect-timeout-secs", "NUMBER"),
+        ("--api-key", "KEY"),
+        ("--etcd-password", "PASSWORD"),
+    ],
+)
+def test_help_says_what_a_flag_takes(flag: str, value: str) -> None:
+    assert f"{flag}{value}" in help_of("serve")
+
+
+@pytest.mark.parametrize("group", [(), ("sim",), ("workers",)], ids=" ".join)
+def test_no_command_is_told_of_in_half_a_sentence(group: tuple[str, ...]) -> None:
+    commands = runner.invoke(app, [*group, "--help"]).output.partition("Commands:")[2]
+    assert commands.count("\n") > 2
+    assert "..." not in commands
+
+
+def test_serve_hands_flags_to_the_settings_and_they_win(
+    served: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_HTTP_PORT", "9001")
+    monkeypatch.setenv("DYN_ROUTER_MODE", "random")
+    flags = ["--port", "9002", "--no-access-log", "--worker", "http://a:1", "--worker", "http://b:1"]
+    result = runner.invoke(app, ["serve", *flags])
+    assert result.exit_code == 0
+    (settings,) = served
+    assert (settings.port, settings.router_mode, settings.access_log) == (9002, "random", False)
+    assert settings.worker == ("http://a:1", "http://b:1")
+
+
+def test_serve_without_flags_has_the_defaults(served: list[Settings]) -> None:
+    assert runner.invoke(app, ["serve"]).exit_code == 0
+    assert served == [Settings()]
+
+
+def test_bad_flag_exits_2_with_one_line_that_names_it(served: list[Settings]) -> None:
+    result = runner.invoke(app, ["serve", "--port", "x"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("tito-gateway: --port: ")
+    assert result.stderr.count("\n") == 1
+    assert served == []
+
+
+def test_bad_variable_exits_2_with_one_line_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_METRICS_TTFT_MIN", "-1")
+    result = runner.invoke(app, ["serve"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("tito-gateway: DYN_METRICS_TTFT_MIN: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_unknown_flag_exits_2() -> None:
+    assert runner.invoke(app, ["serve", "--prot", "1"]).exit_code == 2
+
+
+def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_HTTP_PROT", "1")
+    monkeypatch.setenv("DYN_WROKER", "1")
+    result = runner.invoke(app, ["serve"])
+    assert result.exit_code == 0
+    assert result.stderr.count("ignored environment variables") == 1
+    assert "DYN_HTTP_PROT, DYN_WROKER" in result.stderr
+    assert len(served) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--generate-format", "nope"],
+            "--generate-format: unknown format 'nope'; installed formats: sglang, vllm",
+        ),
+        (
+            ["--worker", "nope=http://x:1"],
+            "--worker: worker http://x:1: unknown format 'nope'; installed: sglang, vllm",
+        ),
+        (["--worker", "x:1"], "--worker: "),
+        (
+            ["--metrics-path", "/generate"],
+            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --metrics-path: generate path '/generate' (sglang) clashes",
+        ),
+        (
+            ["--sglang-generate-path", "/metrics"],
+            "--sglang-generate-path, DYN_HTTP_SVC_METRICS_PATH: generate path '/metrics' (sglang) clashes",
+        ),
+        (
+            ["--vllm-generate-path", "/workers"],
+            "--vllm-generate-path: generate path '/workers' (vllm) clashes",
+        ),
+        (
+            ["--vllm-generate-path", "/generate"],
+            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --vllm-generate-path: generate path '/generate' is given",
+        ),
+        (["--sglang-generate-path", "/a{b}"], "--sglang-generate-path: generate path holds a character"),
+        (
+            ["--metrics-path", "/health"],
+            "--metrics-path, DYN_HTTP_SVC_HEALTH_PATH: '/health' is the path of two",
+        ),
+        (["--live-path", "/docs"], "--live-path: '/docs' is the path of two"),
+    ],
+)
+def test_start_up_error_exits_2_with_one_line_that_names_every_setting_at_fault(
+    flags: list[str], said: str, made: None
+) -> None:
+    """By its flag where that was given, else by its variable."""
+    result = runner.invoke(app, ["serve", *flags])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"tito-gateway: {said}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_start_up_error_names_the_variable_that_was_given(
+    made: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYN_GENERATE_FORMAT", "nope")
+    monkeypatch.setenv("DYN_WORKER", "nope=http://x:1")
+    result = runner.invoke(app, ["serve"])
+    assert result.stderr.startswith("tito-gateway: DYN_WORKER: ")
+    monkeypatch.delenv("DYN_WORKER")
+    result = runner.invoke(app, ["serve"])
+    assert result.stderr.startswith("tito-gateway: DYN_GENERATE_FORMAT: ")
+
+
+def test_start_up_error_of_the_process_has_no_traceback() -> None:
+    result = run("serve", "--host", "127.0.0.1", "--port", "0", "--generate-format", "nosuch")
+    assert result.returncode == 2
+    assert "--generate-format" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "demo", "sim"])
+def test_port_in_use_exits_1_with_one_line(command: str, taken_port: int) -> None:
+    flags = {"serve": ["serve", "--host", "127.0.0.1"], "demo": ["demo"], "sim": ["sim", "vllm"]}
+    result = run(*flags[command], "--port", str(taken_port))
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "in use" in result.stderr
+    assert result.stdout == ""
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    said = version("tito-gateway") + " (compiled)" * COMPILED + "\n"
+    assert runner.invoke(app, ["version"]).output == said
+    assert run("version").stdout == said
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SimConfig)])
+def test_every_knob_of_a_simulated_engine_is_a_flag(name: str) -> None:
+    assert flag_of(name) in help_of("sim", "sglang")
+
+
+def test_simulated_engine_says_where_it_listens_and_ends_with_its_parent() -> None:
+    with running("sim", "vllm", "--model", "tiny", "--end-with-stdin") as sim:
+        url = line_with(sim.stdout, "listening on ").split()[-1]
+        assert not refuses(int(url.rsplit(":", 1)[1]))
+        assert sim.stdin is not None
+        sim.stdin.close()
+        assert sim.wait(PATIENCE) == 0
+
+
+def test_numbers_of_closed_standard_files_are_given_to_nothing_else() -> None:
+    """A socket that had one was sent what is written to the log, and the process ended by an abort."""
+    port = free_port()
+    line = ["sh", "-c", 'exec "$0" "$@" >&- 2>&-', sys.executable, "-m", "gateway"]
+    with subprocess.Popen([*line, "sim", "sglang", "--port", str(port)]) as process:
+        try:
+            while refuses(port):
+                assert process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()

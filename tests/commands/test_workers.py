@@ -1,0 +1,190 @@
+"""``tito-gateway workers`` as users run it, against a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gateway.commands import workers as workers_cli
+from gateway.commands.main import app
+from gateway.commands.workers import HEADINGS, KEY_VARIABLE, _keeping
+from gateway.sim import SimConfig, SimServer
+from gateway.stores.base import Reset
+from gateway.stores.memory import MemoryStore
+from gateway.stores.record import WorkerRecord
+from tests.support.gateway import Rig, rig, until
+from tests.support.processes import free_port, spawned
+
+
+async def command(*arguments: str) -> Result:
+    """The command in a thread: the gateway it calls runs on this loop."""
+    return await asyncio.to_thread(CliRunner().invoke, app, ["workers", *arguments])
+
+
+@asynccontextmanager
+async def gateway() -> AsyncIterator[tuple[Rig, SimServer]]:
+    async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
+        yield rigged, sim
+
+
+async def test_worker_is_added_listed_held_opened_and_removed() -> None:
+    """The whole life of one, from a shell."""
+    async with gateway() as (rigged, sim):
+        fleet, url = rigged.app.fleet, ("--url", rigged.url)
+        added = await command("add", sim.url, "--label", "zone=a", "--priority", "3", "--held", *url)
+        assert (added.exit_code, added.output.startswith(f"worker registered: {sim.url} ")) == (0, True)
+        assert fleet.workers[0].record == WorkerRecord(sim.url, priority=3, labels={"zone": "a"}, held=True)
+        await until(lambda: fleet.workers[0].state == "held")
+        for name, state in (("open", "ready"), ("hold", "held"), ("open", "ready")):
+            assert (await command(name, sim.url, *url)).exit_code == 0
+            assert fleet.workers[0].state == state
+        lines = (await command("list", *url)).output.splitlines()
+        assert lines[0].split() == list(HEADINGS)
+        assert lines[1].split()[:2] == [sim.url, "ready"]
+        listed = json.loads((await command("list", "--json", *url)).output)
+        assert [one["url"] for one in listed["workers"]] == [sim.url]
+        assert (await command("remove", fleet.workers[0].id, *url)).exit_code == 0
+        assert fleet.workers == ()
+        await command("add", sim.url, *url)
+        assert (await command("drain", sim.url, *url)).exit_code == 0
+        assert fleet.workers == ()
+
+
+async def test_what_cannot_be_done_is_one_line_and_exit_code_1() -> None:
+    """The gateway's own words where it has any."""
+    async with gateway() as (rigged, _):
+        refused = await command("remove", "nobody", "--url", rigged.url)
+        assert (refused.exit_code, refused.output) == (
+            1,
+            "tito-gateway workers: there is no worker 'nobody'\n",
+        )
+        elsewhere = await command("list", "--url", f"{rigged.url}/elsewhere")
+        assert (elsewhere.exit_code, "Route not found" in elsewhere.output) == (1, True)
+    nobody = await command("list", "--url", f"http://127.0.0.1:{free_port()}")
+    assert (nobody.exit_code, "cannot reach" in nobody.output, nobody.output.count("\n")) == (1, True, 1)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n"])
+async def test_gateway_that_never_comes_to_an_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """Be it silent or slow."""
+    monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.3)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        while not reader.at_eof():
+            writer.write(b" " if answer else b"")
+            await asyncio.sleep(0.02)
+        writer.close()
+        left.set()
+
+    left = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        result = await asyncio.wait_for(command("list", "--url", url), 10)
+        await left.wait()
+    assert (result.exit_code, result.output) == (
+        1,
+        f"tito-gateway workers: no answer of {url} within 0.3 s\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "answer", [b"{}", b"[]", b'"x"', b"\xff", b'{"workers":null}', b'{"workers":[1]}', b'{"workers":[{}]}']
+)
+async def test_answer_of_what_is_no_gateway_is_told_in_one_line(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        told = await command("list", "--url", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert (told.exit_code, told.output.count("\n")) == (1, 1)
+    assert "no list of workers" in told.output or "200, and no JSON object" in told.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("add", "a:1"), "not of the form http://host:port"),
+        (("add", "http://a:1", "--label", "zone"), "NAME=VALUE"),
+        (("add", "http://a:1", "--worker-type", "both"), "worker_type must be one of"),
+        (("add", "http://a:1", "--keep"), "--keep needs DYN_DISCOVERY_BACKEND file or etcd, not memory"),
+    ],
+)
+async def test_wrong_call_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    result = await command(*arguments)
+    assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
+
+
+async def test_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the flag, or else from the environment."""
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 403 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        monkeypatch.setenv(KEY_VARIABLE, "from-outside")
+        for given in ((), ("--admin-api-key", "hunter2")):
+            result = await command("list", "--url", url, *given)
+            assert result.output == "tito-gateway workers: the gateway answered 403\n"
+    assert b"\r\nauthorization: Bearer from-outside\r\n" in seen[0]
+    assert b"\r\nauthorization: Bearer hunter2\r\n" in seen[1]
+
+
+async def test_watch_goes_on_until_interrupted() -> None:
+    """One line of JSON each time; an interrupt is no failure."""
+    async with gateway() as (rigged, sim):
+        asked = ("workers", "list", "--json", "--watch", "--url", rigged.url)
+        async with spawned("gateway", *asked) as process:
+            assert process.stdout is not None
+            assert json.loads(await process.stdout.readline())["total"] == 0
+            await command("add", sim.url, "--url", rigged.url)
+            while not json.loads(await process.stdout.readline())["total"]:
+                pass
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
+
+
+async def test_kept_worker_is_there_while_its_keeper_runs() -> None:
+    """And goes at once when that is told to end."""
+    store, record = MemoryStore(), WorkerRecord("http://a:1")
+    keeping = asyncio.ensure_future(_keeping(store, record))
+    await until(lambda: store._records == {record.url: record})
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.wait_for(keeping, 5)
+    assert await anext(MemoryStore().watch()) == Reset({})
+    assert store._records == {}
+
+
+async def test_kept_worker_serves_through_a_gateway_that_shares_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper beside an engine, a gateway elsewhere, a file between them."""
+    path = str(tmp_path / "workers.json")
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(discovery_backend="file", discovery_file=path) as rigged:
+            fleet = rigged.app.fleet
+            monkeypatch.setenv("DYN_DISCOVERY_BACKEND", "file")
+            monkeypatch.setenv("DYN_DISCOVERY_FILE", path)
+            async with spawned("gateway", "workers", "add", sim.url, "--keep") as keeper:
+                await until(lambda: any(worker.state == "ready" for worker in fleet.workers), 30)
+                keeper.send_signal(signal.SIGTERM)
+                assert await keeper.wait() == 0
+            await until(lambda: fleet.workers == ())

@@ -1,0 +1,44 @@
+"""Requests byte by byte, and a client that sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.proxy.test_handler_bytes import body_of
+from tests.support.gateway import RawClient, Rig
+
+SMALL = json.dumps(body_of("sglang", rid="r")).encode()
+TYPE = "content-type: application/json"
+CHUNKED = f"POST /generate HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+
+
+@asynccontextmanager
+async def raw_client(gateway: Rig, limit: int = 2**16) -> AsyncIterator[RawClient]:
+    """A raw client that is gone afterwards, whatever happened."""
+    client = await RawClient.connect(gateway.port, limit)
+    try:
+        yield client
+    finally:
+        client.writer.transport.abort()
+
+
+def plain(body: bytes, *lines: str, path: str = "/generate") -> bytes:
+    """One request in full, with a length."""
+    head = [f"POST {path} HTTP/1.1", "host: g", TYPE, *lines, f"content-length: {len(body)}", "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def reply_of(client: RawClient) -> tuple[int, bytes]:
+    """Status and body of a reply that has a length."""
+    async with asyncio.timeout(10):
+        head = await client.head()
+        lines = head.lower().split(b"\r\n")
+        length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
+        return int(head.split(b" ")[1]), await client.reader.readexactly(length)

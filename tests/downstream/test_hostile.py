@@ -1,0 +1,403 @@
+"""What a client, a worker or a full machine may do to a connection without holding or losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from gateway.downstream.connection import ClientConnection
+from gateway.fleet.states import WorkerState
+from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
+from gateway.upstream.connection import Connection
+from tests.downstream.raw import CHUNKED, SMALL, TYPE, chunk, plain, raw_client, reply_of
+from tests.proxy.test_handler_bytes import JSON, body_of
+from tests.support.gateway import arrived, generates, rig, until
+
+STREAM = json.dumps(body_of("sglang", 4000, True, rid="s")).encode()
+GARBAGE = b"\x00garbage\r\n\r\n"
+
+
+# -- early replies
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/nothing", 404),
+        ("POST", "/generate/x", 404),
+        ("DELETE", "/generate", 405),
+        ("POST", "/generate", 413),
+        ("POST", "/%67enerate", 413),
+        ("POST", "/abort_request", 413),
+    ],
+)
+@pytest.mark.parametrize("ahead", [0, 16], ids=["head-first", "body-with-head"])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_request_after_one_that_was_refused_early_is_served(
+    method: str, path: str, status: int, framing: str, ahead: int
+) -> None:
+    """The whole refused body is taken from a client that uploads before it reads, then the next request."""
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url, body_limit_mb=1) as gateway,
+        raw_client(gateway) as client,
+    ):
+        part, count = b"a" * 65536, 128
+        announced = b"transfer-encoding: chunked"
+        if framing == "length":
+            announced = b"content-length: %d" % (len(part) * count)
+        head = f"{method} {path} HTTP/1.1\r\nhost: g\r\n".encode()
+        piece = chunk(part) if framing == "chunked" else part
+        client.writer.write(head + announced + b"\r\n\r\n" + piece * ahead)
+        async with asyncio.timeout(10):
+            for _ in range(count - ahead):
+                client.writer.write(piece)
+                await client.writer.drain()
+        client.writer.write(b"0\r\n\r\n" if framing == "chunked" else b"")
+        assert (await reply_of(client))[0] == status
+        client.request("/generate", SMALL)
+        assert (await reply_of(client))[0] == 200
+
+
+# -- floods
+
+
+async def test_leaving_a_large_batch_tells_the_worker_of_each_prompt_over_few_connections() -> None:
+    """2,000 aborts arrive, and not over 2,000 sockets."""
+    count = 2_000
+    names = [f"b-{index:04}" for index in range(count)]
+    prompts = {"input_ids": [[1]] * count, "rid": names}
+    body = json.dumps({**prompts, "sampling_params": {"max_new_tokens": 100}}).encode()
+    async with (
+        SimServer("sglang", SimConfig(prefill_base=60.0, unary_disconnect_poll=60.0)) as sim,
+        rig(sim.url) as gateway,
+    ):
+        async with raw_client(gateway) as client:
+            client.request("/generate", body)
+            await arrived(1, sim)
+            before = sim.accepted
+        async with asyncio.timeout(20):
+            await sim.until(lambda: len(sim.aborts) >= count)
+        assert {name for call in sim.aborts for name in call.ids} == set(names)
+        assert sim.accepted - before < 100  # probes, which open one each, included
+        assert all(worker.state is WorkerState.READY for worker in gateway.app.fleet.workers)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL], ids=errno.errorcode.get)
+async def test_gateway_out_of_sockets_says_so_and_blames_no_worker(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 out_of_sockets; the workers stay ready and serve once there are sockets again."""
+    loop: Any = asyncio.get_running_loop()
+    connect = loop.create_connection
+    refused = 0
+
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        [worker] = gateway.app.fleet.workers
+
+        async def full(factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+            nonlocal refused
+            if port != sim.port:
+                return await connect(factory, host, port, **options)
+            refused += 1
+            raise OSError(number, "no socket left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "create_connection", full)
+            while (idle := worker.pool.take()) is not None:
+                idle.close()
+            for _ in range(8):
+                reply = await gateway.client.post("/generate", content=SMALL, headers=JSON)
+                assert reply.status_code == 503
+                assert "no socket left" in reply.text
+                assert reply.headers["retry-after"] == "1"
+            asked = refused
+            assert asked >= 8
+            await until(lambda: refused >= asked + 3)  # probes need sockets, too
+            assert worker.state is WorkerState.READY
+        assert (await gateway.client.post("/generate", content=SMALL, headers=JSON)).status_code == 200
+        assert worker.state is WorkerState.READY
+
+
+# -- a client that does not read, or leaves
+
+
+async def test_pipelined_request_waits_until_the_client_takes_the_reply_before_it() -> None:
+    """Replies that nobody reads are not generated; once they are read, all come, in order."""
+    count, big = 40, b'{"text":"' + b"a" * 900_000 + b'"}'
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Reply(body=big), times=count)
+        async with raw_client(gateway) as client:
+            for _ in range(count):
+                client.request("/generate", SMALL)
+            await arrived(1, sim)
+            seen, same = 0, 0
+            while same < 30:  # turns of everybody else without another one of it
+                assert (await gateway.client.get("/live")).status_code == 200
+                now = len(generates(sim))
+                seen, same = (now, same + 1) if now == seen else (now, 0)
+            assert 0 < seen < count // 2
+            for _ in range(count):
+                assert await reply_of(client) == (200, big)
+            assert len(generates(sim)) == count
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
+@pytest.mark.parametrize("ahead", ["requests", "body"])
+async def test_client_that_sent_more_ahead_than_is_read_is_noticed_when_it_leaves(
+    ahead: str, reset: bool
+) -> None:
+    """Its socket is not read any more, and still the worker is free within half a second."""
+    more = plain(SMALL) * 16 if ahead == "requests" else plain(b" " * 200_000 + SMALL)
+    async with SimServer("sglang", SimConfig(unary_disconnect_poll=0.0)) as sim, rig(sim.url) as gateway:
+        sim.behave(Pace(prefill_base=60.0))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL) + more)
+            await client.writer.drain()
+            await arrived(1, sim)
+            assert (await gateway.client.get("/live")).status_code == 200
+            client.leave(reset=reset)
+            async with asyncio.timeout(0.5):
+                await sim.client_gone(1)
+        await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+        assert len(generates(sim)) == 1
+
+
+async def test_client_that_stops_reading_a_stream_and_then_finishes_frees_the_worker() -> None:
+    """What is unsent of its reply does not keep the exchange."""
+    config = SimConfig(max_model_len=2**20, merge_unread=False)
+    body = json.dumps(body_of("sglang", 1_000_000, True, rid="s")).encode()
+    async with SimServer("sglang", config) as sim, rig(sim.url) as gateway, raw_client(gateway) as client:
+        client.request("/generate", body)
+        await client.head()
+        transport: Any = client.writer.transport
+        transport.pause_reading()
+        [arrival] = generates(sim)
+        seen, same = 0, 0
+        while same < 20:  # until nothing moves: everything on the way is full
+            assert (await gateway.client.get("/live")).status_code == 200
+            seen, same = (arrival.events, same + 1) if arrival.events == seen else (arrival.events, 0)
+        client.writer.write_eof()
+        async with asyncio.timeout(2):
+            await sim.client_gone(1)
+        await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+        assert all(worker.in_flight == 0 for worker in gateway.app.fleet.workers)
+
+
+# -- ends
+
+
+async def test_cut_reply_to_http_1_0_ends_with_a_reset() -> None:
+    """Without a length and without chunks, a clean end of the connection would mean a whole reply."""
+    part = chunk(b'{"text":"' + b"a" * 3_000_000)
+    reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n" + part
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Raw(data=reply))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+            assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(client.reader.read(-1), 10)
+
+
+async def test_whole_reply_to_http_1_0_ends_without_a_reset() -> None:
+    reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Raw(data=reply + chunk(b"{}") + b"0\r\n\r\n"))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+            answer = await asyncio.wait_for(client.reader.read(-1), 10)
+            assert answer.endswith(b"\r\n\r\n{}")
+
+
+# -- framing
+
+OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA")
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 20], ids=lambda size: f"segments-of-{size}")
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_request_that_offers_another_protocol_is_served_with_its_body(size: int, framing: str) -> None:
+    """The offer is not taken up; the request and the one after it are served in HTTP/1.1."""
+    sent = plain(SMALL, *OFFER)
+    if framing == "chunked":
+        lines = "\r\n".join(OFFER).encode() + b"\r\n\r\n"
+        sent = CHUNKED[:-2] + lines + chunk(SMALL[:9]) + chunk(SMALL[9:]) + b"0\r\n\r\n"
+    second = SMALL.replace(b'"r"', b'"other"')
+    sent += plain(second)
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        client.writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(sent), size):
+            client.writer.write(sent[start : start + size])
+            await asyncio.sleep(0)
+        for _ in range(2):
+            assert (await reply_of(client))[0] == 200
+        assert [arrival.body for arrival in generates(sim)] == [SMALL, second]
+
+
+async def test_request_without_a_body_that_offers_another_protocol_is_served() -> None:
+    async with rig() as gateway, raw_client(gateway) as client:
+        for _ in range(2):
+            lines = "\r\n".join(["GET /live HTTP/1.1", "host: g", *OFFER, "", ""])
+            client.writer.write(lines.encode())
+            assert (await reply_of(client))[0] == 200
+
+
+async def test_thousands_of_offers_in_one_segment_are_all_answered() -> None:
+    """Each starts a new parser; that may not grow with what is behind it."""
+    count = 3_000
+    async with rig() as gateway, raw_client(gateway) as client:
+        client.writer.write(
+            b"GET /live HTTP/1.1\r\nhost: g\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n" * count
+        )
+        for _ in range(count):
+            assert (await reply_of(client))[0] == 200
+
+
+@pytest.mark.parametrize("coding", ["chunked, identity", "gzip"])
+async def test_offer_makes_no_odd_coding_acceptable(coding: str) -> None:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        lines = "\r\n".join(["POST /generate HTTP/1.1", "host: g", TYPE, *OFFER])
+        client.writer.write(f"{lines}\r\ntransfer-encoding: {coding}\r\n\r\n".encode() + chunk(SMALL))
+        assert (await reply_of(client))[0] == 400
+        assert not generates(sim)
+
+
+async def test_request_before_garbage_in_one_segment_is_served_and_then_it_is_over() -> None:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        client.writer.write(plain(SMALL) + GARBAGE)
+        assert (await reply_of(client))[0] == 200
+        assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
+        assert len(generates(sim)) == 1
+
+
+async def test_garbage_behind_a_request_that_is_being_served_does_not_end_it() -> None:
+    """Nor do its bytes, in a segment of their own, when the reply is under way already."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Reply(delay=0.3))
+        async with raw_client(gateway) as client:
+            client.writer.write(plain(SMALL))
+            await arrived(1, sim)
+            client.writer.write(GARBAGE)
+            assert await reply_of(client) == (200, b"{}")
+            assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
+
+
+@pytest.mark.parametrize("after", [b"ZZ\r\n", b"2\r\n{}X\r\n"], ids=["size", "end"])
+@pytest.mark.parametrize("split", [False, True], ids=["one-segment", "later"])
+async def test_bad_chunk_behind_a_good_head_gets_a_400(after: bytes, split: bool) -> None:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        if split:
+            client.writer.write(CHUNKED)
+            await until(lambda: gateway.app.lifecycle.open_exchanges == 1)
+            client.writer.write(after)
+        else:
+            client.writer.write(CHUNKED + after)
+        status, body = await reply_of(client)
+        assert (status, json.loads(body)["code"]) == (400, 400)
+        assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
+        assert not generates(sim)
+        await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+
+
+async def test_trailers_are_no_headers_at_the_worker() -> None:
+    """A field behind the body was seen by no proxy in front."""
+    trailers = b"0\r\nauthorization: Bearer sneaky\r\nx-request-id: from-trailer\r\nx-odd: 1\r\n\r\n"
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        client.writer.write(CHUNKED + chunk(SMALL) + trailers)
+        assert (await reply_of(client))[0] == 200
+        [arrival] = generates(sim)
+        assert arrival.body == SMALL
+        assert arrival.header("x-odd") is arrival.header("authorization") is None
+        assert arrival.header("x-request-id") != "from-trailer"
+
+
+@pytest.mark.parametrize("expected", ["100-continue", "100-Continue", "100-CONTINUE"])
+async def test_client_that_waits_for_leave_to_send_gets_it_whatever_the_case(expected: str) -> None:
+    head, body = plain(SMALL, f"Expect: {expected}").split(b"\r\n\r\n")
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        client.writer.write(head + b"\r\n\r\n")
+        assert await asyncio.wait_for(client.head(), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.writer.write(body)
+        assert (await reply_of(client))[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://gw", "HTTP://gw:80", "https://gw"])
+async def test_target_in_absolute_form_is_that_of_its_path(origin: str) -> None:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url) as gateway,
+        raw_client(gateway) as client,
+    ):
+        for path, status in (("/generate", 200), ("/generate?a=b", 200), ("/nothing", 404)):
+            client.writer.write(plain(SMALL, path=origin + path))
+            assert (await reply_of(client))[0] == status, path
+        assert len(generates(sim)) == 2
+
+
+# -- silence
+
+
+async def test_head_of_a_stream_is_not_held_back_by_half_an_event() -> None:
+    """It came together with bytes that make no event yet, so it may not wait for the rest of that."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Raw(data=head + chunk(b'data: {"text"'), close=False))
+        async with raw_client(gateway) as client:
+            client.request("/generate", STREAM)
+            started = time.monotonic()
+            assert (await asyncio.wait_for(client.head(), 5)).startswith(b"HTTP/1.1 200 ")
+            assert time.monotonic() - started < 1
+
+
+async def test_kernel_looks_after_peers_that_vanish_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SO_KEEPALIVE is set on the connections of clients and on those to workers."""
+    options: dict[str, list[int]] = {}
+
+    def note(owner: type[ClientConnection] | type[Connection]) -> None:
+        original = owner.connection_made
+
+        def made(self: Any, transport: asyncio.BaseTransport) -> None:
+            original(self, transport)
+            sock = transport.get_extra_info("socket")
+            found = options.setdefault(owner.__name__, [])
+            found.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+
+        monkeypatch.setattr(owner, "connection_made", made)
+
+    note(ClientConnection)
+    note(Connection)
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        assert (await gateway.client.post("/generate", content=SMALL, headers=JSON)).status_code == 200
+    assert set(options) == {"ClientConnection", "Connection"}
+    assert all(each for found in options.values() for each in found)

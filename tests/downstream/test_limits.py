@@ -1,0 +1,247 @@
+"""What a client may do to its connection, and for how long: through a whole gateway, on raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.downstream.limits import ROOM, ClientLimits, Patience, Phase
+from gateway.sim import SimConfig, SimServer
+from tests.downstream.raw import SMALL, TYPE, raw_client, reply_of
+from tests.proxy.test_handler_bytes import JSON, KINDS
+from tests.proxy.test_timeouts import hits
+from tests.support.gateway import RawClient, generates, rig
+
+HEAD = b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\n"
+
+
+async def all_of(client: RawClient) -> bytes:
+    """What comes until the gateway closes."""
+    return await asyncio.wait_for(client.reader.read(-1), 10)
+
+
+# -- whose time is up
+
+LIMITS = ClientLimits(head_seconds=4.0, body_seconds=6.0, idle_seconds=8.0, unread_seconds=9.0)
+
+
+@pytest.mark.parametrize(
+    ("phase", "limit"), [(Phase.HEAD, 4.0), (Phase.BODY, 6.0), (Phase.IDLE, 8.0), (Phase.UNREAD, 9.0)]
+)
+def test_time_is_up_once_nothing_went_on_for_so_long(phase: Phase, limit: float) -> None:
+    patience = Patience(LIMITS, 100.0)
+    assert not patience.spent(phase, 1, 200.0)
+    assert not patience.spent(phase, 1, 200.0 + limit - 0.1)
+    assert patience.spent(phase, 1, 200.0 + limit)
+    assert not patience.spent(phase, 2, 900.0), "it went on"
+
+
+def test_request_that_is_served_may_take_any_time() -> None:
+    patience = Patience(LIMITS, 100.0)
+    assert not any(patience.spent(Phase.SERVED, 1, 100.0 + hours * 3600) for hours in range(3))
+
+
+def test_reply_may_be_left_unread_for_any_time_where_there_is_no_limit() -> None:
+    patience = Patience(LIMITS._replace(unread_seconds=None), 100.0)
+    assert not any(patience.spent(Phase.UNREAD, 1, 100.0 + hours * 3600) for hours in range(3))
+
+
+@pytest.mark.parametrize(("rate", "step"), [(240, 1440), (1, 6), (0, 1)])
+def test_body_goes_on_once_a_share_of_it_came(rate: int, step: int) -> None:
+    assert LIMITS._replace(body_rate=rate).body_step == step
+
+
+def test_client_that_never_asks_is_idle_from_the_start() -> None:
+    assert Patience(LIMITS, 100.0).spent(Phase.IDLE, (0, 0), 108.0)
+    assert LIMITS.interval == 1.0
+
+
+# -- heads
+
+
+@pytest.mark.parametrize("lines", [20, 21])
+async def test_head_has_as_many_lines_as_it_may(lines: int) -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_lines=20) as gateway:
+        async with raw_client(gateway) as client:
+            filler = b"".join(b"x-%d: y\r\n" % number for number in range(lines - 3))
+            client.writer.write(HEAD + b"content-length: %d\r\n%b\r\n%b" % (len(SMALL), filler, SMALL))
+            status, body = await reply_of(client)
+            assert status == (200 if lines <= 20 else 431)
+            if status == 431:
+                assert json.loads(body)["message"] == "The head of the request has too many lines"
+                assert await all_of(client) == b""
+                assert not generates(sim) and await hits(gateway) == {"request_head_lines": 1}
+
+
+async def test_request_before_one_with_too_many_lines_is_served() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_lines=20) as gateway:
+        async with raw_client(gateway) as client:
+            good = HEAD + b"content-length: %d\r\n\r\n%b" % (len(SMALL), SMALL)
+            client.writer.write(good + HEAD + b"x: y\r\n" * 20 + b"\r\n")
+            assert (await reply_of(client))[0] == 200
+            assert await all_of(client) == b""
+            assert len(generates(sim)) == 1 and await hits(gateway) == {"request_head_lines": 1}
+
+
+async def test_head_is_as_large_as_it_may_be() -> None:
+    async with rig(header_limit_kb=4) as gateway:
+        for size, status in ((3000, 200), (5000, 431)):
+            async with raw_client(gateway) as client:
+                client.request("/live", b"", method="GET", headers=(("x", "y" * size),))
+                assert (await reply_of(client))[0] == status
+        assert await hits(gateway) == {"request_head_size": 1}
+
+
+async def test_head_that_trickles_in_is_a_408_and_a_close() -> None:
+    """However often another byte of it comes."""
+    async with rig(header_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
+        answer = asyncio.ensure_future(all_of(client))
+        for byte in b"GET /live HTTP/1.1\r\nx-slow: " + b"y" * 1000:
+            client.writer.write(bytes([byte]))
+            await asyncio.sleep(0.005)
+            if answer.done():
+                break
+        said = await answer
+        assert said.startswith(b"HTTP/1.1 408 ") and b"did not come in time" in said
+        assert b"\r\nconnection: close\r\n" in said.lower()
+        assert await hits(gateway) == {"request_head_time": 1}
+
+
+async def test_head_behind_a_request_that_is_served_may_wait_for_its_end() -> None:
+    async with SimServer("sglang", SimConfig(token_delay=0.1)) as sim:
+        async with rig(sim.url, header_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
+            client.request("/generate", SMALL)
+            client.writer.write(b"GET /live HTTP/1.1\r\n")
+            assert (await reply_of(client))[0] == 200
+            client.writer.write(b"host: g\r\n\r\n")
+            assert (await reply_of(client))[0] == 200
+
+
+# -- bodies
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: str, escaped: bool) -> None:
+    path = KINDS[kind].replace("gen", "%67en") if escaped else KINDS[kind]
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, body_timeout_secs=0.1) as gateway:
+        async with raw_client(gateway) as client:
+            head = b"POST %b HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{" % path.encode()
+            client.writer.write(head)
+            status, body = await reply_of(client)
+            assert (status, json.loads(body)["error"]["message"]) == (
+                408,
+                "the body of the request stopped coming, or comes too slowly",
+            )
+            assert await all_of(client) == b""
+            await asyncio.sleep(0.05)  # it does not close its side: nobody looks at it any more
+        assert not generates(sim) and await hits(gateway) == {"body_time": 1}
+        text = (await gateway.client.get("/metrics")).text
+        assert 'status="error",error_type="validation"} 1\n' in text
+        assert gateway.app.lifecycle.open_exchanges == 0
+
+
+async def test_body_that_stops_coming_on_a_control_route_is_a_408_too() -> None:
+    async with rig(body_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
+        client.writer.write(b"POST /workers HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{")
+        status, body = await reply_of(client)
+        assert (status, json.loads(body)["code"]) == (408, 408)
+        assert await all_of(client) == b"" and await hits(gateway) == {"body_time": 1}
+
+
+async def test_body_that_keeps_coming_may_take_any_time() -> None:
+    async with (
+        SimServer("sglang", SimConfig()) as sim,
+        rig(sim.url, body_timeout_secs=0.2, body_min_rate=20) as gateway,
+    ):
+        async with raw_client(gateway) as client:
+            client.writer.write(HEAD + b"content-length: %d\r\n\r\n" % len(SMALL))
+            for start in range(0, len(SMALL), 10):
+                client.writer.write(SMALL[start : start + 10])
+                await asyncio.sleep(0.05)
+            assert (await reply_of(client))[0] == 200
+
+
+@pytest.mark.parametrize("rate", [10_000, 0])
+@pytest.mark.parametrize("path", ["/generate", "/workers"])
+async def test_body_that_trickles_in_is_a_408_unless_any_rate_will_do(path: str, rate: int) -> None:
+    """However often another byte of it comes; on a control route, too."""
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(sim.url, body_timeout_secs=0.1, body_min_rate=rate) as gateway:
+            async with raw_client(gateway) as client:
+                head = f"POST {path} HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ncontent-length: {len(SMALL)}\r\n\r\n"
+                client.writer.write(head.encode())
+                answer = asyncio.ensure_future(reply_of(client))
+                for byte in SMALL:
+                    client.writer.write(bytes([byte]))
+                    await asyncio.sleep(0.005)
+                    if answer.done():
+                        break
+                status, body = await answer
+                assert (status == 408, b"too slowly" in body) == (rate > 0, rate > 0)
+                assert await hits(gateway) == ({"body_time": 1} if rate else {})
+                if rate:
+                    assert await all_of(client) == b""
+                    assert not generates(sim)
+
+
+async def test_rest_of_a_refused_body_that_stops_coming_is_a_close_without_another_reply() -> None:
+    async with rig(body_timeout_secs=0.1) as gateway, raw_client(gateway) as client:
+        client.writer.write(b"POST /nothing HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{")
+        assert (await reply_of(client))[0] == 404
+        assert await all_of(client) == b""
+
+
+# -- connections
+
+
+async def test_connection_without_a_request_is_closed_and_one_with_some_is_kept() -> None:
+    async with rig(keep_alive_timeout_secs=0.2) as gateway:
+        async with raw_client(gateway) as idle, raw_client(gateway) as busy:
+            closed = asyncio.ensure_future(all_of(idle))
+            while not closed.done():
+                busy.request("/live", b"", method="GET")
+                assert (await reply_of(busy))[0] == 200
+                await asyncio.sleep(0.02)
+            assert closed.result() == b""
+            assert (await hits(gateway))["keep_alive"] >= 1
+
+
+@pytest.mark.parametrize("code", [503, 529])
+@pytest.mark.parametrize("path", ["/generate", "/gener%61te"])
+async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str, code: int) -> None:
+    """A generate request is refused in its dialect, with the status for want of room; health and metrics are
+    answered; then it is closed."""
+    limits = {"max_connections": 2, "overload_status_code": code}
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **limits) as gateway:
+        async with raw_client(gateway) as one, raw_client(gateway) as two:  # and the rig's own
+            for client in (one, two):
+                client.request("/live", b"", method="GET")
+                await reply_of(client)
+            async with raw_client(gateway) as third, raw_client(gateway) as fourth:
+                third.request(path, SMALL)
+                answer = await all_of(third)
+                assert answer.startswith(b"HTTP/1.1 %d " % code) and b"retry-after: 1\r\n" in answer.lower()
+                assert b"connection: close" in answer.lower()
+                assert (
+                    "as many connections" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
+                )
+                fourth.request("/health", b"", method="GET")
+                assert (await all_of(fourth)).startswith(b"HTTP/1.1 200 ")
+            assert not generates(sim)
+            assert (await hits(gateway))["sockets"] == 1
+        assert (await gateway.client.post("/generate", content=SMALL, headers=JSON)).status_code == 200
+
+
+@pytest.mark.parametrize("code", [503, 529])
+async def test_connections_far_over_the_limit_are_told_so_and_closed_at_once(code: int) -> None:
+    async with rig(max_connections=1, overload_status_code=code) as gateway:
+        clients = [await RawClient.connect(gateway.port) for _ in range(ROOM + 5)]
+        refused = [await all_of(client) for client in clients[-2:]]
+        assert all(each.startswith(b"HTTP/1.1 %d " % code) for each in refused)
+        assert json.loads(refused[0].partition(b"\r\n\r\n")[2])["code"] == code
+        assert all(b"\r\nretry-after: 1\r\n" in each for each in refused)
+        for client in clients:
+            client.writer.transport.abort()

@@ -1,0 +1,155 @@
+"""Clients that come over TLS and do not say who they are."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from uvicorn.server import ServerState
+
+from gateway.downstream import tls
+from gateway.downstream.limits import ROOM, ClientLimits
+from gateway.downstream.tls import Acceptor
+from tests.security.certificates import Authority
+from tests.security.test_tls_in import client_of, secured
+from tests.support.gateway import RawClient, Rig, until
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+async def _silent(gateway: Rig, count: int) -> list[RawClient]:
+    """Connections that never begin a handshake."""
+    return [await RawClient.connect(gateway.port) for _ in range(count)]
+
+
+async def _live(gateway: Rig, authority: Authority) -> bytes:
+    client = await client_of(gateway, authority)
+    client.request("/live", b"", method="GET")
+    head = await client.head()
+    client.leave()
+    return head[:12]
+
+
+async def _hits(gateway: Rig) -> str:
+    scrape = (await gateway.client.get("/metrics")).text
+    return next((line for line in scrape.splitlines() if 'limit="sockets"' in line), "")
+
+
+async def test_silent_client_has_the_time_of_a_head(authority: Authority) -> None:
+    """And holds up nobody else."""
+    async with secured(authority, header_timeout_secs=0.3) as gateway:
+        began = time.monotonic()
+        [silent] = await _silent(gateway, 1)
+        assert await _live(gateway, authority) == b"HTTP/1.1 200"
+        assert await silent.reader.read() == b""
+        assert 0.3 <= time.monotonic() - began < 5
+        silent.leave()
+
+
+async def test_silent_clients_over_the_limit_are_closed_as_they_come(authority: Authority) -> None:
+    """They count like others, and in the metric of that limit; whoever was there is served on."""
+    async with secured(authority, max_connections=2) as gateway:
+        kept = await client_of(gateway, authority)
+        silent = await _silent(gateway, ROOM + 2)
+        assert await silent[-1].reader.read() == b""
+        kept.request("/live", b"", method="GET")
+        assert (await kept.head()).startswith(b"HTTP/1.1 200")
+        for client in silent:
+            client.leave(reset=True)
+        hits = [""]
+
+        async def told() -> None:
+            while not hits[0]:
+                try:
+                    hits[0] = await _hits(gateway)
+                except httpx.TransportError:
+                    await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(told(), 10)
+        assert float(hits[0].split()[-1]) >= 1
+        kept.leave()
+
+
+async def test_one_too_many_gets_less_time(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "CROWDED_SECONDS", 0.2)
+    async with secured(authority, max_connections=1) as gateway:
+        patient, crowded = await _silent(gateway, 2)
+        assert await asyncio.wait_for(crowded.reader.read(), 5) == b""
+        assert not patient.reader.at_eof()
+        for client in (patient, crowded):
+            client.leave()
+
+
+async def test_client_that_speaks_no_tls_is_let_go(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with secured(authority) as gateway:
+        [client] = await _silent(gateway, 1)
+        client.request("/live", b"", method="GET")
+        await asyncio.wait_for(client.reader.read(), 5)
+        client.leave()
+        assert await _live(gateway, authority) == b"HTTP/1.1 200"
+    assert "Traceback" not in caplog.text
+
+
+class _Short:
+    """A listener of a process that may open no more files, for one time."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self.refused = 0
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.refused:
+            self.refused += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listener.accept()
+
+
+class _App:
+    limits = ClientLimits()
+
+    def hit(self, limit: str) -> None: ...
+
+
+async def test_connection_waits_while_no_file_is_left(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again after a while, and not at once for ever."""
+    monkeypatch.setattr(tls, "_BREATHER", 0.05)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.files())
+    made: list[asyncio.Protocol] = []
+
+    def make() -> asyncio.Protocol:
+        made.append(asyncio.Protocol())
+        return made[0]
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        short = _Short(listener)
+        acceptor = Acceptor(cast(socket.socket, short), context, make, cast(Any, _App()), ServerState())
+        client = await RawClient.connect(listener.getsockname()[1], 2**16, authority.client())
+        await until(lambda: bool(made))
+        assert (short.refused, caplog.text.count("Too many open files")) == (1, 1)
+        client.leave()
+        for _ in range(2):
+            acceptor.close()
+        await acceptor.wait_closed()
+        assert listener.fileno() == -1

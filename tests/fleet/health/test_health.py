@@ -1,0 +1,620 @@
+"""Probing: what stands behind a URL, and whether it still does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from gateway.fleet.health import health as module
+from gateway.fleet.health.health import Health
+from gateway.fleet.registry import Fleet
+from gateway.fleet.states import Hold, WorkerState
+from gateway.fleet.worker import Worker
+from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.routing.policy import LeastInFlight
+from gateway.upstream.address import Address
+from tests.fleet.engine import EchoFormat, Engine, engine
+from tests.support.gateway import until
+from tests.support.processes import free_port
+
+ECHO: Any = EchoFormat()
+OTHER: Any = EchoFormat("other")
+READY, BUSY, SUSPECT, HELD, DEAD, JOINING = (
+    WorkerState.READY,
+    WorkerState.BUSY,
+    WorkerState.SUSPECT,
+    WorkerState.HELD,
+    WorkerState.DEAD,
+    WorkerState.JOINING,
+)
+#: No probe falls due by itself.
+NEVER = 1000.0
+
+
+@asynccontextmanager
+async def watched(
+    *workers: Worker,
+    interval: float = 0.02,
+    recovery: float = 0.01,
+    patience: float = 5.0,
+    formats: tuple[Any, ...] = (ECHO,),
+) -> AsyncIterator[tuple[Health, Fleet]]:
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0)
+    health = Health(fleet, formats, interval, recovery=recovery, patience=patience)
+    for worker in workers:
+        fleet.add(worker)
+        health.watch(worker)
+    try:
+        yield health, fleet
+    finally:
+        await health.stop()
+        fleet.close()
+
+
+async def becomes(worker: Worker, state: WorkerState) -> None:
+    await until(lambda: worker.state is state)
+
+
+# -- what is found
+
+
+async def test_worker_is_identified() -> None:
+    """A worker that answers its probes is ready, with what it told of itself."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker) as (_, fleet):
+            await becomes(worker, READY)
+            assert worker.infos["echo"].models == ("m",)
+            assert worker.reason == ""
+            assert fleet.lease("echo-generate", None) is worker
+
+
+async def test_worker_that_speaks_several_formats() -> None:
+    """Every format is asked, but each question only once."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER, formats=(ECHO, OTHER)):
+            await becomes(worker, READY)
+            assert set(worker.infos) == {"echo"}
+            assert (server.count("/info"), server.count("/models")) == (1, 1)
+
+
+async def test_worker_that_cannot_serve() -> None:
+    """A worker that speaks the dialect but cannot serve goes on joining, and says why."""
+    async with engine() as server:
+        server.answers["/info"] = (403, b"echo")
+        worker = server.worker()
+        async with watched(worker):
+            await until(lambda: worker.reason == "status 403")
+            assert worker.state is JOINING
+            server.answers["/info"] = (200, b"echo m")
+            await becomes(worker, READY)
+            assert worker.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("only", "said"), [(None, "it does not speak echo or other"), ("other", "it does not speak other")]
+)
+async def test_worker_of_another_kind(only: str | None, said: str) -> None:
+    """A server that is no engine we know, or not the one it was declared to be, never joins."""
+    async with engine() as server:
+        if only is None:
+            server.answers["/info"] = (200, b"<html>")
+        worker = server.worker(only=only)
+        async with watched(worker, formats=(ECHO, OTHER)):
+            await until(lambda: worker.reason == said)
+            assert worker.state is JOINING
+
+
+async def test_worker_of_a_format_that_does_not_exist() -> None:
+    """Nothing was asked, so that nothing can be said of its answers."""
+    async with engine() as server:
+        worker = server.worker(only="ecko")
+        async with watched(worker):
+            await until(lambda: "no format 'ecko'" in worker.reason)
+            assert worker.state is JOINING
+
+
+async def test_worker_that_never_answered() -> None:
+    """A worker that was never there is joining for as long as that lasts, and says what is wrong."""
+    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    async with watched(worker):
+        await until(lambda: "nobody listens" in worker.reason)
+        await asyncio.sleep(0.03)
+        assert worker.state is JOINING
+
+
+async def test_worker_that_hangs_from_the_start() -> None:
+    """One that accepts and says nothing is joining as well."""
+    async with engine(lambda server: server.answers.clear()) as server:
+        worker = server.worker()
+        async with watched(worker, patience=0.01):
+            await until(lambda: server.count("/info") > 3)
+            assert worker.state is JOINING
+            assert worker.reason == "it gave no answer to any probe"
+
+
+# -- what changes
+
+
+async def test_worker_that_refuses_is_dead_at_once_and_back_soon() -> None:
+    """A refused probe needs no second one; when the worker listens again it serves again."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker):
+            for _ in range(2):
+                await becomes(worker, READY)
+                server.stop()
+                await becomes(worker, DEAD)
+                assert "nobody listens" in worker.reason
+                await server.start()
+            await becomes(worker, READY)
+
+
+async def test_dead_worker_is_asked_at_its_own_pace() -> None:
+    """A dead worker is back within a second however rarely ready ones are probed."""
+    assert module.RECOVERY_INTERVAL < 1
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER) as (health, _):
+            await becomes(worker, READY)
+            server.stop()
+            health.suspect(worker, refused=True)
+            assert worker.state is DEAD
+            await until(lambda: "nobody listens" in worker.reason or worker.reason == "could not be reached")
+            await server.start()
+            await becomes(worker, READY)
+
+
+@pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "broken"])
+async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | None) -> None:
+    """One failed health probe is a warning, the second is death, and a good one between them clears it."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER, recovery=0.2) as (health, _):
+
+            async def probed() -> None:
+                health.suspect(worker, refused=False)
+                await server.asked("/health")
+
+            def fail() -> None:
+                server.answers["/health"] = answer
+
+            await becomes(worker, READY)
+            fail()
+            await probed()
+            await until(lambda: worker.strikes == 1)
+            assert worker.state is SUSPECT
+            server.answers["/health"] = (200, b"")
+            await probed()
+            await becomes(worker, READY)
+            assert (worker.strikes, worker.reason) == (0, "")
+            fail()
+            await probed()
+            await becomes(worker, DEAD)
+            assert worker.reason == "its health probe failed"
+
+
+async def test_health_route_that_is_missing() -> None:
+    """An engine without the health route is as alive as one with it."""
+    async with engine() as server:
+        server.answers["/health"] = (404, b"")
+        worker = server.worker()
+        async with watched(worker, interval=0.001):
+            await until(lambda: server.count("/health") > 4)
+            assert worker.state is READY
+            assert worker.strikes == 0
+
+
+async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
+    """A busy worker that skips one question keeps what is known of it; twice, and it is dead."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.001):
+            await becomes(worker, READY)
+            server.answers["/info"] = None
+            await becomes(worker, SUSPECT)
+            assert worker.infos
+            server.answers["/info"] = (200, b"echo m")
+            await becomes(worker, READY)
+            assert worker.strikes == 0
+
+
+async def test_description_is_refreshed() -> None:
+    """A worker that loads another model is found to have it."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.001):
+            await becomes(worker, READY)
+            server.answers["/info"] = (200, b"echo n")
+            await until(lambda: worker.infos["echo"].models == ("n",))
+            assert server.count("/health") > server.count("/info")
+
+
+async def test_refused_request_is_death_at_once() -> None:
+    """What the data plane meets counts before any probe; a broken reply alone does not."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER) as (health, fleet):
+            await becomes(worker, READY)
+            health.suspect(worker, refused=False)
+            assert worker.state is SUSPECT
+            assert list(fleet.usable("echo-generate")) == [worker]
+            health.suspect(worker, refused=True)
+            assert worker.state is DEAD
+            assert not fleet.usable("echo-generate")
+            await becomes(worker, READY)
+
+
+@pytest.mark.parametrize("state", [JOINING, DEAD])
+async def test_refused_request_of_a_worker_that_is_not_ready(state: WorkerState) -> None:
+    """Only a ready worker dies of a refusal: one that never was ready keeps its reason."""
+    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    worker.state, worker.reason = state, "before"
+    async with watched() as (health, _):
+        health.suspect(worker, refused=True)
+        assert (worker.state, worker.reason) == (state, "before")
+
+
+# -- pace
+
+
+async def test_replies_spare_probes() -> None:
+    """A worker whose replies come is not asked for its health, but still for its description."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.002):
+            await becomes(worker, READY)
+            worker.last_reply_at = float("inf")
+            asked, described = server.count("/health"), server.count("/info")
+            await until(lambda: server.count("/info") >= described + 3)
+            # Each description ends with the health question, and no round between two of them asks it.
+            assert server.count("/health") - asked <= server.count("/info") - described + 1
+            worker.last_reply_at = 0.0
+            await server.asked("/health")
+
+
+async def test_reply_clears_a_strike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole reply is as good as a probe: none is needed."""
+    monkeypatch.setattr(module, "DESCRIBE_EVERY", 10**9)
+    async with engine() as server:
+        worker = server.worker()
+        worker.last_reply_at = float("inf")
+        async with watched(worker, interval=0.002):
+            await becomes(worker, READY)
+            worker.strikes = 1
+            await until(lambda: worker.strikes == 0, 2.0)
+            assert (server.count("/info"), server.count("/health")) == (1, 1)
+
+
+async def test_suspicion_is_looked_into_whatever_replies_say() -> None:
+    """A suspected worker is asked though others of its replies came."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER) as (health, _):
+            await becomes(worker, READY)
+            worker.last_reply_at = float("inf")
+            health.suspect(worker, refused=False)
+            await server.asked("/health")
+
+
+async def test_slow_worker_blocks_no_other() -> None:
+    """One that hangs is waited for by nobody else."""
+    async with engine(lambda server: server.answers.clear()) as slow, engine() as quick:
+        hanging, worker = slow.worker(), quick.worker()
+        async with watched(hanging, worker, patience=NEVER):
+            await until(lambda: quick.count("/health") > 5)
+            assert worker.state is READY
+            assert slow.count("/info") == 1
+
+
+async def test_one_probe_at_a_time() -> None:
+    """However often a worker is suspected, watched again or falls due, one probe runs on it at a time."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.001, recovery=0.001) as (health, _):
+            await becomes(worker, READY)
+            server.most_at_once = 0
+            before = len(server.requests)
+            async with asyncio.timeout(5):
+                while len(server.requests) < before + 30:
+                    health.suspect(worker, refused=False)
+                    health.watch(worker)
+                    await asyncio.sleep(0)
+            assert server.most_at_once <= len(ECHO.probes)
+
+
+async def test_suspicions_without_end_are_no_storm() -> None:
+    """A worker that fails every request is not probed as often as it is suspected."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER) as (health, _):
+            await becomes(worker, READY)
+            async with asyncio.TaskGroup() as group:
+                third = group.create_task(_asked_times(server, "/health", 3))
+                start = asyncio.get_running_loop().time()
+                while not third.done():
+                    health.suspect(worker, refused=False)
+                    await asyncio.sleep(0.001)
+            assert asyncio.get_running_loop().time() - start >= 2 * module.BREATHER
+
+
+async def _asked_times(server: Engine, path: str, times: int) -> None:
+    for _ in range(times):
+        await server.asked(path)
+
+
+async def test_forgotten_worker_is_not_probed() -> None:
+    """A worker that was removed is asked nothing more, and a probe under way changes nothing of it."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.001, patience=NEVER) as (health, fleet):
+            await becomes(worker, READY)
+            server.answers.clear()  # the next probe hangs
+            await until(lambda: server.at_once > 0)
+            fleet.drain(worker)
+            health.forget(worker)
+            health.forget(worker)
+            await until(lambda: server.at_once == 0)
+            asked = len(server.requests)
+            health.suspect(worker, refused=False)
+            await asyncio.sleep(0.02)
+            assert len(server.requests) == asked
+            assert worker.state is WorkerState.GONE
+
+
+async def test_forgotten_worker_can_come_back() -> None:
+    """A worker with the same URL is watched anew, once."""
+    async with engine() as server:
+        old, new = server.worker(), server.worker()
+        async with watched(old, interval=NEVER) as (health, fleet):
+            await becomes(old, READY)
+            health.forget(old)
+            fleet.add(new)
+            health.watch(new)
+            await becomes(new, READY)
+            assert server.count("/info") == 2
+
+
+async def test_stop_ends_every_probe() -> None:
+    """After ``stop`` nothing is asked, and probes under way are dropped."""
+    async with engine(lambda server: server.answers.clear()) as server:
+        async with watched(server.worker(), patience=NEVER):
+            await until(lambda: server.at_once > 0)
+        await until(lambda: server.at_once == 0)
+
+
+async def test_format_that_fails_on_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of a format is logged and counts as a failed probe; the watch goes on."""
+
+    class Broken(EchoFormat):
+        broken = True
+
+        def identify(self, replies: Any) -> Any:
+            if self.broken:
+                raise KeyError("model")
+            return super().identify(replies)
+
+    format: Any = Broken()
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, formats=(format,)):
+            await until(lambda: worker.reason == "its answers could not be read")
+            assert "KeyError" in caplog.text
+            format.broken = False
+            await becomes(worker, READY)
+
+
+# -- busy, paused, off
+
+
+async def test_worker_that_refuses_is_busy_for_a_while() -> None:
+    """A 429 or 503 is no fault: it is used last, a good probe does not end it too soon, and time does."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER, recovery=0.01) as (health, fleet):
+            await becomes(worker, READY)
+            health.refused(worker, 429, None)
+            assert (worker.state, worker.reason) == (BUSY, "it answered 429")
+            assert list(fleet.usable("echo-generate")) == [worker]
+            left = worker.busy_until - time.monotonic()
+            assert 0.9 < left <= module.BUSY_SECONDS
+            await server.asked("/health")
+            assert worker.state is BUSY
+            worker.busy_until = time.monotonic()
+            health.watch(worker)
+            await becomes(worker, READY)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(b"7", 7), (b"0", module.BUSY_SECONDS), (b"86400", module.BUSY_LIMIT), (b"Wed, 21 Oct", 1)],
+)
+async def test_busy_for_as_long_as_it_says_within_bounds(told: bytes, seconds: float) -> None:
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER) as (health, _):
+            await becomes(worker, READY)
+            health.refused(worker, 503, told)
+            assert seconds - 0.5 < worker.busy_until - time.monotonic() <= seconds
+
+
+@pytest.mark.parametrize("state", [DEAD, JOINING, WorkerState.DRAINING])
+async def test_late_refusal_of_a_worker_that_does_not_serve_is_no_news(state: WorkerState) -> None:
+    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    worker.state = state
+    async with watched() as (health, _):
+        health.refused(worker, 503, None)
+        assert worker.state is state
+
+
+async def test_worker_that_takes_nothing_now_is_busy_however_long_and_never_dead() -> None:
+    """Paused, say: its format tells such an answer from a bad one."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.002):
+            await becomes(worker, READY)
+            server.answers["/health"] = (429, b"")
+            await becomes(worker, BUSY)
+            asked = server.count("/health")
+            await until(lambda: server.count("/health") > asked + 5)
+            assert (worker.state, worker.strikes) == (BUSY, 0)
+            server.answers["/health"] = (200, b"")
+            await becomes(worker, READY)
+
+
+async def test_paused_worker_can_join() -> None:
+    """It is used if there is no other: what it is sent waits in it."""
+    async with engine(lambda server: server.answers.update({"/health": (429, b"")})) as server:
+        worker = server.worker()
+        async with watched(worker) as (_, fleet):
+            await becomes(worker, BUSY)
+            assert fleet.lease("echo-generate", None) is worker
+
+
+async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good() -> None:
+    """Until it says otherwise, which is asked with each probe from then on."""
+
+    class Pausable(EchoFormat):
+        probes = (*EchoFormat.probes, ProbeRequest("GET", "/paused"))
+
+        def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+            info = super().identify(replies)
+            return info and replace(info, paused=replies["/paused"].body == b"yes")
+
+    async with engine(lambda server: server.answers.update({"/paused": (200, b"yes")})) as server:
+        worker = server.worker()
+        async with watched(worker, formats=(Pausable(),)) as (_, fleet):
+            await becomes(worker, BUSY)
+            assert fleet.lease("echo-generate", None) is worker
+            server.answers["/paused"] = (200, b"no")
+            await becomes(worker, READY)
+
+
+async def test_nobody_at_the_url_is_told_apart_from_silence() -> None:
+    """Whoever comes next is another process only in the first case."""
+    vanished: list[str] = []
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, patience=0.05) as (_, fleet):
+            fleet.vanished = vanished.append
+            await becomes(worker, READY)
+            server.answers.clear()
+            await becomes(worker, DEAD)
+            assert not vanished
+            server.stop()
+            await until(lambda: bool(vanished))
+            assert set(vanished) == {worker.url}
+
+
+async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
+    """But identified, and asked when something is amiss."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0, recovery=0.01) as (health, _):
+            await becomes(worker, READY)
+            await until(lambda: server.at_once == 0)
+            asked = len(server.requests)
+            await asyncio.sleep(0.05)
+            assert len(server.requests) == asked
+            health.suspect(worker, refused=False)
+            assert worker.state is SUSPECT
+            await becomes(worker, READY)
+            server.stop()
+            health.suspect(worker, refused=True)
+            assert worker.state is DEAD
+            await server.start()
+            await becomes(worker, READY)
+
+
+async def test_tokens_that_come_meanwhile_make_up_for_a_failed_probe() -> None:
+    """A worker that is too busy to answer probes, and streams, is not away."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=NEVER, patience=0.02) as (health, _):
+            await becomes(worker, READY)
+            del server.answers["/health"]
+            for _ in range(module.STRIKES + 1):
+                asking = asyncio.ensure_future(server.asked("/health"))
+                health.watch(worker)
+                await asking
+                worker.last_reply_at = time.monotonic()
+                await until(lambda: server.at_once == 0)
+            assert (worker.state, worker.strikes) == (READY, 0)
+
+
+async def test_held_worker_that_fails_its_probes_is_dead() -> None:
+    """And held again when it is back."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker) as (_, fleet):
+            await becomes(worker, READY)
+            fleet.hold(worker, Hold.OWNER, "mine")
+            server.stop()
+            await becomes(worker, DEAD)
+            await server.start()
+            await becomes(worker, HELD)
+
+
+# -- load
+
+
+async def test_load_of_others_is_what_is_reported_beyond_the_own() -> None:
+    """Own leases are counted exactly by the fleet, and only there."""
+    async with engine() as server:
+        server.answers["/load"] = (200, b"7")
+        worker = server.worker()
+        async with watched(worker, interval=0.002) as (_, fleet):
+            await until(lambda: worker.others == 7)
+            for _ in range(3):
+                fleet.lease("echo-generate", None)
+            await until(lambda: worker.others == 4)
+            assert (worker.in_flight, worker.load) == (3, 7)
+            server.answers["/load"] = (200, b"1")
+            await until(lambda: worker.others == 0)
+            assert worker.load == 3
+
+
+async def test_question_for_the_load_that_is_not_answered_is_not_asked_again() -> None:
+    """Until another process stands there."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, interval=0.001):
+            await until(lambda: server.count("/health") > 5)
+            assert server.count("/load") == 1
+            assert worker.reported is None
+
+
+async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
+    """Thousands of URLs that nobody listens at are no storm."""
+    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    async with watched(recovery=0.01) as (health, _):
+        state = module._Watched()
+        assert health._pause(worker, state) == 0.01
+        state.away_since = time.monotonic() - 10
+        assert 0.9 < (health._pause(worker, state) or 0) < 1.2
+        state.away_since = time.monotonic() - 10_000
+        assert health._pause(worker, state) == module.LONGEST_PAUSE
+
+
+async def test_worker_that_left_is_asked_once_whether_it_is_there_still() -> None:
+    """Only that nobody listens says that whoever comes next is another one."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(interval=NEVER) as (health, fleet):
+            vanished: list[str] = []
+            fleet.vanished = vanished.append
+            health.look_after(worker)
+            await server.asked("/health")
+            await asyncio.sleep(0.02)
+            assert not vanished and server.count("/health") == 1
+            server.stop()
+            health.look_after(worker)
+            await until(lambda: vanished == [worker.url])

@@ -1,0 +1,207 @@
+"""Asking a worker: one question, one whole answer, within limits."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+import trustme
+
+from gateway.fleet.health import probe as module
+from gateway.fleet.health.probe import Unreachable, ask, interview
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Worker
+from gateway.formats.base import ProbeReply, ProbeRequest
+from gateway.routing.policy import LeastInFlight
+from gateway.upstream.address import Address
+from gateway.upstream.resolver import Names
+from tests.fleet.engine import EchoFormat, Engine, connected, engine
+from tests.support.gateway import until
+
+ECHO: Any = EchoFormat()
+OTHER: Any = EchoFormat("other")
+
+
+async def answer(server: Engine, **options: Any) -> ProbeReply | None:
+    return await ask(server.worker(**options), ProbeRequest("GET", "/info"), patience=0.2)
+
+
+async def test_question_and_answer() -> None:
+    """A question is sent as it is, the prefix in front, and the connection is not kept."""
+    async with engine() as server:
+        server.answers["/p/info"] = (418, b"tea")
+        worker = connected(Worker(Address.parse(server.url + "/p/")))
+        assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(418, b"tea")
+        head = server.requests[0].lower()
+        assert head.startswith(b"get /p/info http/1.1\r\n")
+        assert b"\r\nconnection: close\r\n" in head
+        assert b"authorization" not in head
+
+
+async def test_question_with_a_body() -> None:
+    """A question's body is sent as JSON."""
+    async with engine() as server:
+        await ask(server.worker(), ProbeRequest("POST", "/models", b"{}"))
+        assert b"\r\ncontent-type: application/json\r\n" in server.requests[0].lower()
+        assert b"\r\ncontent-length: 2\r\n" in server.requests[0].lower()
+
+
+@pytest.mark.parametrize("key", [b"Bearer key", b"Bearer \xe9"])
+async def test_key_is_sent(key: bytes) -> None:
+    """A worker's key goes with every question, byte for byte."""
+    async with engine() as server:
+        await answer(server, authorization=key)
+        assert b"\r\nauthorization: " + key + b"\r\n" in server.requests[0].replace(
+            b"Authorization", b"authorization"
+        )
+
+
+async def test_redirect_is_an_answer() -> None:
+    """A redirect is not followed: a worker cannot make the gateway ask others."""
+    async with engine() as other, engine() as server:
+        server.extra = b"location: %b/info\r\n" % other.url.encode()
+        server.answers["/info"] = (307, b"")
+        assert await answer(server) == ProbeReply(307, b"")
+        assert other.requests == []
+
+
+async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are asked directly, whatever HTTP_PROXY says."""
+    async with engine() as proxy, engine() as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert await answer(server) == ProbeReply(200, b"echo m")
+        assert proxy.requests == []
+
+
+async def test_answer_that_dribbles() -> None:
+    """A worker that sends a byte now and then does not hold its prober for ever."""
+
+    came, gone = asyncio.Event(), asyncio.Event()
+
+    async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+        with suppress(ConnectionError):
+            while not writer.transport.is_closing():
+                writer.write(b".")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.transport.abort()
+        gone.set()
+
+    server = await asyncio.start_server(dribble, "127.0.0.1", 0)
+    async with server:
+        worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
+        while not came.is_set():  # on a busy machine even connecting may take longer than the limit
+            assert await ask(worker, ProbeRequest("GET", "/info"), patience=0.05) is None
+        await gone.wait()
+
+
+async def test_answer_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is not read without end, and none is unfolded: it was asked for as it is."""
+    monkeypatch.setattr(module, "ANSWER_LIMIT", 1000)
+    async with engine() as server:
+        server.answers["/info"] = (200, b"x" * 1000)
+        assert await answer(server) is not None
+        server.answers["/info"] = (200, b"x" * 1001)
+        assert await answer(server) is None
+        server.extra = b"content-encoding: gzip\r\n"
+        packed = gzip.compress(b"x" * 100_000)
+        server.answers["/info"] = (200, packed)
+        assert await answer(server) == ProbeReply(200, packed)
+        assert b"\r\naccept-encoding: identity\r\n" in server.requests[-1]
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort", b"nonsense\r\n\r\n"]
+)
+async def test_answer_that_is_none(nonsense: bytes) -> None:
+    """A connection that breaks off, or speaks no HTTP, is no answer."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(nonsense)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
+        assert await ask(worker, ProbeRequest("GET", "/info"), patience=1) is None
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
+async def test_name_that_cannot_be_resolved(host: str) -> None:
+    """A name that is none is a worker nobody listens for."""
+    with pytest.raises(Unreachable):
+        await ask(connected(Worker(Address.parse(f"http://{host}:1"))), ProbeRequest("GET", "/info"))
+
+
+async def test_question_to_a_name_goes_to_its_address_under_the_name() -> None:
+    """To the first that takes it; the worker sees the name it was asked for."""
+    names = Names(lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")])
+    async with engine() as server:
+        worker = Worker(Address.parse(f"http://worker.example:{server.port}"))
+        Fleet(LeastInFlight(Random(0)), 5.0, names=names).add(worker)
+        assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
+        assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
+
+
+async def test_describe_once() -> None:
+    """A worker can be asked once, without a watch."""
+    async with engine() as server:
+        found = await interview(server.worker(), [ECHO, OTHER])
+        assert found is not None
+        assert list(found.infos) == ["echo"]
+        server.stop()
+        with pytest.raises(Unreachable):
+            await interview(server.worker(), [ECHO])
+
+
+async def test_describe_what_gives_no_answer() -> None:
+    """Silence is told from a stranger's answer."""
+    async with engine(lambda server: server.answers.clear()) as server:
+        assert await interview(server.worker(), [ECHO], patience=0.02) is None
+
+
+async def test_probes_over_tls() -> None:
+    """An https worker is probed under the trust that was given, and not reached without it."""
+    authority = trustme.CA()
+    theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1", "worker.example").configure_cert(theirs)
+    authority.configure_trust(ours)
+    server = Engine()
+    await server.start(theirs)
+    address = Address.parse(server.url.replace("http:", "https:"))
+    question = ProbeRequest("GET", "/info")
+    for trust, trusted in ((ours, True), (None, False)):
+        worker = Worker(address)
+        Fleet(LeastInFlight(Random(0)), 5.0, trust).add(worker)
+        if trusted:
+            assert await ask(worker, question) == ProbeReply(200, b"echo m")
+        else:
+            with pytest.raises(Unreachable):
+                await ask(worker, question)
+    names = Names(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
+    named = Worker(Address.parse(f"https://worker.example:{server.port}"))
+    Fleet(LeastInFlight(Random(0)), 5.0, ours, names=names).add(named)
+    assert await ask(named, question) == ProbeReply(200, b"echo m")
+    server.stop()
+
+
+async def test_cancelled_question_leaves_no_connection() -> None:
+    """Whenever a probe is cancelled, its connection is closed with it."""
+    async with engine(lambda server: server.answers.clear()) as server:
+        for step in range(60):
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(ask(server.worker(), ProbeRequest("GET", "/info")))
+                for _ in range(step % 30):
+                    await asyncio.sleep(0)
+                asking.cancel()
+        await until(lambda: server.at_once == 0)

@@ -1,0 +1,94 @@
+"""The states of workers as a client of the gateway meets them, in front of real (simulated) engines."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.fleet.states import WorkerState
+from gateway.sim import SimConfig, SimServer
+from tests.support.gateway import Rig, generates, rig, until
+
+PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
+
+
+def body(kind: str, tokens: int = 2) -> dict[str, Any]:
+    if kind == "sglang":
+        return {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True}}
+    return {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": tokens, "ignore_eos": True}}
+
+
+async def generate(rigged: Rig, kind: str, tokens: int = 2) -> httpx.Response:
+    return await rigged.client.post(PATHS[kind], json=body(kind, tokens))
+
+
+@pytest.mark.parametrize("kind", PATHS)
+async def test_worker_that_is_full_is_passed_over_while_another_is_not(kind: str) -> None:
+    """What it refuses goes to the client as it is, and makes it busy, not dead."""
+    config = SimConfig(max_running=1, max_queued=1, token_delay=0.02)
+    async with SimServer(kind, config) as full, rig(full.url) as rigged:
+        (worker,) = rigged.app.fleet.workers
+        running = [asyncio.ensure_future(generate(rigged, kind, 100)) for _ in range(2)]
+        await until(lambda: len(generates(full)) == 2)
+        refused = await generate(rigged, kind)
+        assert refused.status_code in (429, 503), refused.text
+        assert (worker.state, worker.reason) == (WorkerState.BUSY, f"it answered {refused.status_code}")
+        async with SimServer(kind, SimConfig()) as free:
+            await rigged.client.post("/workers", json={"url": free.url})
+            await until(lambda: rigged.app.fleet.workers[1].state is WorkerState.READY)
+            worker.busy_until = float("inf")
+            for _ in range(4):
+                assert (await generate(rigged, kind)).status_code == 200
+            assert len(generates(free)) == 4
+        for call in running:
+            call.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_paused_engine_keeps_what_it_is_sent() -> None:
+    """It is paused around the gateway: it takes requests, answers them later, and never counts as dead."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, probe_interval_secs=0.02) as rigged:
+        (worker,) = rigged.app.fleet.workers
+        async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
+            await engine.post("/pause_generation", json={"mode": "in_place"})
+            await until(lambda: worker.state is WorkerState.BUSY)
+            waiting = asyncio.ensure_future(generate(rigged, "sglang"))
+            await until(lambda: worker.in_flight == 1)
+            await engine.post("/continue_generation", json={})
+            assert (await waiting).status_code == 200
+            await until(lambda: worker.state is WorkerState.READY)
+
+
+@pytest.mark.parametrize("kind", PATHS)
+async def test_restarted_engine_serves_again(kind: str) -> None:
+    """It is dead in between, with its holds and its load as they should be."""
+    async with rig(probe_interval_secs=0.1) as rigged:
+        async with SimServer(kind, SimConfig()) as first:
+            await rigged.client.post("/workers", json={"url": first.url})
+            worker = rigged.app.fleet.workers[0]
+            await until(lambda: worker.state is WorkerState.READY)
+            assert (await generate(rigged, kind)).status_code == 200
+        await until(lambda: worker.state is WorkerState.DEAD)
+        assert (worker.in_flight, worker.others, worker.reported) == (0, 0, None)
+        async with SimServer(kind, SimConfig(port=int(first.url.rsplit(":", 1)[1]))):
+            await until(lambda: worker.state is WorkerState.READY)
+            assert (await generate(rigged, kind)).status_code == 200
+
+
+async def test_every_move_is_counted() -> None:
+    """In the metrics, as the log has it."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
+        await rigged.client.post(f"/workers/{sim.url}/hold")
+        await rigged.client.delete(f"/workers/{sim.url}")
+        text = (await rigged.client.get("/metrics")).text
+    for before, after in (
+        ("joining", "ready"),
+        ("ready", "held"),
+        ("held", "draining"),
+        ("draining", "gone"),
+    ):
+        assert f'_worker_transitions_total{{from="{before}",to="{after}"}} 1\n' in text
+    assert '_workers{state="ready"} 0\n' in text

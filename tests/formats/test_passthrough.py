@@ -1,0 +1,65 @@
+"""A reply that nobody looks into is held, up to a limit, and passed on as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.passthrough import HOLD_LIMIT, OpaqueReader
+
+
+def test_reply_is_held_until_it_is_whole() -> None:
+    reader = OpaqueReader(502)
+    assert (reader.streaming, reader.identity) == (False, True)
+    assert (reader.feed(b"a"), reader.feed(b"b"), reader.finish()) == (b"", b"", b"ab")
+
+
+def test_long_reply_is_passed_on_as_it_comes() -> None:
+    """Over the limit nothing more is held."""
+    reader = OpaqueReader(400)
+    assert reader.feed(b"x" * HOLD_LIMIT) == b""
+    assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
+    assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
+
+
+def test_reply_to_be_streamed_is_not_held() -> None:
+    reader = OpaqueReader(200, streaming=True)
+    assert (reader.streaming, reader.feed(b"a"), reader.finish()) == (True, b"a", b"")
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [(200, Ending.OPAQUE), (304, Ending.OPAQUE), (400, Ending.ERROR_STATUS), (599, Ending.ERROR_STATUS)],
+)
+def test_ending_is_told_by_the_status_and_is_the_only_fact(status: int, ending: Ending) -> None:
+    reader = OpaqueReader(status)
+    reader.feed(b'{"usage":{"completion_tokens":5}}')
+    reader.finish()
+    assert reader.facts == ReplyFacts(ending=ending)
+
+
+def test_reply_that_is_not_whole_has_no_ending_of_its_own() -> None:
+    """What a failure means is for the exchange to tell."""
+    reader = OpaqueReader(500)
+    reader.feed(b"a")
+    assert reader.fail(UpstreamIncomplete("lost")) == b""
+    assert reader.facts.ending is None
+
+
+def test_reply_that_cannot_be_what_was_asked_for_fails_at_its_end() -> None:
+    reader = OpaqueReader(200, broken=UpstreamMalformed("no events"))
+    assert reader.feed(b"<html>") == b""
+    with pytest.raises(UpstreamMalformed, match="no events"):
+        reader.finish()
+    assert reader.facts.ending is None
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_paths_are_cut_wherever_the_bytes_are(size: int) -> None:
+    body = b"x" * HOLD_LIMIT + b" /opt/engine/core.py line " * 9
+    reader = OpaqueReader(500, cut=True)
+    cut = [body[:HOLD_LIMIT], *(body[at : at + size] for at in range(HOLD_LIMIT, len(body), size))]
+    passed = b"".join(map(reader.feed, cut)) + reader.finish()
+    assert passed == body.replace(b"/opt/engine/core.py", b"<path>")
+    assert not reader.identity

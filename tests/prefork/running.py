@@ -1,0 +1,149 @@
+"""A gateway of several processes, as a user starts it, and clients that know which of them they talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.gateway import RawClient, eventually, until
+from tests.support.processes import die_with_parent
+
+#: A scrape has to be answered in so many seconds.
+PROMPT = 0.1
+
+
+@dataclass
+class Several:
+    """``process`` is the supervisor; ``log`` what all of them wrote to standard error."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+    port: int = 0
+    clients: list[RawClient] = field(default_factory=list)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that serve, by their ids."""
+        pid = self.process.pid
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    async def connect(self) -> RawClient:
+        """A connection to any process, which is closed in the end."""
+        client = await RawClient.connect(self.port)
+        self.clients.append(client)
+        return client
+
+    async def client_of(self, pid: int) -> RawClient:
+        """A connection that this process has accepted."""
+        while True:
+            client = await self.connect()
+            ours = client.writer.get_extra_info("sockname")[1]
+            await until(lambda ours=ours: _inode(self.port, ours) != 0)  # type: ignore[misc]
+            if _holds(pid, _inode(self.port, ours)):
+                return client
+            client.leave()
+
+    async def get(self, path: str, pid: int) -> tuple[int, bytes]:
+        """Status and body of a GET that this process answers."""
+        client = await self.client_of(pid)
+        status, body = await ask(client, path)
+        client.leave()
+        return status, body
+
+    async def ends(self) -> int:
+        """The exit code."""
+        return await asyncio.wait_for(self.process.wait(), 15)
+
+
+async def ask(client: RawClient, path: str, body: bytes = b"", method: str = "GET") -> tuple[int, bytes]:
+    """Status and body of a request on a kept connection."""
+    client.request(path, body, method=method)
+    head = (await client.head()).lower()
+    found = re.search(rb"content-length: (\d+)", head)
+    return int(head[9:12]), await client.reader.readexactly(int(found[1]) if found else 0)
+
+
+def metric(text: bytes, name: str) -> float:
+    """The sum of all series of one metric."""
+    spelled = re.compile(rf"(dynamo_frontend_)?{name}[ {{]")
+    lines = [line for line in text.decode().splitlines() if spelled.match(line)]
+    assert lines, f"no {name}"
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def _inode(server: int, client: int) -> int:
+    """Of the server's socket of a connection; 0 until it is accepted."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if [int(each.partition(":")[2], 16) for each in fields[1:3]] == [server, client]:
+            return int(fields[9])
+    return 0
+
+
+def _holds(pid: int, inode: int) -> bool:
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            if os.readlink(f"{folder}/{name}") == f"socket:[{inode}]":
+                return True
+        except FileNotFoundError:
+            continue
+    return False
+
+
+@asynccontextmanager
+async def several(
+    *workers: str, count: int = 2, stdout: Any = None, **variables: str
+) -> AsyncIterator[Several]:
+    """``tito-gateway serve --processes`` on a free port in front of ``workers``, ready; gone in the end."""
+    flags = [flag for worker in workers for flag in ("--worker", worker)]
+    with tempfile.NamedTemporaryFile() as file:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", "0",
+            "--processes", str(count), *flags,
+            env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
+            stdout=stdout or asyncio.subprocess.DEVNULL, stderr=file, start_new_session=True,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+        gateway = Several(process, Path(file.name))
+        try:
+            gateway.port = await _port(gateway)
+            await eventually(lambda: _ready(gateway), 30)
+            yield gateway
+        finally:
+            for client in gateway.clients:
+                client.leave()
+            # The group outlives a supervisor that was killed.
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            await process.wait()
+
+
+async def _port(gateway: Several) -> int:
+    found: list[str] = []
+
+    def told() -> bool:
+        found[:] = re.findall(r"listening on http://127.0.0.1:(\d+)", gateway.log.read_text())
+        assert gateway.process.returncode is None, gateway.log.read_text()
+        return bool(found)
+
+    await until(told, 30)
+    return int(found[0])
+
+
+async def _ready(gateway: Several) -> bool:
+    client = await gateway.connect()
+    status, _ = await ask(client, "/ready")
+    client.leave()
+    return status == 200

@@ -1,0 +1,351 @@
+"""Several processes as one gateway: real processes, real sockets, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+from gateway.process.server import listen
+from gateway.sim import SimConfig, SimServer
+from tests.prefork.running import PROMPT, Several, ask, metric, several
+from tests.proxy.test_handler_bytes import body_of
+from tests.support.gateway import RawClient, arrived, eventually, generates, until
+from tests.support.processes import run
+
+SLOW = SimConfig(token_delay=0.05)
+
+
+def request(tokens: int = 3, stream: bool = False, **extra: object) -> bytes:
+    return json.dumps(body_of("sglang", tokens, stream, **extra)).encode()
+
+
+async def generate(client: RawClient, **extra: object) -> int:
+    status, _ = await ask(client, "/generate", request(**extra), "POST")  # type: ignore[arg-type]
+    return status
+
+
+async def stream(gateway: Several, pid: int, tokens: int = 20, **extra: object) -> RawClient:
+    """A stream that runs in one process, past its first event."""
+    client = await gateway.client_of(pid)
+    client.request("/generate", request(tokens, True, **extra))
+    await client.head()
+    await client.reader.readuntil(b"\n\n")
+    return client
+
+
+async def rest_of(client: RawClient) -> bytes:
+    """What still comes of a stream, up to its end."""
+    rest = b""
+    while data := await client.reader.read(65536):
+        rest += data
+        if b"[DONE]" in data:
+            break
+    client.leave()
+    return rest
+
+
+async def scrape(gateway: Several, pid: int) -> bytes:
+    status, text = await gateway.get("/metrics", pid)
+    assert status == 200
+    return text
+
+
+async def test_any_process_shows_the_metrics_of_all() -> None:
+    """A scrape is the whole gateway's, whoever answers it, and exact at once."""
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
+        for count, pid in enumerate(gateway.pids, 1):
+            client = await gateway.client_of(pid)
+            assert [await generate(client) for _ in range(3)] == [200] * 3
+            client.leave()
+            for asked in gateway.pids:
+                text = await scrape(gateway, asked)
+                assert metric(text, "requests_total") == 3 * count
+                assert metric(text, "worker_requests_total") == 3 * count
+                assert metric(text, "requests_started_total") == 3 * count
+                assert metric(text, "request_duration_seconds_count") == 3 * count
+                assert metric(text, "output_tokens_total") == 9 * count
+        assert metric(text, "processes") == 2
+        assert metric(text, "process_restarts_total") == 0
+        assert metric(text, "process_resident_memory_bytes") > 0
+        assert text.decode().count("\nprocess_cpu_seconds_total ") == 1
+
+
+async def test_load_is_that_of_all_processes() -> None:
+    """In /workers, /health and the gauges."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        running = [await stream(gateway, pid, 200) for pid in gateway.pids]
+        for pid in gateway.pids:
+            _, workers = await gateway.get("/workers", pid)
+            assert [worker["load"] for worker in json.loads(workers)["workers"]] == [2]
+            _, health = await gateway.get("/health", pid)
+            assert [worker["in_flight"] for worker in json.loads(health)["instances"]] == [2]
+            assert json.loads(health)["processes"] == {"wanted": 2, "serving": 2}
+            text = await scrape(gateway, pid)
+            assert metric(text, "worker_inflight_requests") == metric(text, "active_requests") == 2
+        for client in running:
+            client.leave()
+
+
+async def test_scrape_is_prompt_while_a_process_is_stuck() -> None:
+    """It then counts with what it said last."""
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
+        stuck, other = gateway.pids
+        client = await gateway.client_of(stuck)
+        await generate(client)
+        asker = await gateway.client_of(other)
+        await ask(asker, "/metrics")
+        os.kill(stuck, signal.SIGSTOP)
+        try:
+            taken = []
+            for _ in range(5):
+                start = time.monotonic()
+                status, text = await ask(asker, "/metrics")
+                taken.append(time.monotonic() - start)
+                assert status == 200 and metric(text, "requests_total") == 1
+            assert min(taken) < PROMPT
+        finally:
+            os.kill(stuck, signal.SIGCONT)
+
+
+async def test_killed_process_is_replaced_and_its_counts_stay() -> None:
+    """Meanwhile the others serve, the gateway is ready, and what ran in it counts as failed."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        victim, other = gateway.pids
+        for pid in (victim, other):
+            client = await gateway.client_of(pid)
+            assert await generate(client) == 200
+        lost = await stream(gateway, victim, 1000)
+        assert metric(await scrape(gateway, other), "active_requests") == 1
+        os.kill(victim, signal.SIGKILL)
+        assert await generate(client) == 200
+        assert (await ask(client, "/ready"))[0] == 200
+        assert b"[DONE]" not in await rest_of(lost)
+
+        async def replaced() -> bool:
+            _, health = await ask(client, "/health")
+            return json.loads(health)["processes"]["serving"] == 2 and victim not in gateway.pids
+
+        await eventually(replaced)
+        for pid in gateway.pids:
+            text = await scrape(gateway, pid)
+            assert metric(text, "requests_total") == 4
+            assert metric(text, "requests_started_total") == 4
+            assert metric(text, "active_requests") == 0
+            assert metric(text, "failures_total") == 1
+            assert metric(text, "process_restarts_total") == 1
+        for pid in gateway.pids:
+            assert await generate(await gateway.client_of(pid)) == 200
+        assert f"process {victim} ended by signal 9" in gateway.log.read_text()
+
+
+async def test_connection_that_waits_for_a_killed_process_is_served_by_its_successor() -> None:
+    """Its listening socket outlives it."""
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
+        for pid in gateway.pids:
+            os.kill(pid, signal.SIGSTOP)
+        clients = [await gateway.connect() for _ in range(8)]
+        for pid in gateway.pids:
+            os.kill(pid, signal.SIGKILL)
+        assert [await generate(client) for client in clients] == [200] * 8
+
+
+async def test_sigterm_drains_every_process() -> None:
+    """Running streams finish; until then each process refuses what is new, and none is ready."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        short, long = gateway.pids
+        kept = [await gateway.client_of(pid) for pid in (short, long)]
+        running = [await stream(gateway, short, 8), await stream(gateway, long, 40)]
+        gateway.process.send_signal(signal.SIGTERM)
+
+        async def none_ready() -> bool:
+            return {(await ask(client, "/ready"))[0] for client in kept} == {503}
+
+        await eventually(none_ready)
+        assert b'"error"' not in await rest_of(running[0])
+        # The first one has nothing left to do, but new connections still come to it.
+        late = await gateway.client_of(short)
+        assert await generate(late) == 503
+        assert (await ask(kept[0], "/live"))[0] == 200
+        assert b'"error"' not in await rest_of(running[1])
+        assert await gateway.ends() == 0
+        assert len(generates(sim)) == 2
+
+
+async def test_signal_to_the_whole_group_is_one_signal() -> None:
+    """As Ctrl-C sends it: nothing is cut."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        running = [await stream(gateway, pid, 10) for pid in gateway.pids]
+        os.killpg(gateway.process.pid, signal.SIGINT)
+        for client in running:
+            rest = await rest_of(client)
+            assert b"[DONE]" in rest and b'"error"' not in rest
+        assert await gateway.ends() == 0
+
+
+async def test_second_signal_ends_all_at_once() -> None:
+    """Visibly for their clients, and with aborts at the engine."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        running = [await stream(gateway, pid, 2000) for pid in gateway.pids]
+        gateway.process.send_signal(signal.SIGTERM)
+        await until(lambda: "draining" in gateway.log.read_text())
+        gateway.process.send_signal(signal.SIGINT)
+        for client in running:
+            assert b'"error"' in await rest_of(client)
+        assert await gateway.ends() == 0
+        assert len(sim.aborts) == 2
+
+
+async def test_second_signal_does_not_wait_for_a_process_that_is_stopped() -> None:
+    """It could do nothing with more time."""
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
+        os.kill(gateway.pids[0], signal.SIGSTOP)
+        for _ in range(2):
+            gateway.process.send_signal(signal.SIGTERM)
+            await until(lambda: "draining" in gateway.log.read_text())
+        started = time.monotonic()
+        assert await gateway.ends() == 0
+        assert time.monotonic() - started < 6
+
+
+async def test_grace_time_is_that_of_the_whole() -> None:
+    async with SimServer("sglang", SLOW) as sim:
+        async with several(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
+            client = await stream(gateway, gateway.pids[0], 2000)
+            gateway.process.send_signal(signal.SIGTERM)
+            assert b'"error"' in await rest_of(client)
+            assert await gateway.ends() == 0
+
+
+async def test_processes_without_a_supervisor_finish_and_end() -> None:
+    """Nobody would restart or end them. The port is free at once for a successor."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        pids = gateway.pids
+        running = [await stream(gateway, pid, 12) for pid in pids]
+        gateway.process.kill()
+        await gateway.process.wait()
+        await eventually(lambda: _refused(gateway.port))
+        for client in running:
+            rest = await rest_of(client)
+            assert b"[DONE]" in rest and b'"error"' not in rest
+        await until(lambda: not any(_lives(pid) for pid in pids))
+
+
+async def _refused(port: int) -> bool:
+    try:
+        (await RawClient.connect(port)).leave()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def test_abort_reaches_an_id_that_another_process_holds() -> None:
+    """By its id, and with all others; what one worker was told is one result."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        here, there = gateway.pids
+        asker = await gateway.client_of(here)
+        one = await stream(gateway, there, 2000, rid="job-1")
+        other = await stream(gateway, there, 2000, rid="job-10")
+        own = await stream(gateway, here, 2000, rid="job-1")
+        status, body = await ask(asker, "/abort_request", b'{"rid":"job-1"}', "POST")
+        assert status == 200
+        assert json.loads(body)["results"] == [{"worker": sim.url, "aborted": 2, "error": None}]
+        for client in (one, own):
+            assert b'"abort"' in await rest_of(client)
+        await other.reader.readuntil(b"\n\n")  # it goes on
+        status, body = await ask(asker, "/abort_request", b'{"abort_all":true}', "POST")
+        assert (status, json.loads(body)["aborted"]) == (200, 1)
+        assert b'"abort"' in await rest_of(other)
+
+
+async def test_same_id_in_two_processes_is_two_ids_at_the_engine() -> None:
+    """Neither can see the other's, so neither uses what its client chose; the client sees its own."""
+    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+        running = [await stream(gateway, pid, rid="job-1") for pid in gateway.pids]
+        await arrived(2, sim)
+        sent = {json.loads(arrival.body)["rid"] for arrival in generates(sim)}
+        assert len(sent) == 2 and "job-1" not in sent
+        for client in running:
+            rest = await rest_of(client)
+            assert b'"id":"job-1"' in rest and not any(each.encode() in rest for each in sent)
+
+
+async def test_lines_of_all_processes_never_run_into_each_other() -> None:
+    """However long they are, and however slowly they are read; each names its process."""
+    out, into = os.pipe()
+    async with SimServer("sglang", SimConfig()) as sim, several(sim.url, stdout=into) as gateway:
+        os.close(into)
+        session, pids = "s" * 250, gateway.pids
+        for pid in pids:
+            client = await gateway.client_of(pid)
+            for number in range(150):
+                body = request(rid=f"{number}-" + "\u00e9" * 250)
+                client.request("/generate", body, headers=(("x-session-id", session),))
+            for _ in range(150):
+                head = (await client.head()).lower()
+                length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                await client.reader.readexactly(int(length))
+        gateway.process.send_signal(signal.SIGTERM)
+        written = await asyncio.to_thread(_read_all, out)
+        assert len(written) > 1 << 18
+        lines = [json.loads(line) for line in written.splitlines()]
+        assert [line["process"] for line in lines].count(pids[0]) == 150
+        assert {line["process"] for line in lines} == set(pids)
+        assert f"INFO [{pids[0]}] gateway" in gateway.log.read_text()
+        assert await gateway.ends() == 0
+
+
+def _read_all(fd: int) -> bytes:
+    with open(fd, "rb") as pipe:
+        return pipe.read()
+
+
+def test_port_in_use_is_one_line_as_with_one_process() -> None:
+    """Also when several could listen on it: another gateway would get a silent share of the requests."""
+    with listen("127.0.0.1", 0, 10) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        port = str(taken.getsockname()[1])
+        ended = run("serve", "--host", "127.0.0.1", "--port", port, "--processes", "2")
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1 and port in ended.stderr
+
+
+def test_bad_setting_is_one_line_as_with_one_process() -> None:
+    ended = run("serve", "--port", "0", "--processes", "2", "--worker", "none=http://127.0.0.1:1")
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1 and "--worker" in ended.stderr
+
+
+async def test_worker_registered_with_one_process_is_known_to_all() -> None:
+    """And is forgotten by all once it is removed."""
+    async with SimServer("sglang", SimConfig()) as sim, SimServer("sglang", SimConfig()) as other:
+        async with several(sim.url) as gateway:
+            first, second = [await gateway.client_of(pid) for pid in gateway.pids]
+            added = json.dumps({"url": other.url}).encode()
+            assert (await ask(first, "/workers", added, "POST"))[0] == 202
+
+            async def urls() -> set[str]:
+                _, body = await ask(second, "/list_workers")
+                return set(json.loads(body)["urls"])
+
+            async def known() -> bool:
+                return await urls() == {sim.url, other.url}
+
+            async def forgotten() -> bool:
+                return await urls() == {sim.url}
+
+            await eventually(known, 5)
+            path = f"/remove_worker?url={other.url}"
+            assert (await ask(first, path, b"", "POST"))[0] == 200
+            await eventually(forgotten, 5)

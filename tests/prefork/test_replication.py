@@ -1,0 +1,125 @@
+"""What one process is told of its workers, played through without a supervisor's process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from random import Random
+
+import pytest
+
+from gateway.fleet.cordons.cordons import HELD, Marks, paused
+from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.registry import Fleet
+from gateway.prefork.frames import Frame, Frames, Verb
+from gateway.prefork.hub import Hub
+from gateway.prefork.peers import Siblings
+from gateway.prefork.replication import WideMarks
+from gateway.routing.policy import LeastInFlight
+from gateway.stores.memory import MemoryStore
+from tests.support.gateway import until
+
+URL = "http://w:1"
+PAUSE = paused("generation", "generation")
+
+
+class Process:
+    """One of several, with the supervisor's end of its channel."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        for each in (ours, theirs):
+            each.setblocking(False)
+        self.channel = ours
+        self.siblings = Siblings(theirs)
+        self.sharing = Sharing(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
+        self.wide = WideMarks(self.siblings, self.sharing)
+
+    @property
+    def marks(self) -> object:
+        """Those that are there."""
+        marks = self.sharing.marks
+        return {url: marks.of(url) for url in marks.all if marks.of(url)}
+
+
+class Supervised:
+    """Processes, and a hub between them that is served for as long as the context lasts."""
+
+    def __init__(self, count: int) -> None:
+        self.processes = [Process() for _ in range(count)]
+        self.hub = Hub(count, self._send, lambda gone, last: last)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> list[Process]:
+        for number, process in enumerate(self.processes):
+            self.hub.joined(number, again=False)
+            self.hub.heard(number, Frame(Verb.SERVING), 0.0)
+            await process.siblings.open()
+            self._tasks.append(asyncio.ensure_future(self._serve(number)))
+        return self.processes
+
+    async def __aexit__(self, *raised: object) -> None:
+        for process in self.processes:
+            await process.siblings.close()
+        await asyncio.gather(*self._tasks)
+
+    def _send(self, number: int, frame: Frame) -> bool:
+        self.processes[number].channel.send(frame.encode())
+        return True
+
+    async def _serve(self, number: int) -> None:
+        frames, channel = Frames(), self.processes[number].channel
+        while data := await asyncio.get_running_loop().sock_recv(channel, 65536):
+            for frame in frames.feed(data):
+                self.hub.heard(number, frame, 0.0)
+        channel.close()
+
+
+async def test_every_process_knows_before_the_edit_returns() -> None:
+    """A worker is not called before all have stopped giving it requests."""
+    async with Supervised(3) as processes:
+        await processes[1].sharing.edit({URL: {PAUSE: True}})
+        assert [process.marks for process in processes] == [{URL: {PAUSE}}] * 3
+        await processes[2].sharing.edit({URL: {PAUSE: False}})
+        assert [process.marks for process in processes] == [{}] * 3
+
+
+async def test_process_that_comes_later_learns_what_was_said_before() -> None:
+    async with Supervised(2) as (old, new):
+        old.sharing.marks.say({URL: {HELD: True}})
+        await new.wide.learn()
+        assert new.marks == {URL: {HELD}}
+
+
+async def test_older_answer_that_comes_late_undoes_nothing() -> None:
+    """A process that was started asks what was said before it, and is told what is said meanwhile: a worker
+    that was resumed stays so."""
+    async with Supervised(2) as (old, new):
+        await old.sharing.edit({URL: {PAUSE: True}})
+        older = old.sharing.marks.all
+        await old.sharing.edit({URL: {PAUSE: False}})
+        assert new.marks == {}
+        new.sharing.heard(older)
+        assert new.marks == {} == old.marks
+
+
+async def test_pause_and_resume_at_once_end_alike_everywhere() -> None:
+    """Each is told to one process before it hears of the other's."""
+    async with Supervised(3) as processes:
+        for _ in range(20):
+            await asyncio.gather(
+                processes[0].sharing.edit({URL: {PAUSE: True}}),
+                processes[1].sharing.edit({URL: {PAUSE: False}}),
+            )
+            assert len({str(process.marks) for process in processes}) == 1
+
+
+async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """And it is told of."""
+    async with Supervised(1) as (alone,):
+        alone.channel.shutdown(socket.SHUT_WR)
+        await until(lambda: alone.siblings.lost)
+        await alone.sharing.edit({URL: {HELD: True}})
+        await alone.wide.learn()
+    assert alone.marks == {URL: {HELD}}
+    assert "may not know who is paused" in caplog.text and "not known which" in caplog.text

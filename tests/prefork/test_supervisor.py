@@ -1,0 +1,109 @@
+"""The lives of processes: made-up ones, which die as they are told. (test_gateway.py has the real ones.)"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.processes import PATIENCE
+
+
+@contextmanager
+def living(story: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.prefork.lives", story]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines_until(process: subprocess.Popen[str], text: str, times: int = 1) -> list[str]:
+    """The log up to the line that holds ``text`` for the last of so many times."""
+    assert process.stderr is not None
+    found: list[str] = []
+    for line in process.stderr:
+        found.append(line)
+        if sum(text in each for each in found) == times:
+            return found
+    raise AssertionError(f"no {text!r} in {found}")
+
+
+def test_process_that_cannot_start_ends_all_with_its_exit_code() -> None:
+    """Its fault is in the log."""
+    with living("raises") as process:
+        log = "".join(lines_until(process, "giving up"))
+        assert "RuntimeError: a fault of the process" in log
+        assert process.wait(PATIENCE) == 1
+
+
+def test_process_that_dies_again_and_again_is_started_ever_later() -> None:
+    """The first time at once, and the others are left alone."""
+    with living("dies_again") as process:
+        log = lines_until(process, " serves", 2)
+        victim = re.findall(r"process (\d+) serves", "".join(log))[0]
+        os.kill(int(victim), signal.SIGKILL)
+        log = lines_until(process, "is started again", 3)
+        assert [re.findall(r"in ([\d.]+) s", line)[0] for line in log if "is started again" in line] == [
+            "0.25",
+            "0.5",
+            "1",
+        ]
+        assert sum("ended with code 1" in line for line in log) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_process_that_does_not_end_is_killed() -> None:
+    with living("hangs") as process:
+        lines_until(process, " serves", 2)
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "draining")
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "does not end: killed", 2)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_process_that_hangs_is_killed_and_replaced() -> None:
+    """It says nothing any more; who waits for it gets its successor."""
+    with living("beats") as process:
+        victim = re.findall(r"process (\d+) serves", "".join(lines_until(process, " serves", 2)))[0]
+        os.kill(int(victim), signal.SIGSTOP)
+        log = "".join(lines_until(process, " serves"))
+        assert f"process {victim} has said nothing for 0.6 s: killed" in log
+        assert f"process {victim} ended by signal 9" in log
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_supervisor_that_was_stopped_itself_blames_nobody() -> None:
+    """As by Ctrl-Z, or when the whole machine was: nobody could be heard then."""
+    with living("beats") as process:
+        lines = lines_until(process, " serves", 2)
+        pids = [int(pid) for pid in re.findall(r"process (\d+) serves", "".join(lines))]
+        stopped = [*pids, process.pid]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(0.1)  # the supervisor looks before there is anything to hear
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        log = "".join(lines_until(process, "draining"))
+        assert "has said nothing" not in log
+        assert process.wait(PATIENCE) == 0
+
+
+def test_idle_processes_end_on_the_first_signal() -> None:
+    with living("serves") as process:
+        lines_until(process, " serves", 2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0

@@ -1,0 +1,270 @@
+"""The process as a user starts it: its signals, its port, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.process import server
+from gateway.process.open_files import most_connections
+from gateway.process.server import PortTaken, ProcessesImpossible, listen, run
+from gateway.settings import Settings
+from gateway.sim import Pace, SimConfig, SimServer
+from tests.proxy.test_handler_bytes import KINDS, body_of
+from tests.support.gateway import RawClient, arrived, eventually, generates, sse
+from tests.support.processes import PATIENCE, free_port, spawned
+
+
+@dataclass
+class Served:
+    """A gateway in a process of its own."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    scheme: str = "http"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
+    """``tito-gateway serve`` in front of ``workers``, ready; on a free port unless ``variables`` name one.
+    OPEN_FILES among them is how many it may have."""
+    port = int(variables.pop("DYN_HTTP_PORT", 0)) or free_port()
+    limit = int(variables.pop("OPEN_FILES", 0)) or None
+    flags = [flag for worker in workers for flag in ("--worker", worker)]
+    command = ("gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags)
+    async with spawned(*command, variables=variables, limit=limit) as process:
+        gateway = Served(process, port, "https" if "DYN_SSL_CERTFILE" in variables else "http")
+
+        async def ready() -> bool:
+            async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+                try:
+                    return (await client.get(gateway.url + "/ready")).status_code == 200
+                except httpx.TransportError:
+                    assert process.returncode is None, (await process.communicate())[1].decode()
+                    return False
+
+        await eventually(ready, 60)
+        yield gateway
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(kind: str) -> None:
+    """Not ready at once; a new request on a kept connection gets 503 and a close; exit code 0."""
+    async with SimServer(kind, SimConfig(token_delay=0.05)) as sim, served(sim.url) as gateway:
+        running = await RawClient.connect(gateway.port)
+        running.request(KINDS[kind], json.dumps(body_of(kind, 20, True)).encode())
+        await running.head()
+        kept = await RawClient.connect(gateway.port)
+        gateway.process.send_signal(signal.SIGTERM)
+
+        async def not_ready() -> bool:
+            kept.request("/ready", b"", method="GET")
+            head = await kept.head()
+            await kept.reader.readexactly(_length(head))
+            return head.startswith(b"HTTP/1.1 503 ")
+
+        await eventually(not_ready)
+        kept.request(KINDS[kind], json.dumps(body_of(kind)).encode())
+        head = (await kept.head()).lower()
+        assert head.startswith(b"http/1.1 503 ")
+        assert b"connection: close" in head and b"retry-after:" in head
+        rest = await running.reader.readuntil(b"data: [DONE]\n\n")
+        assert b'"error"' not in rest
+        running.leave()
+        kept.leave()
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert len(generates(sim)) == 1
+
+
+def _length(head: bytes) -> int:
+    lines = head.lower().split(b"\r\n")
+    return next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_second_signal_ends_at_once_visibly_and_with_aborts(kind: str) -> None:
+    async with SimServer(kind, SimConfig()) as sim, served(sim.url) as gateway:
+        sim.behave(Pace(stall_after=2))
+        running = await RawClient.connect(gateway.port)
+        running.request(KINDS[kind], json.dumps(body_of(kind, 20, True)).encode())
+        await running.head()
+        await running.reader.readuntil(b"\n\n")
+        gateway.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        gateway.process.send_signal(signal.SIGINT)
+        rest = await _until_closed(running)
+        assert b'"error"' in rest
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert len(sim.aborts) == 1
+
+
+async def _until_closed(client: RawClient) -> bytes:
+    received = b""
+    while data := await client.reader.read(65536):
+        received += data
+    client.leave()
+    return received
+
+
+async def test_grace_time_over_cuts_what_still_runs_with_an_error_event() -> None:
+    async with SimServer("sglang", SimConfig(token_delay=0.05)) as sim:
+        async with served(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
+            async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+                run = asyncio.ensure_future(
+                    client.post(gateway.url + "/generate", json=body_of("sglang", 4000, True))
+                )
+                await arrived(1, sim)
+                gateway.process.send_signal(signal.SIGTERM)
+                events = sse((await run).content)
+                assert "error" in events[-1]
+            assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+
+
+async def test_idle_gateway_leaves_within_a_second() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(gateway.process.wait(), 5) == 0
+
+
+async def test_access_log_has_one_line_a_request_and_nothing_of_its_content() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            await client.post(gateway.url + "/generate", json=body_of("sglang", rid="r-1"))
+            await client.post(gateway.url + "/generate", content=b"{nonsense}")
+        gateway.process.send_signal(signal.SIGTERM)
+        out, _ = await gateway.process.communicate()
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [line["status"] for line in lines] == [200, 400]
+        assert lines[0]["request_id"] == "r-1" and lines[0]["worker"] == sim.url
+        assert lines[0]["isl"] == 3 and lines[0]["osl"] == 3
+        assert b"15043" not in out and b"nonsense" not in out
+
+
+async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with spawned("gateway", "serve", "--host", "127.0.0.1", "--port", str(port)) as process:
+            _, err = await process.communicate()
+    assert process.returncode == 1
+    assert len(err.decode().strip().splitlines()) == 1
+    assert str(port).encode() in err and b"Traceback" not in err
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of that C library alone this is known")
+def test_memory_of_large_events_is_not_fetched_anew_for_each() -> None:
+    """Page faults of 50 times 2 MiB in blocks of 128 KiB, once they were there before: of 25,600 pages."""
+    code = """
+import resource
+from gateway.process.server import _keep_memory
+
+def once():
+    blocks = [b"x" * 131072 for _ in range(16)]
+    return b"".join(blocks)
+
+_keep_memory()
+once()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    once()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(said) < 1000
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "no..name", "l" * 64])
+def test_listen_on_a_name_that_is_none_says_so(name: str) -> None:
+    with pytest.raises(PortTaken, match=re.escape(f"cannot listen on {name} port 0: ")):
+        listen(name, 0, 10)
+
+
+def test_processes_share_a_file_in_memory_or_else_where_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have nothing to be written to but memory; with neither, it is said in one line."""
+    nowhere, temporary = tmp_path / "nowhere", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
+    monkeypatch.setattr(server, "MEMORY", str(tmp_path))
+    with server.with_shared_store(Settings(processes=2)) as settings:
+        file = Path(settings.discovery_file or "")
+        assert (settings.discovery_backend, file.parent.parent) == ("file", tmp_path)
+    assert not file.parent.exists()
+    monkeypatch.setattr(server, "MEMORY", str(nowhere))
+    with pytest.raises(
+        ProcessesImpossible, match=r"DYN_HTTP_PROCESSES: .* \(TMPDIR\) can be written to: No such"
+    ):
+        with server.with_shared_store(Settings(processes=2)):
+            pass
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with server.with_shared_store(Settings(processes=2)) as settings:
+        assert Path(settings.discovery_file or "").parent.parent == temporary
+
+
+def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "SO_REUSEPORT")
+    with pytest.raises(ProcessesImpossible, match="DYN_HTTP_PROCESSES: only one process"):
+        run(Settings(processes=2, port=0))
+
+
+async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed_and_called() -> None:
+    """A process that may open few files leaves itself enough for what it does on its own account: it asks
+    workers that answer nothing, more than it could open files for."""
+    slow = SimConfig(token_delay=0.1)
+    async with SimServer("sglang", slow) as sim, SimServer("sglang", slow) as other:
+        with listen("0.0.0.0", 0, 512) as silent:
+            port = silent.getsockname()[1]
+            urls = [f"http://127.1.0.{number}:{port}" for number in range(1, 200)]
+            async with served(sim.url, other.url, *urls, OPEN_FILES="192") as gateway:
+                clients = [await RawClient.connect(gateway.port) for _ in range(most_connections(192))]
+                for client in clients:
+                    client.request("/generate", json.dumps(body_of("sglang", 20, True)).encode())
+                assert {(await client.head())[9:12] for client in clients} == {b"200"}
+                clients[0].leave()
+                async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as caller:
+                    called = (await caller.post(f"{gateway.url}/flush_cache", json={})).json()
+                    assert [each["status"] for each in called["results"]] == [400, 400], "they are busy"
+                    await caller.post(f"{gateway.url}/abort_request", json={"abort_all": True})
+                for client in clients[1:]:
+                    await client.reader.readuntil(b"[DONE]")
+                    client.leave()
+                gateway.process.terminate()
+                _, errors = await gateway.process.communicate()
+    assert b"no socket" not in errors and b"Too many open files" not in errors
+    assert len(clients) > 20
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_process_that_may_open_too_few_files_does_not_start_and_says_so_in_one_line(processes: str) -> None:
+    """Not by the traceback of whatever lacks one first."""
+    serve = f"{sys.executable} -m gateway serve --port 0 --processes {processes}"
+    for limit in ("12", "64"):
+        ended = subprocess.run(
+            ["bash", "-c", f"ulimit -n {limit}; exec {serve}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        assert f"may have {limit} open files" in line and "ulimit" in line

@@ -1,0 +1,530 @@
+"""Aborts reach the worker that holds the exchange, and nothing waits for one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AbortTarget, Ids, Spelled, UpstreamRequest, WorkerInfo
+from gateway.proxy.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running, WorkerResult
+from gateway.proxy.in_flight import InFlight
+from gateway.routing.policy import LeastInFlight
+from gateway.upstream.address import Address
+from tests.support.gateway import until
+from tests.upstream.peer import BODY, REQUEST, Listener, Peer, body, listening
+
+EVERYTHING = AbortTarget(everything=True)
+ACCEPTED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class StubFormat:
+    """A dialect whose abort names the dispatch ids; ``silent`` is one without an abort."""
+
+    name = "stub"
+
+    def __init__(self, *, silent: bool = False, capability: str = "stub-generate") -> None:
+        self.silent = silent
+        self.capability = capability
+
+    def abort(self, worker: Any, request: object, ids: Ids) -> Sequence[UpstreamRequest]:
+        if self.silent:
+            return ()
+        lines = ((b"authorization", worker.authorization or b"none"),)
+        return [
+            UpstreamRequest(b"POST", worker.prefix + b"/abort", lines, each.encode()) for each in ids.dispatch
+        ]
+
+
+STUB: Any = StubFormat()
+SILENT: Any = StubFormat(silent=True)
+
+
+class Rig:
+    """Exchanges in flight on workers that a test plays."""
+
+    def __init__(self, listeners: Sequence[Listener], timeout: float) -> None:
+        self.in_flight: InFlight[Running] = InFlight()
+        self.aborter = Aborter(self.in_flight, timeout=timeout, linger=0.02)
+        self.fleet = Fleet(LeastInFlight(Random(0)), 5.0)
+        self.listeners = listeners
+        self.workers = [
+            Worker(Address.parse(f"http://127.0.0.1:{each.port}/p"), authorization=b"Bearer k")
+            for each in listeners
+        ]
+        for worker in self.workers:
+            self.fleet.add(worker)
+        self.closed: list[str] = []
+
+    def run(self, *public: str, on: int | None, format: Any = STUB) -> Running:
+        """An exchange in flight; ``on`` is its worker's number, None: it has none yet."""
+        ids = self.in_flight.claim(public)
+        worker = None if on is None else self.workers[on]
+        running = Running(format, object(), ids, lambda: self.closed.append(public[0]), worker)
+        self.in_flight.enter(ids, running)
+        return running
+
+    def finish(self, running: Running) -> None:
+        self.in_flight.leave(running.ids, running)
+
+    async def told(self, number: int, reply: bytes = ACCEPTED) -> str:
+        """The id that worker is asked to abort next; it answers ``reply``."""
+        return await answered(await self.listeners[number].accept(), reply)
+
+
+async def answered(peer: Peer, reply: bytes = ACCEPTED) -> str:
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += await peer.request(1)
+    assert head.startswith(b"POST /p/abort HTTP/1.1\r\n")
+    assert b"\r\nauthorization: Bearer k\r\n" in head
+    length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+    body = await peer.request(length)
+    await peer.send(reply)
+    return body.decode()
+
+
+@asynccontextmanager
+async def rig_of(count: int, within: float = 0.2) -> AsyncIterator[Rig]:
+    async with AsyncExitStack() as stack:
+        rig = Rig([await stack.enter_async_context(listening()) for _ in range(count)], within)
+        try:
+            yield rig
+        finally:
+            await rig.aborter.close(0)
+            rig.fleet.close()
+            await asyncio.sleep(0.001)
+
+
+def unasked(listener: Listener) -> bool:
+    """Nobody has connected to ``listener`` since the last accept."""
+    try:
+        sock, _ = listener.sock.accept()
+    except BlockingIOError:
+        return True
+    sock.close()
+    return False
+
+
+# -- abort calls
+
+
+async def test_abort_goes_to_the_holder_only() -> None:
+    """An abort by id is told to the one worker that has the exchange, under the engine's id for it."""
+    async with rig_of(2) as rig:
+        rig.run("job-1", on=0)
+        other = rig.run("job-1", on=1)
+        rig.finish(other)
+        rig.run("job-2", on=1)
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(AbortTarget(ids=("job-1",)), STUB))
+            assert await rig.told(0) == "job-1"
+        assert call.result() == [WorkerResult(rig.workers[0].url, 1)]
+        assert unasked(rig.listeners[1])
+        assert rig.closed == []
+
+
+async def test_abort_of_a_name_that_two_run_under() -> None:
+    """All exchanges under the name are told, each to its own worker and under its own dispatch id."""
+    async with rig_of(2) as rig:
+        rig.run("same", on=0)
+        private = rig.run("same", on=1).ids.dispatch[0]
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(AbortTarget(ids=("same", "same", "nobody")), STUB))
+            assert await rig.told(0) == "same"
+            assert await rig.told(1) == private != "same"
+        assert [result.aborted for result in call.result()] == [1, 1]
+
+
+async def test_abort_of_everything() -> None:
+    """``everything`` is each exchange of the format, once, grouped by worker; other formats' go on."""
+    async with rig_of(2) as rig:
+        rig.run("a", on=0)
+        rig.run("b1", "b2", on=0)
+        rig.run("c", on=1)
+        rig.run("other", on=1, format=StubFormat(capability="other-generate"))
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            assert {await rig.told(0) for _ in range(3)} == {"a", "b1", "b2"}
+            assert await rig.told(1) == "c"
+        assert [result.aborted for result in call.result()] == [2, 1]
+        assert unasked(rig.listeners[1])
+
+
+def speaks(worker: Worker, capability: str) -> None:
+    worker.infos = {capability: WorkerInfo("engine", capability, True)}
+
+
+async def test_abort_reaches_other_routes_at_workers_that_speak_the_dialect() -> None:
+    """By id and with all others; those at workers of another dialect go on, those that have none yet end."""
+    async with rig_of(2) as rig:
+        speaks(rig.workers[0], "stub-generate")
+        speaks(rig.workers[1], "other-generate")
+        relayed: Any = StubFormat(capability="other-generate|stub-generate")
+        chat = rig.run("chat", on=0, format=relayed)
+        rig.run("chat", on=1, format=relayed)
+        rig.run("waits", on=None, format=relayed)
+        rig.run("elsewhere", on=None, format=StubFormat(capability="other-generate|third-generate"))
+        peer: Peer | None = None
+        for target in (AbortTarget(ids=("chat",)), EVERYTHING):
+            async with asyncio.TaskGroup() as group:
+                call = group.create_task(rig.aborter.abort(target, STUB))
+                peer = peer or await rig.listeners[0].accept()
+                assert await answered(peer) == chat.ids.dispatch[0]
+            assert WorkerResult(rig.workers[0].url, 1) in call.result()
+        assert rig.closed == ["waits"]
+        assert unasked(rig.listeners[1])
+
+
+async def test_abort_of_nobody() -> None:
+    """An id that nobody runs under is no failure, and no worker is asked."""
+    async with rig_of(1) as rig:
+        rig.run("job-10", on=0)
+        assert await rig.aborter.abort(AbortTarget(ids=("job-1", "")), STUB) == []
+        assert unasked(rig.listeners[0])
+
+
+async def test_abort_of_an_exchange_without_a_worker() -> None:
+    """One that still waits for a worker is closed and counted; there is no engine to tell."""
+    async with rig_of(1) as rig:
+        rig.run("waiting", on=None)
+        rig.run("waiting", on=None)
+        assert await rig.aborter.abort(AbortTarget(ids=("waiting",)), STUB) == [WorkerResult(None, 2)]
+        assert rig.closed == ["waiting", "waiting"]
+
+
+async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
+    """The batch goes on, and its worker is told once it has it; with its last prompt named, it is closed."""
+    async with rig_of(1) as rig:
+        running = rig.run("left", "right", on=None)
+        assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
+        assert rig.closed == []
+        rig.aborter.sent(running, rig.workers[0])
+        assert await rig.told(0) == "left"
+        assert await rig.aborter.abort(AbortTarget(ids=("right",)), STUB) == [WorkerResult(None, 1)]
+        assert rig.closed == ["left"]
+
+
+async def test_abort_of_everything_closes_a_batch_without_a_worker() -> None:
+    async with rig_of(1) as rig:
+        rig.run("left", "right", on=None)
+        assert await rig.aborter.abort(EVERYTHING, STUB) == [WorkerResult(None, 1)]
+        assert rig.closed == ["left"]
+
+
+async def test_abort_where_only_closing_helps() -> None:
+    """A dialect without an abort has its exchange closed, and that counts as aborted."""
+    async with rig_of(1) as rig:
+        rig.run("a", on=0, format=SILENT)
+        assert await rig.aborter.abort(EVERYTHING, SILENT) == [WorkerResult(rig.workers[0].url, 1)]
+        assert rig.closed == ["a"]
+        assert unasked(rig.listeners[0])
+
+
+async def test_worker_that_hangs_delays_no_other() -> None:
+    """The others are told at once, and the call ends within its limit, saying who did not answer."""
+    async with rig_of(2) as rig:
+        rig.run("hung", on=0)
+        rig.run("fine", on=1)
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            silent = await rig.listeners[0].accept()
+            assert await rig.told(1) == "fine"
+            await silent.left()
+        assert call.result() == [
+            WorkerResult(rig.workers[0].url, 0, "no answer within 0.2 s"),
+            WorkerResult(rig.workers[1].url, 1),
+        ]
+
+
+def test_limits_of_production() -> None:
+    """A caller waits 5 s at most; an id lingers longer than an engine may need to notice."""
+    assert ABORT_TIMEOUT == 5.0
+    assert LINGER > 4.0 + ABORT_TIMEOUT / 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n", "answered 503"),
+        (b"HTTP/1.1 404 No\r\nconnection: close\r\n\r\nno", "answered 404"),
+        (b"nonsense\r\n\r\n", "the worker's reply is not HTTP/1.1"),
+    ],
+)
+async def test_abort_that_is_not_accepted(reply: bytes, error: str) -> None:
+    """What a worker made of it is reported, and its exchange does not count as aborted."""
+    async with rig_of(1) as rig:
+        rig.run("a", on=0)
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            peer = await rig.listeners[0].accept()
+            await answered(peer, reply)
+            peer.finish()
+        assert call.result() == [WorkerResult(rig.workers[0].url, 0, error)]
+
+
+async def test_abort_at_a_worker_that_is_gone() -> None:
+    """Refused connections are reported, not raised."""
+    async with rig_of(1) as rig:
+        rig.run("a", on=0)
+        rig.listeners[0].sock.close()
+        [result] = await rig.aborter.abort(EVERYTHING, STUB)
+        assert (result.aborted, result.error) == (0, "the worker could not be reached")
+
+
+async def pooled(rig: Rig) -> Peer:
+    """An idle connection in the first worker's pool, and its peer."""
+    pool = rig.workers[0].pool
+    connection = await pool.connect()
+    peer = await rig.listeners[0].accept()
+    connection.send(REQUEST, BODY)
+    await peer.request()
+    await peer.send(ACCEPTED)
+    await connection.head()
+    assert await body(connection) == b"ok"
+    pool.give_back(connection)
+    assert pool.idle == 1
+    return peer
+
+
+async def test_abort_over_an_idle_connection() -> None:
+    """An idle connection is used, and kept."""
+    async with rig_of(1) as rig:
+        rig.run("a", on=0)
+        peer = await pooled(rig)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            assert await answered(peer) == "a"
+        assert unasked(rig.listeners[0])
+        assert rig.workers[0].pool.idle == 1
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "reset after reading"])
+async def test_abort_over_a_stale_connection(how: str) -> None:
+    """One that turns out stale is replaced, once, by a fresh one: an abort may safely be said twice."""
+    async with rig_of(1) as rig:
+        rig.run("a", on=0)
+        peer = await pooled(rig)
+        async with asyncio.TaskGroup() as group:
+            if how == "close":
+                peer.close()
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            if how == "reset":
+                await asyncio.sleep(0)
+            elif how == "reset after reading":
+                await peer.request(1)
+            if how != "close":
+                peer.reset()
+            assert await rig.told(0) == "a"
+        assert [result.aborted for result in call.result()] == [1]
+
+
+async def test_abort_over_two_stale_connections() -> None:
+    """A fresh connection that breaks off as well is a failure, not a reason to go on for ever."""
+    async with rig_of(1) as rig:
+        rig.run("a", on=0)
+        first = await pooled(rig)
+        first.close()
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            second = await rig.listeners[0].accept()
+            await second.request(5)
+            second.close()
+        [result] = call.result()
+        assert result.aborted == 0
+        assert result.error
+        assert unasked(rig.listeners[0])
+
+
+# -- exchanges that ended unclean
+
+
+async def test_engine_is_told_of_an_unclean_end() -> None:
+    """It is told once, for exactly that dispatch id; the id is not free before the engine must be done."""
+    async with rig_of(1) as rig:
+        running = rig.run("job-1", on=0)
+        rig.finish(running)
+        rig.aborter.left(running, rig.workers[0])
+        assert rig.in_flight.claim(("job-1",)).private
+        assert await rig.told(0) == "job-1"
+        assert len(rig.in_flight) == 2
+        await until(lambda: len(rig.in_flight) == 1)
+        assert not rig.in_flight.claim(("job-1",)).private
+        assert unasked(rig.listeners[0])
+
+
+@pytest.mark.parametrize("how", ["hangs", "gone", "refuses"])
+async def test_ids_are_freed_whatever_the_engine_says(how: str) -> None:
+    """An abort that is not heard delays the id, and no more."""
+    async with rig_of(1) as rig:
+        running = rig.run("job-1", on=0)
+        rig.finish(running)
+        if how == "gone":
+            rig.listeners[0].sock.close()
+        rig.aborter.left(running, rig.workers[0])
+        if how == "refuses":
+            await rig.told(0, b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
+        await until(lambda: len(rig.in_flight) == 0)
+
+
+async def test_ids_are_freed_where_there_is_no_abort() -> None:
+    """A dialect without an abort lets its ids linger all the same: the engine notices by itself."""
+    async with rig_of(1) as rig:
+        running = rig.run("job-1", on=0, format=SILENT)
+        rig.finish(running)
+        rig.aborter.left(running, rig.workers[0])
+        await asyncio.sleep(0)
+        assert len(rig.in_flight) == 1
+        await until(lambda: len(rig.in_flight) == 0)
+
+
+async def test_close_lets_aborts_be_heard() -> None:
+    """Aborts under way get their moment at the end of the process; what takes longer is dropped."""
+    async with rig_of(2) as rig:
+        for number in range(2):
+            running = rig.run(f"job-{number}", on=number)
+            rig.finish(running)
+            rig.aborter.left(running, rig.workers[number])
+        async with asyncio.TaskGroup() as group:
+            closing = group.create_task(rig.aborter.close(0.05))
+            assert await rig.told(0) == "job-0"
+            silent = await rig.listeners[1].accept()
+            await silent.left()
+        assert closing.done()
+
+
+# -- floods
+
+
+async def heard(rig: Rig, count: int) -> tuple[list[str], int]:
+    """The ids that the first worker is told, ``count`` in all, and over how many connections.
+
+    None is answered before as many connections are open as are opened at once.
+    """
+    listener, ids = rig.listeners[0], []
+    peers = [await listener.accept()]
+    while True:
+        try:
+            async with asyncio.timeout(0.05):
+                peers.append(await listener.accept())
+        except TimeoutError:
+            break
+
+    async def serve(peer: Peer) -> None:
+        while True:
+            ids.append(await answered(peer))
+
+    tasks = [asyncio.get_running_loop().create_task(serve(peer)) for peer in peers]
+    try:
+        await until(lambda: len(ids) >= count)
+        assert unasked(listener)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return ids, len(peers)
+
+
+async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
+    """Each of its prompts is named to the engine, a few at a time, over connections that are used again."""
+    async with rig_of(1, within=10.0) as rig:
+        names = [f"b-{index:03}" for index in range(100)]
+        running = rig.run(*names, on=0)
+        rig.finish(running)
+        rig.aborter.left(running, rig.workers[0])
+        ids, connections = await heard(rig, len(names))
+        assert sorted(ids) == sorted(names)
+        assert connections == LANES
+
+
+async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_connections() -> None:
+    """The bound is the worker's, whoever has left; all are named to it."""
+    async with rig_of(1, within=10.0) as rig:
+        names = [f"job-{index:03}" for index in range(5 * SLOTS)]
+        for name in names:
+            running = rig.run(name, on=0)
+            rig.finish(running)
+            rig.aborter.left(running, rig.workers[0])
+        ids, connections = await heard(rig, len(names))
+        assert sorted(ids) == sorted(names)
+        assert connections == SLOTS
+
+
+async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> None:
+    """The same bound holds for a call that names thousands, which says of each what became of it."""
+    async with rig_of(1, within=10.0) as rig:
+        names = [f"job-{index:03}" for index in range(3 * SLOTS)]
+        for name in names:
+            rig.run(name, on=0)
+        async with asyncio.TaskGroup() as group:
+            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+            ids, connections = await heard(rig, len(names))
+        assert sorted(ids) == sorted(names)
+        assert connections == SLOTS
+        assert call.result() == [WorkerResult(rig.workers[0].url, len(names))]
+
+
+class Batch(StubFormat):
+    """Its requests are the numbers of their prompts, which the engine tells apart."""
+
+    def abort(self, worker: Any, request: object, ids: Ids) -> Sequence[UpstreamRequest]:
+        assert isinstance(request, int)
+        numbers = [part for part in ids.parts if part < request] if ids.parts else range(request)
+        names = "+".join(f"{ids.dispatch[0]}_{part}" for part in numbers)
+        return [UpstreamRequest(b"POST", worker.prefix + b"/abort", (), names.encode())] if names else ()
+
+
+def part(number: int) -> AbortTarget:
+    return AbortTarget(spelled=(Spelled("job", None, number),))
+
+
+async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
+    """Its worker is told once it has the request; a part that it does not have is not found, and the only
+    part there is is the whole."""
+    batch: Any = Batch()
+    async with rig_of(0) as rig:
+        running = rig.run("job", on=None, format=batch)
+        running.request = 2
+        assert await rig.aborter.abort(part(2), batch) == []
+        assert await rig.aborter.abort(part(1), batch) == [WorkerResult(None, 1)]
+        assert (rig.closed, set(running.early), running.over) == ([], {1}, False)
+        running.request = 1
+        assert await rig.aborter.abort(part(0), batch) == [WorkerResult(None, 1)]
+        assert (rig.closed, running.over) == (["job"], True)
+        rig.finish(running)
+
+
+async def test_prompts_that_were_aborted_before_are_told_to_the_worker() -> None:
+    batch: Any = Batch()
+    async with rig_of(1) as rig:
+        running = rig.run("job", on=None, format=batch)
+        running.request = 3
+        for number in (2, 1):
+            await rig.aborter.abort(part(number), batch)
+        running.worker = rig.workers[0]
+        rig.aborter.sent(running, rig.workers[0])
+        head = await (peer := await rig.listeners[0].accept()).request(1)
+        while not head.endswith(b"job_1+job_2"):
+            head += await peer.request(1)
+        await peer.send(ACCEPTED)
+        assert rig.closed == []
+        rig.finish(running)
+
+
+async def test_spelling_of_another_route_is_not_this_ones() -> None:
+    other: Any = StubFormat(capability="stub-generate")
+    async with rig_of(0) as rig:
+        own, relayed = rig.run("job", on=None), rig.run("job", on=None, format=other)
+        own.path, relayed.path = "/own", "/other"
+        for path, found in (("/nowhere", []), ("/own", []), ("/other", [relayed]), (None, [own])):
+            target = AbortTarget(spelled=(Spelled("job", path),))
+            assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 1)] * len(found)
+            assert [each for each in (own, relayed) if each.over] == found
+            for each in found:
+                each.early = frozenset()

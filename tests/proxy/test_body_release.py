@@ -1,0 +1,98 @@
+"""What is large goes after a while: in order, a step in a turn, and never of an exchange that is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.proxy.body_release import Shedding
+from tests.support.gateway import until
+
+AFTER = 0.02
+
+
+class Large:
+    """Needs ``steps`` to let go, after it was asked ``early`` times too early."""
+
+    def __init__(self, steps: int = 1, early: int = 0) -> None:
+        self.steps = steps
+        self.early = early
+        self.gone = asyncio.Event()
+        self.done = 0
+
+    def shed(self) -> Iterator[None] | None:
+        if self.early:
+            self.early -= 1
+            return None
+        return self._shed()
+
+    def _shed(self) -> Iterator[None]:
+        for _ in range(self.steps):
+            self.done += 1
+            yield
+        self.gone.set()
+
+
+async def within(large: Large, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        await large.gone.wait()
+
+
+async def test_all_are_asked_one_after_the_other_in_their_order() -> None:
+    shedding = Shedding(AFTER)
+    larges = [Large(steps=3) for _ in range(5)]
+    for large in larges:
+        shedding.add(large)
+    assert len(shedding) == 5
+    while not larges[-1].gone.is_set():
+        begun = [large for large in larges if large.done and not large.gone.is_set()]
+        assert len(begun) <= 1
+        assert [large.gone.is_set() for large in larges] == sorted(
+            (large.gone.is_set() for large in larges), reverse=True
+        )
+        await asyncio.sleep(0)
+    assert len(shedding) == 0
+
+
+async def test_one_that_still_needs_it_is_asked_again() -> None:
+    shedding, waits, other = Shedding(AFTER), Large(early=2), Large()
+    shedding.add(waits)
+    shedding.add(other)
+    await within(other)
+    assert not waits.gone.is_set() and len(shedding) == 1
+    await within(waits)
+
+
+async def test_one_that_is_over_is_asked_nothing_and_not_held() -> None:
+    """Before its time and in the midst of it; it may be dropped twice."""
+    shedding, before, amidst = Shedding(AFTER), Large(), Large(steps=1_000_000)
+    shedding.add(before)
+    shedding.add(amidst)
+    shedding.drop(before)
+    await until(lambda: amidst.done > 0)
+    shedding.drop(amidst)
+    shedding.drop(amidst)
+    done = amidst.done
+    assert len(shedding) == 0
+    await asyncio.sleep(0.01)
+    assert (before.done, amidst.done) == (0, done)
+    again = Large()
+    shedding.add(again)
+    await within(again)
+
+
+async def test_one_that_fails_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Large):
+        def _shed(self) -> Iterator[None]:
+            yield
+            raise RuntimeError("a format broke its contract")
+
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, told: failed.append(told["exception"]))
+    shedding, broken, other = Shedding(AFTER), Broken(), Large()
+    shedding.add(broken)
+    shedding.add(other)
+    await within(other)
+    assert len(shedding) == 0 and len(failed) == 1

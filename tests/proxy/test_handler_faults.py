@@ -1,0 +1,147 @@
+"""A format that breaks its contract harms its own request only, whichever build runs.
+
+The compiled build checks types where they are handed over, pure Python finds out where they are used: then
+the reply may have begun, and is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.catalog import Endpoint
+from gateway.formats.base import Ids, Projection, Reader, ReplyFacts, ReplyHead, UpstreamRequest, WorkerView
+from gateway.formats.sglang import SglangFormat
+from gateway.formats.sglang.request import SglangRequest
+from gateway.settings import Settings
+from gateway.sim import SimServer
+from gateway.wiring.app import Gateway, create_app
+from tests.proxy.test_handler_bytes import body_of
+from tests.support.gateway import serving, until
+
+Break = Callable[[Any], Any]
+
+
+class Broken(SglangFormat):
+    """Its own format, but for what one of its members returns; like a plugin, it is not compiled."""
+
+    def __init__(self, member: str, wrong: Break) -> None:
+        super().__init__()
+        self._broken = {member: wrong}
+
+    def _spoilt(self, member: str, right: Any) -> Any:
+        return self._broken[member](right) if member in self._broken else right
+
+    def project(self, request: SglangRequest) -> Projection:
+        return self._spoilt("project", super().project(request))  # type: ignore[no-any-return]
+
+    def upstream(self, request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        return self._spoilt("upstream", super().upstream(request, worker, ids))  # type: ignore[no-any-return]
+
+    def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        reader = super().reader(request, worker, ids, head)
+        return self._spoilt("reader", BrokenReader(reader, self._spoilt))  # type: ignore[no-any-return]
+
+
+class BrokenReader:
+    """A reader of the same kind."""
+
+    def __init__(self, reader: Reader, spoilt: Callable[[str, Any], Any]) -> None:
+        self._reader = reader
+        self._spoilt = spoilt
+        self._whole = False
+        self.streaming = reader.streaming
+        self.identity = reader.identity
+
+    @property
+    def facts(self) -> ReplyFacts:
+        facts = self._reader.facts
+        return self._spoilt("facts_of_all", facts) if self._whole else facts
+
+    def feed(self, data: bytes) -> bytes:
+        return self._spoilt("feed", self._reader.feed(data))  # type: ignore[no-any-return]
+
+    def finish(self) -> bytes:
+        out = self._reader.finish()
+        self._spoilt("facts", self.facts)
+        self._whole = True
+        return self._spoilt("finish", out)  # type: ignore[no-any-return]
+
+    def fail(self, error: Any) -> bytes:
+        return self._reader.fail(error)
+
+
+def fact(name: str, value: object) -> Break:
+    return lambda facts: setattr(facts, name, value)
+
+
+def raises(error: Exception) -> Break:
+    def wrong(right: Any) -> Any:
+        raise error
+
+    return wrong
+
+
+FAULTS: dict[str, tuple[str, Break]] = {
+    "no-projection": ("project", lambda _: None),
+    "ids-that-are-bytes": ("project", lambda right: right._replace(ids=(b"a",))),
+    "no-request": ("upstream", lambda _: None),
+    "body-that-is-text": ("upstream", lambda right: right._replace(body=right.body.decode())),
+    "header-that-is-text": ("upstream", lambda right: right._replace(headers=[("a", "b")])),
+    "no-reader": ("reader", lambda _: None),
+    "text-for-bytes": ("finish", lambda right: right.decode()),
+    "nothing-for-bytes": ("finish", lambda _: None),
+    "text-for-tokens": ("facts", fact("tokens", "3")),
+    "text-for-prompt-tokens": ("facts", fact("prompt_tokens", "3")),
+    "text-for-cached-tokens": ("facts", fact("cached_tokens", "3")),
+    "number-for-a-reason": ("facts", fact("finish_reasons", [3])),
+    "nothing-for-reasons": ("facts", fact("finish_reasons", None)),
+    "facts-that-raise": ("facts_of_all", raises(LookupError("no facts"))),
+}
+
+
+@asynccontextmanager
+async def gateway_of(format: SglangFormat, worker: str) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
+    settings = Settings(worker=(worker,), access_log=False, probe_interval_secs=0.2, port=0)
+    good = SglangFormat()
+    app = create_app(
+        settings, catalog=[Endpoint("/generate", ("POST",), format), Endpoint("/good", ("POST",), good)]
+    )
+    async with serving(app, settings) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        await until(lambda: bool(app.fleet.usable(good.capability)))
+        yield app, client
+
+
+async def answer(client: httpx.AsyncClient, body: object) -> httpx.Response | None:
+    """The reply, None for one that was cut."""
+    try:
+        return await client.post("/generate", json=body)
+    except httpx.RemoteProtocolError:
+        return None
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+async def test_format_that_breaks_its_contract_harms_its_own_request_only(fault: str, stream: bool) -> None:
+    """What is not a reply is a 500 in the dialect, or is cut; nothing stays taken, and others are served."""
+    body = body_of("sglang", 2, stream)
+    async with SimServer("sglang") as sim, gateway_of(Broken(*FAULTS[fault]), sim.url) as (app, client):
+        reply = await answer(client, body)
+        if reply is not None and reply.status_code != 200:
+            assert reply.status_code == 500
+            assert reply.json() == {"error": {"message": "internal error of the gateway"}}
+        await until(lambda: app.lifecycle.open_exchanges == 0)
+        assert [worker.in_flight for worker in app.fleet.workers] == [0]
+        assert (await client.post("/good", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("fault", ["no-projection", "no-request", "body-that-is-text", "no-reader"])
+async def test_format_that_breaks_its_contract_before_a_reply_is_a_500(fault: str) -> None:
+    async with SimServer("sglang") as sim, gateway_of(Broken(*FAULTS[fault]), sim.url) as (_, client):
+        reply = await answer(client, body_of("sglang"))
+        assert reply is not None and reply.status_code == 500
+        assert reply.json() == {"error": {"message": "internal error of the gateway"}}

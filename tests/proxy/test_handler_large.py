@@ -1,0 +1,67 @@
+"""Events that are too large to be taken in at once, through a whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.proxy.live import Run
+from gateway.sim import Reply, SimConfig, SimServer
+from tests.proxy.test_handler_bytes import KINDS, body_of
+from tests.support.gateway import RawClient, rig, until
+
+NINE_MEBIBYTES = b"a longer text " * (9 * 1024 * 1024 // 14)
+EVENTS = "text/event-stream"
+#: What a last event says, but for what it is full of.
+SAID = {
+    "sglang": b'"meta_info":{"id":"A","finish_reason":{"type":"stop"},"completion_tokens":2}',
+    "vllm": b'"request_id":"generate-tokens-A","choices":[{"token_ids":[1,2],"finish_reason":"stop"}]',
+}
+DONE = b"data: [DONE]\n\n"
+
+
+def event(kind: str, filling: bytes = NINE_MEBIBYTES) -> bytes:
+    return b'data: {%b,"x":"%b"}\n\n' % (SAID[kind], filling)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_large_event_is_passed_on_whole_between_others(kind: str) -> None:
+    """And counted as any other is."""
+    body = b": first\n\n" + event(kind) + b": last\n\n" + DONE
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Reply(body=body, content_type=EVENTS))
+        reply = await gateway.client.post(
+            KINDS[kind], json=body_of(kind, stream=True, rid="A", request_id="A")
+        )
+        assert (reply.status_code, reply.content == body) == (200, True)
+        text = (await gateway.client.get("/metrics")).text
+        assert 'output_sequence_tokens_sum{model="' in text
+        (tokens,) = [line for line in text.splitlines() if "output_sequence_tokens_sum{" in line]
+        assert tokens.endswith(" 2.0")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_large_event_that_is_no_json_is_a_failure_in_band(kind: str) -> None:
+    body = b'data: {"x":"%b",oops}\n\n' % NINE_MEBIBYTES
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Reply(body=body + DONE, content_type=EVENTS))
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind, stream=True))
+        assert reply.content.startswith(b'data: {"error":') and reply.content.endswith(DONE)
+        assert len(reply.content) < 1000
+
+
+async def test_client_that_leaves_within_a_large_event_frees_its_worker() -> None:
+    """Its steps are given up: it has read none of it."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Reply(body=event("sglang") + DONE, content_type=EVENTS))
+        client = await RawClient.connect(gateway.port)
+        client.request("/generate", b'{"input_ids":[1],"stream":true,"rid":"r"}')
+        await client.head()
+        (run,) = gateway.app.lifecycle._open
+        assert isinstance(run, Run)
+        await until(lambda: run.exchange.reply_bytes > 0)
+        client.leave()
+        async with asyncio.timeout(1):
+            await until(lambda: not gateway.app.lifecycle.open_exchanges)
+        assert await sim.abort_called(1)

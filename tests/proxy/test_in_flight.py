@@ -1,0 +1,247 @@
+"""Ids in flight: no dispatch id can touch another exchange, whatever clients call theirs."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from gateway.formats.base import Ids
+from gateway.proxy.in_flight import RESERVED, InFlight
+
+#: Few letters, so that ids clash; and some that only sort oddly.
+LETTERS = "ab7~\x00\uffff\ud800\U0010ffff"
+NAMES = st.text(LETTERS, max_size=4)
+
+
+def safe(named: tuple[str, ...], used: list[str]) -> bool:
+    """The rule, said the slow way: each against every other, and all against what is in use."""
+    others_ok = all(
+        not name.startswith(other) and not other.startswith(name) for name in named for other in used
+    )
+    among_ok = not any(one.startswith(two) for one, two in permutations(named, 2))
+    return all(named) and others_ok and among_ok and not any(name.startswith(RESERVED) for name in named)
+
+
+class Claims(RuleBasedStateMachine):
+    """Claims and releases in any order, beside a plain list of what is in use."""
+
+    claims = Bundle("claims")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight: InFlight[object] = InFlight()
+        self.used: list[str] = []
+
+    @rule(target=claims, named=st.lists(NAMES, max_size=3).map(tuple), usable=st.booleans())
+    def claim(self, named: tuple[str, ...], usable: bool) -> Ids:
+        expected = bool(named) and usable and safe(named, self.used)
+        ids = self.in_flight.claim(named, usable)
+        assert (ids.dispatch == named) is expected
+        assert ids.public == (named or ids.dispatch)
+        assert len(ids.dispatch) == max(1, len(named))
+        self.used += ids.dispatch
+        return ids
+
+    @rule(ids=consumes(claims))
+    def release(self, ids: Ids) -> None:
+        self.in_flight.release(ids)
+        for dispatch in ids.dispatch:
+            self.used.remove(dispatch)
+
+    @invariant()
+    def no_id_is_a_prefix_of_another(self) -> None:
+        assert len(self.in_flight) == len(self.used)
+        assert not any(one.startswith(two) for one, two in permutations(self.used, 2))
+
+
+# In every order of claims and releases, an id is the client's own if and only if that is safe.
+TestClaims = Claims.TestCase
+TestClaims.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+@given(st.text(min_size=1, max_size=50).filter(lambda name: not name.startswith(RESERVED)))
+def test_any_text_is_an_id(name: str) -> None:
+    """A lone id is used as it is, whatever its characters; a second one of the same name is not."""
+    in_flight: InFlight[object] = InFlight()
+    first, second = in_flight.claim((name,)), in_flight.claim((name,))
+    assert first == Ids((name,), (name,))
+    assert second.public == (name,)
+    assert second.private
+    in_flight.release(first)
+    assert in_flight.claim((name,)).dispatch == (name,)
+    in_flight.release(second)
+    assert len(in_flight) == 1
+
+
+def test_long_ids() -> None:
+    """Ids of 10 kB that differ in their last character are safe beside each other; a shorter one is not."""
+    in_flight: InFlight[object] = InFlight()
+    trunk = "x" * 10_000
+    assert not in_flight.claim((trunk + "1",)).private
+    assert not in_flight.claim((trunk + "2",)).private
+    assert in_flight.claim((trunk,)).private
+    assert in_flight.claim((trunk + "11",)).private
+
+
+@pytest.mark.parametrize(
+    ("running", "named"),
+    [("job-1", "job-10"), ("job-10", "job-1"), ("job-1", "job-1"), ("j", "job"), ("é", "éa"), ("a\x00", "a")],
+)
+def test_prefix_of_a_running_id(running: str, named: str) -> None:
+    """Neither the beginning nor the extension of an id in flight goes to an engine."""
+    in_flight: InFlight[object] = InFlight()
+    in_flight.claim((running,))
+    ids = in_flight.claim((named,))
+    assert ids.public == (named,)
+    assert ids.private
+
+
+@pytest.mark.parametrize("named", [("job-1", "job-2"), ("10", "11"), ("b", "a")])
+def test_neighbours_that_are_no_prefixes(named: tuple[str, ...]) -> None:
+    """Ids that merely look alike stay as they are."""
+    in_flight: InFlight[object] = InFlight()
+    assert all(not in_flight.claim((name,)).private for name in named)
+
+
+@pytest.mark.parametrize(
+    "named", [("a", "a"), ("a", "ab"), ("ab", "a"), ("a", ""), ("", "a"), ("x", "y", "x")]
+)
+def test_list_that_clashes_with_itself(named: tuple[str, ...]) -> None:
+    """In a list, two equal ids or one that begins another are unsafe too: all of it gets private ids."""
+    in_flight: InFlight[object] = InFlight()
+    ids = in_flight.claim(named)
+    assert ids.public == named
+    assert len(set(ids.dispatch)) == len(named) == len(in_flight)
+    assert not set(ids.dispatch) & set(named)
+    in_flight.release(ids)
+    assert len(in_flight) == 0
+
+
+def test_list_with_one_unsafe_id_takes_none() -> None:
+    """A list that is refused leaves none of its ids taken."""
+    in_flight: InFlight[object] = InFlight()
+    in_flight.claim(("z",))
+    assert in_flight.claim(("x", "y", "zz")).private
+    assert not in_flight.claim(("x", "y")).private
+
+
+def test_ids_that_engines_could_not_be_given() -> None:
+    """A safe id that the dialect cannot carry is replaced as well."""
+    ids = InFlight[object]().claim(("id",), usable=False)
+    assert ids.public == ("id",)
+    assert ids.private
+
+
+def test_no_id_named() -> None:
+    """Who names none is told the one that was made."""
+    in_flight: InFlight[object] = InFlight()
+    made = [in_flight.claim(()) for _ in range(100)]
+    assert all(ids.public == ids.dispatch for ids in made)
+    assert len({ids.dispatch[0] for ids in made}) == 100
+    assert all(len(ids.dispatch[0]) >= 32 and ids.dispatch[0].isalnum() for ids in made)
+
+
+def test_private_ids_beside_every_possible_beginning() -> None:
+    """Clients that run under every hex digit cannot keep the gateway from making an id."""
+    in_flight: InFlight[object] = InFlight()
+    for digit in "0123456789abcdef":
+        assert not in_flight.claim((digit,)).private
+    made = [in_flight.claim(()).dispatch[0] for _ in range(20)]
+    assert all(name.startswith(RESERVED) and name.isascii() and name.isprintable() for name in made)
+    assert not any(one.startswith(two) for one, two in permutations(made, 2))
+
+
+@pytest.mark.parametrize("name", [RESERVED, f"{RESERVED}1"])
+def test_reserved_beginning(name: str) -> None:
+    """What private ids may begin with is never a client's own."""
+    assert InFlight[object]().claim((name,)).private
+
+
+def test_release_twice() -> None:
+    """A second release is a fault that shows, and frees nobody else's id."""
+    in_flight: InFlight[object] = InFlight()
+    for name in "abc":
+        in_flight.claim((name,))
+    in_flight.release(Ids(("b",), ("b",)))
+    for stranger in "bz":
+        with pytest.raises(KeyError):
+            in_flight.release(Ids((stranger,), (stranger,)))
+    assert len(in_flight) == 2
+    assert in_flight.claim(("a",)).private
+    assert in_flight.claim(("c",)).private
+
+
+def test_find_by_public_id() -> None:
+    """All exchanges under one name are found, until each has left."""
+    in_flight: InFlight[object] = InFlight()
+    runs = [(in_flight.claim(("same",)), object()) for _ in range(3)]
+    for ids, item in runs:
+        in_flight.enter(ids, item)
+    assert in_flight.find("same") == tuple(item for _, item in runs)
+    ids, item = runs.pop(1)
+    in_flight.leave(ids, item)
+    assert in_flight.find("same") == tuple(item for _, item in runs)
+    for ids, item in runs:
+        in_flight.leave(ids, item)
+    assert in_flight.find("same") == ()
+    assert list(in_flight.all()) == []
+
+
+def test_find_by_any_id_of_a_list() -> None:
+    """An exchange with several ids is found under each, duplicates included."""
+    in_flight: InFlight[object] = InFlight()
+    ids, item = in_flight.claim(("a", "b", "a")), object()
+    in_flight.enter(ids, item)
+    assert set(in_flight.find("a")) == set(in_flight.find("b")) == {item}
+    assert set(in_flight.all()) == {item}
+    in_flight.leave(ids, item)
+    assert in_flight.find("a") == in_flight.find("b") == ()
+
+
+def test_all_while_exchanges_leave() -> None:
+    """Whoever walks over all exchanges may end them meanwhile."""
+    in_flight: InFlight[object] = InFlight()
+    runs = {object(): in_flight.claim((name,)) for name in "abc"}
+    for item, ids in runs.items():
+        in_flight.enter(ids, item)
+    for item in in_flight.all():
+        in_flight.leave(runs[item], item)
+    assert list(in_flight.all()) == []
+
+
+def test_find_is_not_by_prefix() -> None:
+    """A public id names itself only."""
+    in_flight: InFlight[object] = InFlight()
+    ids = in_flight.claim(("job-10",))
+    in_flight.enter(ids, object())
+    assert in_flight.find("job-1") == ()
+
+
+def test_ten_thousand_ids() -> None:
+    """A large load keeps the rule."""
+    in_flight: InFlight[object] = InFlight()
+    claims = [in_flight.claim((str(number),)) for number in range(10_000)]
+    used = sorted(dispatch for ids in claims for dispatch in ids.dispatch)
+    assert not any(two.startswith(one) for one, two in zip(used, used[1:], strict=False))
+    for ids in claims:
+        in_flight.release(ids)
+    assert len(in_flight) == 0
+
+
+def test_model_of_safety_is_symmetric() -> None:
+    """The slow rule itself sees a clash from either side."""
+    assert not safe(("a",), ["ab"])
+    assert not safe(("ab",), ["a"])
+    assert all(safe((one,), [two]) for one, two in combinations(("a", "b", "c"), 2))
+
+
+def test_shared_workers_get_no_id_that_a_client_chose() -> None:
+    """Another process may use it at the same time, or a longer one that begins with it."""
+    in_flight: InFlight[object] = InFlight(shared=True)
+    ids = in_flight.claim(("job-1", "job-2"))
+    assert ids.public == ("job-1", "job-2")
+    assert ids.private and not {*ids.dispatch} & {*ids.public}

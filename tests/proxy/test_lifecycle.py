@@ -1,0 +1,109 @@
+"""Draining: what runs goes on, what comes is refused, and the last one out is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.errors import Cancelled, Draining
+from gateway.proxy.lifecycle import Lifecycle
+
+
+class Exchange:
+    """An open exchange that leaves when it is told to, a turn of the loop later."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.lifecycle = lifecycle
+        self.reasons: list[BaseException] = []
+        lifecycle.enter(self)
+
+    def interrupt(self, reason: BaseException) -> None:
+        self.reasons.append(reason)
+        asyncio.get_running_loop().call_soon(self.lifecycle.leave, self)
+
+
+async def test_exchanges_are_counted() -> None:
+    """Each open exchange counts once, until it leaves; leaving twice is harmless."""
+    lifecycle = Lifecycle()
+    exchanges = [Exchange(lifecycle) for _ in range(3)]
+    assert lifecycle.open_exchanges == 3
+    for exchange in exchanges:
+        lifecycle.leave(exchange)
+    lifecycle.leave(exchanges[0])
+    assert lifecycle.open_exchanges == 0
+
+
+async def test_draining_refuses_what_comes_and_keeps_what_runs() -> None:
+    """A new exchange is refused and leaves no trace; those that run go on."""
+    lifecycle = Lifecycle()
+    running = [Exchange(lifecycle) for _ in range(2)]
+    lifecycle.drain()
+    with pytest.raises(Draining):
+        Exchange(lifecycle)
+    assert lifecycle.open_exchanges == 2
+    for exchange in running:
+        lifecycle.leave(exchange)
+    assert lifecycle.open_exchanges == 0
+    assert [exchange.reasons for exchange in running] == [[], []]
+
+
+async def test_end_interrupts_one_exchange_and_no_other() -> None:
+    lifecycle = Lifecycle()
+    one, other = Exchange(lifecycle), Exchange(lifecycle)
+    reason = Cancelled("left")
+    lifecycle.end(one, reason)
+    assert (one.reasons, other.reasons) == ([reason], [])
+
+
+async def test_end_of_one_that_is_over_changes_nothing() -> None:
+    lifecycle = Lifecycle()
+    exchange = Exchange(lifecycle)
+    lifecycle.leave(exchange)
+    lifecycle.end(exchange, Cancelled("left"))
+    assert exchange.reasons == []
+
+
+async def test_cut_waits_until_all_have_released() -> None:
+    """``cut`` ends all, each because of the shutdown, and returns when they are gone."""
+    lifecycle = Lifecycle()
+    exchanges = [Exchange(lifecycle) for _ in range(3)]
+    await lifecycle.cut()
+    assert lifecycle.open_exchanges == 0
+    assert all(type(reason) is Draining for exchange in exchanges for reason in exchange.reasons)
+    await lifecycle.cut()
+
+
+async def test_errand_is_waited_for_and_takes_no_place() -> None:
+    """It gives what its work comes to, counts for a drain, and neither fills nor obeys the limit."""
+    lifecycle = Lifecycle(most=1)
+    over = asyncio.Event()
+
+    async def work() -> str:
+        await over.wait()
+        return "done"
+
+    errand = asyncio.ensure_future(lifecycle.errand(work()))
+    await asyncio.sleep(0)
+    exchange = Exchange(lifecycle)
+    assert (lifecycle.running, lifecycle.open_exchanges) == (2, 1)
+    lifecycle.drain()
+    late = asyncio.ensure_future(lifecycle.errand(work()))
+    await asyncio.sleep(0)
+    over.set()
+    assert (await errand, await late) == ("done", "done")
+    lifecycle.leave(exchange)
+    assert lifecycle.running == 0
+
+
+async def test_errand_that_is_cut_is_told_so_and_one_that_is_cancelled_is_not() -> None:
+    lifecycle = Lifecycle()
+    cut, cancelled = (asyncio.ensure_future(lifecycle.errand(asyncio.sleep(60))) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await lifecycle.cut()
+    with pytest.raises(Draining):
+        await cut
+    assert lifecycle.running == 0

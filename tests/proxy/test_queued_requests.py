@@ -1,0 +1,159 @@
+"""Requests that wait for a worker, through a whole gateway. (The queue itself: tests/fleet/test_queue.py)"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.fleet.states import WorkerState
+from gateway.sim import SimConfig, SimServer
+from tests.support.gateway import RawClient, Rig, eventually, generates, rig, until
+from tests.support.processes import free_port
+
+BODY = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+
+
+def post(gateway: Rig, **members: Any) -> Coroutine[Any, Any, httpx.Response]:
+    return gateway.client.post("/generate", json={**BODY, **members})
+
+
+async def line(gateway: Rig, count: int) -> None:
+    """Return once so many wait."""
+
+    async def shown() -> bool:
+        return f"dynamo_frontend_held_requests {count}\n" in (await gateway.client.get("/metrics")).text
+
+    await eventually(shown)
+
+
+async def metrics(gateway: Rig) -> str:
+    return (await gateway.client.get("/metrics")).text
+
+
+async def test_request_waits_for_the_first_worker() -> None:
+    """Clients start before engines do."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(hold_seconds=20) as gateway:
+        waiting = asyncio.ensure_future(post(gateway))
+        await line(gateway, 1)
+        await gateway.client.post("/workers", json={"url": sim.url})
+        reply = await waiting
+        assert (reply.status_code, len(generates(sim))) == (200, 1)
+        text = await metrics(gateway)
+        assert "dynamo_frontend_held_requests 0\n" in text
+        assert "dynamo_frontend_hold_seconds_count 1\n" in text
+
+
+async def test_without_the_setting_nobody_waits() -> None:
+    async with rig() as gateway:
+        reply = await post(gateway)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert "dynamo_frontend_hold_seconds_count 0\n" in await metrics(gateway)
+
+
+async def test_request_that_waited_in_vain_is_a_503_that_says_when_to_try_again() -> None:
+    async with rig(hold_seconds=0.1) as gateway:
+        reply = await post(gateway)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert "in time" in reply.json()["error"]["message"]
+        assert 'dynamo_frontend_holds_refused_total{reason="timeout"} 1\n' in await metrics(gateway)
+
+
+@pytest.mark.parametrize("limit", [{"hold_requests": 1}, {"hold_bytes": 100}], ids=["number", "bytes"])
+async def test_more_than_there_is_room_for_are_refused_at_once(limit: dict[str, int]) -> None:
+    async with rig(hold_seconds=20, **limit) as gateway:
+        first = asyncio.ensure_future(post(gateway))
+        await line(gateway, 1)
+        reply = await post(gateway)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert 'dynamo_frontend_holds_refused_total{reason="full"} 1\n' in await metrics(gateway)
+        first.cancel()
+
+
+async def test_client_that_leaves_leaves_the_line() -> None:
+    async with rig(hold_seconds=20) as gateway:
+        client = await RawClient.connect(gateway.port)
+        client.request("/generate", json.dumps(BODY).encode())
+        await line(gateway, 1)
+        client.leave()
+        await line(gateway, 0)
+        assert gateway.app.lifecycle.open_exchanges == 0
+
+
+async def test_abort_call_ends_the_waiting() -> None:
+    async with rig(hold_seconds=20) as gateway:
+        waiting = asyncio.ensure_future(post(gateway, rid="mine"))
+        await line(gateway, 1)
+        assert (await gateway.client.post("/abort_request", json={"rid": "mine"})).json()["aborted"] == 1
+        assert (await waiting).status_code == 499
+        await line(gateway, 0)
+
+
+async def test_gateway_that_drains_refuses_who_comes_and_serves_who_waits() -> None:
+    """They were taken, as those that run were; a worker that comes now is theirs."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(hold_seconds=20) as gateway:
+        waiting = asyncio.ensure_future(post(gateway))
+        await line(gateway, 1)
+        gateway.app.lifecycle.drain()
+        refused = await post(gateway)
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        await gateway.client.post("/workers", json={"url": sim.url})
+        assert (await waiting).status_code == 200
+        await line(gateway, 0)
+
+
+async def test_who_still_waits_when_the_grace_time_is_over_is_told_so() -> None:
+    async with rig(hold_seconds=20) as gateway:
+        waiting = asyncio.ensure_future(post(gateway))
+        await line(gateway, 1)
+        gateway.app.lifecycle.drain()
+        await gateway.app.lifecycle.cut()
+        reply = await waiting
+        assert (reply.status_code, "shutting down" in reply.text) == (503, True)
+        assert reply.headers["connection"] == "close"
+
+
+async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it() -> None:
+    """Nothing was sent, so it may be sent to the next process behind the same URL."""
+    port = free_port()
+    config = SimConfig(port=port)
+    async with SimServer("sglang", config) as sim, rig(sim.url, hold_seconds=20) as gateway:
+        (worker,) = gateway.app.fleet.workers
+        await sim.kill()
+        waiting = asyncio.ensure_future(post(gateway))
+        await until(lambda: worker.state is WorkerState.DEAD)
+        await line(gateway, 1)
+        await sim.start()
+        assert (await waiting).status_code == 200
+
+
+async def test_all_who_waited_are_spread_over_the_workers_that_come() -> None:
+    """As the policy chooses, not all onto the first."""
+    async with (
+        SimServer("sglang", SimConfig(token_delay=0.05)) as one,
+        SimServer("sglang", SimConfig(token_delay=0.05)) as two,
+        rig(hold_seconds=20) as gateway,
+    ):
+        for sim in (one, two):
+            await gateway.client.post("/workers", json={"url": sim.url, "held": True})
+        waiting = [asyncio.ensure_future(post(gateway)) for _ in range(40)]
+        await line(gateway, 40)
+        await until(lambda: all(w.state is WorkerState.HELD for w in gateway.app.fleet.workers))
+        for worker in gateway.app.fleet.workers:
+            gateway.app.fleet.open(worker)
+        assert {reply.status_code for reply in await asyncio.gather(*waiting)} == {200}
+        assert [len(generates(sim)) for sim in (one, two)] == [20, 20]
+
+
+async def test_paused_fleet_holds_its_requests_until_it_is_resumed() -> None:
+    """What an update of weights looks like to clients that do not retry."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, hold_seconds=20) as gateway:
+        await gateway.client.post("/pause_generation", json={})
+        waiting = asyncio.ensure_future(post(gateway))
+        await line(gateway, 1)
+        await gateway.client.post("/continue_generation", json={})
+        assert (await waiting).status_code == 200

@@ -1,0 +1,340 @@
+"""Other inference routes, passed on by a whole gateway. (The contract: tests/contract/test_relayed.py)"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from gateway.catalog import CatalogError
+from gateway.engine_routes import RELAY_PATHS
+from gateway.settings import Settings
+from gateway.sim import Half, Reply, Silence, SimConfig, SimServer
+from gateway.sim.arrivals import Arrival
+from gateway.wiring.app import create_app
+from tests.control.test_fanout import Fleet, called, fleet
+from tests.support.gateway import RawClient, rig, until
+
+BODY = b'{ "messages" : [] , "x":1e-7,"model":"base" }'
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+async def test_routes_are_served_by_the_engines_that_have_them(kind: str) -> None:
+    """Byte for byte, reply and all; where no engine of the fleet has one, it is a 503."""
+    async with fleet(kind) as of:
+        sim = of.sims[0]
+        for path, formats in RELAY_PATHS.items():
+            sim.behave(Reply(body=b'{ "y" :1 }', headers=(("x-engine", "1"),)), path=path)
+            reply = await of.gateway.client.post(path, content=BODY, headers={"x-own": "a  b"})
+            if kind not in formats:
+                assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+                assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
+                continue
+            assert (reply.status_code, reply.content, reply.headers["x-engine"]) == (200, b'{ "y" :1 }', "1")
+            (arrival,) = called(sim, path)
+            assert (arrival.method, arrival.body) == (b"POST", BODY)
+            assert dict(arrival.headers)[b"x-own"] == b"a  b"
+
+
+async def test_requests_are_spread_over_engines_of_both_kinds() -> None:
+    async with fleet("sglang", "vllm", "sglang", "vllm", router_mode="round_robin") as of:
+        for sim in of.sims:
+            sim.behave(Reply(body=b"{}"), path=CHAT, times=8)
+        for _ in range(8):
+            await of.gateway.client.post(CHAT, content=b"{}")
+        assert [len(called(sim, CHAT)) for sim in of.sims] == [2, 2, 2, 2]
+
+
+async def test_model_is_chosen_by_the_body_or_by_a_header() -> None:
+    async with (
+        SimServer("vllm", SimConfig(model="one")) as one,
+        SimServer("vllm", SimConfig(model="two")) as two,
+    ):
+        async with rig(one.url, two.url) as gateway:
+            for sim in (one, two):
+                sim.behave(Reply(body=b"{}"), path=CHAT, times=4)
+            post = gateway.client.post
+            await post(CHAT, json={"model": "two"})
+            await post(CHAT, json={}, headers={"x-model": "two"})
+            assert [len(called(sim, CHAT)) for sim in (one, two)] == [0, 2]
+            assert (await post(CHAT, json={})).status_code == 400
+            reply = await post(CHAT, json={"model": "three"})
+            assert (reply.status_code, reply.json()["error"]["param"]) == (404, "model")
+
+
+async def test_client_that_leaves_ends_the_request_at_the_engine() -> None:
+    async with fleet("vllm") as of:
+        of.sims[0].behave(Silence(), path=CHAT)
+        client = await RawClient.connect(of.gateway.port)
+        client.request(CHAT, BODY)
+        await until(lambda: bool(called(of.sims[0], CHAT)))
+        client.leave()
+        (arrival,) = called(of.sims[0], CHAT)
+        await until(lambda: arrival.client_gone is not None)
+        await until(lambda: not of.gateway.app.lifecycle.open_exchanges)
+
+
+@pytest.mark.parametrize(
+    "target", [f"{CHAT}?a=%2F+x&a=&b;", "/tokenize?", "/generate?rid=%41&x", "/detokenize"]
+)
+async def test_query_goes_on_byte_for_byte(target: str) -> None:
+    """On every route, also on one that engines read none on."""
+    path = target.partition("?")[0]
+    async with fleet("sglang") as of:
+        of.sims[0].behave(Reply(), path=path)
+        client = await RawClient.connect(of.gateway.port)
+        client.request(target, b'{"input_ids":[1],"rid":"a"}')
+        await client.head()
+        client.leave()
+        assert target.encode() in [arrival.target for arrival in called(of.sims[0], path)]
+
+
+@dataclass
+class Held:
+    of: Fleet
+    client: RawClient
+    holder: SimServer
+    arrival: Arrival
+
+    @property
+    def aborts(self) -> list[tuple[str, ...]]:
+        """The ids that engines were told to abort, which nobody but the holder may be."""
+        assert not any(call.ids for sim in self.of.sims if sim is not self.holder for call in sim.aborts)
+        return [call.ids for call in self.holder.aborts if call.ids]
+
+    async def abort(self, what: dict[str, object]) -> None:
+        """Something that is exactly this one."""
+        path = "/inference/v1/abort_requests" if "request_ids" in what else "/abort_request"
+        answer = await self.of.gateway.client.post(path, json=what)
+        told = self.of.sims if "abort_all" in what else [self.holder]
+        results = [{"worker": sim.url, "aborted": int(sim is self.holder), "error": None} for sim in told]
+        rows = sorted(answer.json()["results"], key=lambda row: -row["aborted"])
+        assert rows == sorted(results, key=lambda row: -int(str(row["aborted"])))
+
+
+def sent_to(sim: SimServer, path: str) -> list[Arrival]:
+    """The calls of ``path`` that have an id, which a probe of the same path has not."""
+    return [arrival for arrival in called(sim, path) if arrival.header("x-request-id") is not None]
+
+
+@asynccontextmanager
+async def held(kind: str, path: str, body: bytes, *headers: tuple[str, str]) -> AsyncIterator[Held]:
+    """A request that the first of two engines has and does not answer."""
+    async with fleet(kind, kind, probe_interval_secs=60) as of:
+        for sim in of.sims:
+            sim.behave(Silence(), path=path)
+        client = await RawClient.connect(of.gateway.port)
+        client.request(path, body, headers=headers)
+        await until(lambda: any(sent_to(sim, path) for sim in of.sims))
+        (holder,) = [sim for sim in of.sims if sent_to(sim, path)]
+        (arrival,) = sent_to(holder, path)
+        yield Held(of, client, holder, arrival)
+        client.leave()
+
+
+NAMED = ("x-request-id", "A")
+MANY = b'{"prompt":["a","b"]}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body", "headers", "what", "told"),
+    [
+        ("sglang", CHAT, b'{"rid":"A"}', (), {"rid": "A"}, "A"),
+        ("sglang", "/v1/completions", b'{"rid":"A","prompt":[1]}', (), {"abort_all": True}, "A"),
+        ("vllm", CHAT, b"{}", (NAMED,), {"request_ids": ["A"]}, "chatcmpl-A"),
+        ("vllm", CHAT, b'{"request_id":"A"}', (), {"request_ids": ["chatcmpl-A"]}, "chatcmpl-A"),
+        ("vllm", "/v1/completions", b"{}", (NAMED,), {"request_ids": "cmpl-A-0"}, "cmpl-A-0"),
+        ("vllm", "/v1/completions", b'{"n":2}', (NAMED,), {"request_ids": "A"}, "cmpl-A-0"),
+        ("vllm", "/v1/completions", MANY, (NAMED,), {"request_ids": "cmpl-A-7"}, "cmpl-A-7"),
+        ("vllm", CHAT, b'{"n":2}', (NAMED,), {"request_ids": "A"}, "chatcmpl-A"),
+        ("sglang", "/v1/completions", b'{"rid":"A","prompt":["a","b"]}', (), {"rid": "A_1"}, "A_1"),
+    ],
+)
+async def test_abort_is_told_to_the_engine_in_its_own_spelling(  # noqa: PLR0913 - the cases
+    kind: str,
+    path: str,
+    body: bytes,
+    headers: tuple[tuple[str, str], ...],
+    what: dict[str, object],
+    told: str,
+) -> None:
+    """And the client gets what the engine makes of that."""
+    async with held(kind, path, body, *headers) as it:
+        await it.abort(what)
+        assert it.aborts == [(told,)]
+        assert it.arrival.body == body and it.arrival.client_gone is None
+        assert it.of.gateway.app.lifecycle.open_exchanges == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body", "what"),
+    [
+        ("sglang", CHAT, b"{}", {"rid": "A"}),
+        ("sglang", CHAT, b"{}", {"abort_all": True}),
+        ("sglang", CHAT, b'{"rid":"A","n":2}', {"rid": "A"}),
+        ("sglang", "/v1/responses", b'{"rid":"A"}', {"rid": "A"}),
+        ("sglang", "/v1/completions", b'{"rid":"A","prompt":["a","b"]}', {"rid": "A"}),
+        ("vllm", "/v1/completions", MANY, {"request_ids": ["A"]}),
+        ("vllm", CHAT, b'{"use_beam_search":true}', {"request_ids": ["chatcmpl-A"]}),
+        ("vllm", "/v1/responses", b"{}", {"request_ids": ["A"]}),
+    ],
+)
+async def test_abort_closes_what_the_engine_cannot_tell_by_an_id(
+    kind: str, path: str, body: bytes, what: dict[str, object]
+) -> None:
+    async with held(kind, path, body, NAMED) as it:
+        await it.abort(what)
+        assert (await it.client.head()).startswith(b"HTTP/1.1 499 ")
+        await until(lambda: it.arrival.client_gone is not None)
+        assert it.aborts == []
+
+
+GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("foo", [GENERATE, CHAT, COMPLETIONS]),
+        ("generate-tokens-foo", [GENERATE]),
+        ("chatcmpl-foo", [CHAT]),
+        ("cmpl-foo-0", [COMPLETIONS]),
+        *((name, []) for name in ("cmpl-foo-1", "cmpl-foo", "chatcmpl-foo-0", "FOO", "Chatcmpl-foo", "fo")),
+        ("generate-tokens-chatcmpl-foo", []),
+    ],
+)
+async def test_abort_ends_what_the_engine_calls_so_and_nothing_else(name: str, paths: list[str]) -> None:
+    """Three requests of one id, at three routes: to the engine they have three names."""
+    spellings = {GENERATE: "generate-tokens-{}", CHAT: "chatcmpl-{}", COMPLETIONS: "cmpl-{}-0"}
+    body = b'{"token_ids":[1],"sampling_params":{}}'
+    async with fleet("vllm", probe_interval_secs=60) as of:
+        sim, clients = of.sims[0], []
+
+        def named(path: str) -> list[str]:
+            return [one.header("x-request-id") or "" for one in sent_to(sim, path)]
+
+        for path in spellings:
+            sim.behave(Silence(), path=path)
+            clients.append(await RawClient.connect(of.gateway.port))
+            clients[-1].request(path, body, headers=(("x-request-id", "foo"),))
+            await until(lambda path=path: bool(named(path)))  # type: ignore[misc]
+        answer = await of.gateway.client.post("/inference/v1/abort_requests", json={"request_ids": [name]})
+        assert answer.json()["aborted"] == len(paths)
+        expected = {spellings[path].format(*named(path)) for path in paths}
+        assert {id for call in sim.aborts for id in call.ids} == expected
+        for client in clients:
+            client.leave()
+
+
+async def test_name_that_looks_like_another_routes_is_no_request_of_this_one() -> None:
+    """A request whose client called it ``chatcmpl-foo`` is another one to the engine."""
+    async with held(
+        "vllm", GENERATE, b'{"token_ids":[1],"sampling_params":{}}', ("x-request-id", "chatcmpl-foo")
+    ) as it:
+        post = it.of.gateway.client.post
+        answer = await post("/abort_requests", json={"request_ids": ["chatcmpl-foo"]})
+        assert (answer.json()["aborted"], it.aborts) == (0, [])
+        await it.abort({"request_ids": "generate-tokens-chatcmpl-foo"})
+        assert it.aborts == [("generate-tokens-chatcmpl-foo",)]
+
+
+@pytest.mark.parametrize("name", ["A_1", "a", "A_0", "A_", "a_0"])
+async def test_number_behind_the_id_of_a_single_request_names_no_part_of_it(name: str) -> None:
+    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+        answer = await it.of.gateway.client.post("/abort_request", json={"rid": name})
+        assert (answer.json()["aborted"], it.aborts) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "told"), [("sglang", b'{"rid":"A"}', "A"), ("vllm", b"{}", "chatcmpl-A")]
+)
+async def test_client_that_leaves_has_its_id_aborted_as_well(kind: str, body: bytes, told: str) -> None:
+    """An engine may take seconds to see that a connection is closed."""
+    async with held(kind, CHAT, body, NAMED) as it:
+        it.client.leave()
+        await until(lambda: it.aborts == [(told,)])
+
+
+async def test_call_of_another_dialect_does_not_abort() -> None:
+    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+        answer = await it.of.gateway.client.post("/inference/v1/abort_requests", json={"request_ids": ["A"]})
+        assert (answer.json()["aborted"], it.aborts) == (0, [])
+
+
+async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> None:
+    """An abort by it means both."""
+    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+        for sim in it.of.sims:
+            sim.behave(Silence(), path="/v1/completions")
+        second = await RawClient.connect(it.of.gateway.port)
+        second.request("/v1/completions", b'{ "rid" :"A"}')
+        found = [sim for sim in it.of.sims if sim is not it.holder][0]
+        await until(lambda: bool(called(found, "/v1/completions")))
+        (arrival,) = called(found, "/v1/completions")
+        dispatch = json.loads(arrival.body)["rid"]
+        assert arrival.body == b'{ "rid" :"%b"}' % dispatch.encode() and dispatch != "A"
+        answer = await it.of.gateway.client.post("/abort_request", json={"rid": "A"})
+        assert answer.json()["aborted"] == 2
+        assert [call.ids for call in it.holder.aborts] == [("A",)]
+        assert [call.ids for call in found.aborts] == [(dispatch,)]
+        second.leave()
+
+
+async def test_reply_that_breaks_off_is_a_502_and_generated_once() -> None:
+    async with fleet("vllm", "vllm") as of:
+        for sim in of.sims:
+            sim.behave(Half(body=b'{"half'), path=CHAT)
+        reply = await of.gateway.client.post(CHAT, content=BODY)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, 502)
+        assert sum(len(called(sim, CHAT)) for sim in of.sims) == 1
+
+
+async def test_other_methods_are_refused_with_those_there_are() -> None:
+    async with fleet() as of:
+        reply = await of.gateway.client.get(CHAT)
+        assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
+
+
+async def test_added_path_is_passed_on_to_the_format_it_names() -> None:
+    async with fleet("sglang", "vllm", relay_path=("/pooling,vllm=/v1/odd",)) as of:
+        for path, shares in (("/pooling", (1, 1)), ("/v1/odd", (0, 2))):
+            for sim in of.sims:
+                sim.behave(Reply(body=b"{}"), path=path, times=9)
+            for _ in range(2):
+                assert (await of.gateway.client.post(path, content=b"{}")).status_code == 200
+            if path == "/v1/odd":
+                assert tuple(len(called(sim, path)) for sim in of.sims) == shares
+        assert (await of.gateway.client.post("/v1/odder", content=b"{}")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/generate", "two endpoints"), ("/workers", "clashes"), ("nope=/x", "unknown format 'nope'")],
+)
+def test_path_that_cannot_be_added_is_a_start_up_error(path: str, said: str) -> None:
+    with pytest.raises(CatalogError, match=said) as failure:
+        create_app(Settings(relay_path=(path,)))
+    assert "DYN_RELAY_PATHS" in str(failure.value)
+
+
+async def test_routes_are_on_the_page_of_the_api() -> None:
+    async with fleet() as of:
+        paths = (await of.gateway.client.get("/openapi.json")).json()["paths"]
+        assert set(RELAY_PATHS) <= set(paths)
+        assert paths[CHAT]["post"]["tags"] == ["inference"]
+
+
+async def test_stream_is_relayed_event_by_event() -> None:
+    event = b"data: " + json.dumps({"choices": [{"delta": {"content": "a"}}]}).encode() + b"\n\n"
+    whole = event * 3 + b"data: [DONE]\n\n"
+    async with fleet("vllm") as of:
+        of.sims[0].behave(Reply(body=whole, content_type="text/event-stream"), path=CHAT)
+        reply = await of.gateway.client.post(CHAT, content=b'{"stream":true}')
+        assert (reply.content, reply.headers["content-type"]) == (whole, "text/event-stream")
+        text = (await of.gateway.client.get("/metrics")).text
+        assert "dynamo_frontend_time_to_first_token_seconds_count" in text
+        assert 'endpoint="chat_completions",request_type="stream",status="success"' in text

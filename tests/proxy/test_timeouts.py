@@ -1,0 +1,267 @@
+"""Limits of time: the watch by itself, and exchanges that hit them in a whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.catalog import CatalogError
+from gateway.errors import GatewayError
+from gateway.limits import Timeouts
+from gateway.proxy.deadlines import Watch
+from gateway.settings import Settings
+from gateway.sim import Pace, Raw, Reply, Silence, SimConfig, SimServer
+from gateway.wiring.app import create_app
+from tests.proxy.test_handler_bytes import JSON, KINDS, body_of
+from tests.support.gateway import RawClient, Rig, generates, rig, sse, until
+
+CHAT = "/v1/chat/completions"
+SHORT = 0.1
+
+
+class Ended:
+    """Keeps what a watch ended its exchange with."""
+
+    def __init__(self) -> None:
+        self.reasons: list[GatewayError] = []
+        self.event = asyncio.Event()
+
+    def __call__(self, reason: GatewayError) -> None:
+        self.reasons.append(reason)
+        self.event.set()
+
+    async def within(self, seconds: float = 2.0) -> GatewayError:
+        async with asyncio.timeout(seconds):
+            await self.event.wait()
+        [reason] = self.reasons
+        return reason
+
+
+@pytest.mark.parametrize("limit", ["first_byte", "idle", "total"])
+async def test_watch_ends_once_with_the_limit_that_was_hit(limit: str) -> None:
+    ended = Ended()
+    timeouts = Timeouts()._replace(**{limit: 0.02})
+    watch = Watch(timeouts, ended)
+    watch.sent()
+    if limit == "idle":
+        watch.came()
+        watch.waits()
+    reason = await ended.within()
+    assert (reason.limit, reason.code, "0.02 s" in reason.message) == (limit, "upstream_timeout", True)
+    await asyncio.sleep(0.04)
+    assert len(ended.reasons) == 1
+
+
+async def test_watch_counts_only_what_the_worker_takes() -> None:
+    """Not the time before it was sent the request, nor that which the client takes for what came."""
+    ended = Ended()
+    watch = Watch(Timeouts(first_byte=0.02, idle=0.02), ended)
+    await asyncio.sleep(0.03)
+    watch.sent()
+    watch.unsent()
+    await asyncio.sleep(0.03)
+    watch.sent()
+    watch.came()
+    await asyncio.sleep(0.03)
+    assert not ended.reasons
+    watch.waits()
+    assert (await ended.within()).limit == "idle"
+
+
+async def test_watch_that_was_stopped_ends_nothing() -> None:
+    ended = Ended()
+    watch = Watch(Timeouts(0.01, 0.01, 0.01), ended)
+    watch.sent()
+    watch.stop()
+    await asyncio.sleep(0.03)
+    assert not ended.reasons
+
+
+async def test_watch_tells_who_had_the_exchange_when_all_its_time_was_over() -> None:
+    nobody, worker, client = Ended(), Ended(), Ended()
+    Watch(Timeouts(total=0.02), nobody, lambda: False)
+    Watch(Timeouts(total=0.02), worker).sent()
+    reading = Watch(Timeouts(total=0.02), client)
+    reading.sent()
+    reading.came()
+    codes = [(await ended.within()).code for ended in (nobody, worker, client)]
+    assert codes == ["wait_timeout", "upstream_timeout", "reply_unread"]
+    assert all(ended.reasons[0].limit == "total" for ended in (nobody, worker, client))
+
+
+@pytest.mark.parametrize(("given", "total"), [(1.0, 1.0), (9.0, 5.0)])
+def test_client_can_only_shorten_a_configured_total(given: float, total: float) -> None:
+    assert Timeouts(total=5.0).within(given).total == total
+    assert Timeouts().within(given).total == given
+
+
+async def hits(gateway: Rig) -> dict[str, int]:
+    """Limit -> how often it was hit."""
+    text = (await gateway.client.get("/metrics")).text
+    named = [line for line in text.splitlines() if line.startswith("dynamo_frontend_limits_hit_total{")]
+    return {line.split('"')[1]: int(line.rpartition(" ")[2]) for line in named}
+
+
+def over(gateway: Rig) -> bool:
+    workers = gateway.app.fleet.workers
+    return not gateway.app.lifecycle.open_exchanges and not any(worker.in_flight for worker in workers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_worker_that_does_not_begin_is_a_504_with_an_abort_and_no_second_try(kind: str) -> None:
+    config = SimConfig()
+    async with (
+        SimServer(kind, config) as one,
+        SimServer(kind, config) as two,
+        rig(one.url, two.url, first_byte_timeout_secs=str(SHORT)) as gateway,
+    ):
+        for sim in (one, two):
+            sim.behave(Silence())
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind, rid="r", request_id="r"))
+        assert reply.status_code == 504
+        assert "did not begin its reply" in reply.json()["error"]["message"]
+        assert len(generates(one, two)) == 1
+        await until(lambda: len([*one.aborts, *two.aborts]) == 1)
+        assert over(gateway) and await hits(gateway) == {"first_byte": 1}
+        text = (await gateway.client.get("/metrics")).text
+        assert 'status="error",error_type="response_timeout"} 1\n' in text
+
+
+@pytest.mark.parametrize(
+    ("limit", "pace"),
+    [
+        ("first_byte_timeout_secs", Pace(prefill_base=60.0)),
+        ("idle_timeout_secs", Pace(stall_after=2)),
+        ("request_timeout_secs", Pace(token_delay=0.01)),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_stream_that_hits_a_limit_says_so_in_band_and_is_aborted(
+    kind: str, limit: str, pace: Pace
+) -> None:
+    """Even before its first event: the engine's 200 had left."""
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **{limit: str(SHORT)}) as gateway:
+        sim.behave(pace)
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind, 3000, True))
+        events = sse(reply.content)
+        assert (reply.status_code, "0.1 s" in json.dumps(events[-1]["error"])) == (200, True)
+        assert reply.content.endswith(b"data: [DONE]\n\n")
+        assert len(events) > 1 or limit == "first_byte_timeout_secs"
+        await sim.abort_called(1)
+        assert over(gateway) and sum((await hits(gateway)).values()) == 1
+
+
+async def test_stream_that_keeps_coming_is_not_idle() -> None:
+    async with (
+        SimServer("sglang", SimConfig(token_delay=0.02)) as sim,
+        rig(sim.url, idle_timeout_secs=str(SHORT), first_byte_timeout_secs="5") as gateway,
+    ):
+        reply = await gateway.client.post("/generate", json=body_of("sglang", 20, True))
+        assert "error" not in sse(reply.content)[-1] and await hits(gateway) == {}
+
+
+async def test_client_that_does_not_read_makes_no_worker_idle() -> None:
+    """The gateway does not wait for the worker then, the worker waits for it."""
+    size = 40_000_000
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, idle_timeout_secs="0.05") as gateway:
+        sim.behave(Reply(body=b'{"text":"' + b"a" * size + b'"}'))
+        client = await RawClient.connect(gateway.port)
+        transport: Any = client.writer.transport
+        client.request("/generate", json.dumps(body_of("sglang")).encode())
+        await client.head()
+        transport.pause_reading()
+        for _ in range(5):
+            await asyncio.sleep(0.05)
+        transport.resume_reading()
+        async with asyncio.timeout(20):
+            assert len(await client.reader.readexactly(size + 11)) == size + 11
+        client.leave()
+        assert await hits(gateway) == {}
+
+
+async def test_long_unary_reply_that_stops_is_visibly_cut() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000000\r\n\r\n"
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, idle_timeout_secs="0.1") as gateway:
+        sim.behave(Raw(data=head + b'{"text":"' + b"a" * 3_000_000, close=False))
+        with pytest.raises(httpx.RemoteProtocolError):
+            await gateway.client.post("/generate", json=body_of("sglang"))
+        await sim.abort_called(1)
+        assert over(gateway) and await hits(gateway) == {"idle": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_client_says_how_long_its_request_may_take(kind: str) -> None:
+    """And the worker is told, too: the header goes on as any other."""
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        sim.behave(Silence())
+        limited = {**JSON, "X-Request-Timeout": "0.1"}
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=limited)
+        assert (reply.status_code, "0.1 s" in reply.json()["error"]["message"]) == (504, True)
+        [arrival] = generates(sim)
+        assert arrival.header("x-request-timeout") == "0.1"
+        assert await hits(gateway) == {"total": 1}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "ten", "1,5", "5s", "9" * 400, "."])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_bad_timeout_of_a_client_is_a_400_in_its_dialect(kind: str, value: str) -> None:
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        headers = {**JSON, "X-Request-Timeout": value}
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=headers)
+        assert (reply.status_code, "X-Request-Timeout" in reply.json()["error"]["message"]) == (400, True)
+        assert not generates(sim)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["configured", "asked for"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_time_that_is_over_in_line_is_no_fault_of_a_worker(
+    kind: str, asked: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The client, the log and the metrics are told where the request was, and whose limit that is."""
+    settings = {} if asked else {"request_timeout_secs": str(SHORT)}
+    headers = {**JSON, "X-Request-Timeout": str(SHORT)} if asked else JSON
+    async with rig(hold_seconds=20, access_log=True, **settings) as gateway:
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=headers)
+        said = reply.json()["error"]["message"]
+        assert (reply.status_code, "waited for a worker" in said) == (504, True)
+        assert ("X-Request-Timeout" in said) is asked
+        text = (await gateway.client.get("/metrics")).text
+        assert 'failures_total{class="Timeout",reason="gateway.wait_timeout"} 1\n' in text
+        assert "dynamo_frontend_held_requests 0\n" in text
+        assert await hits(gateway) == {"total": 1} and over(gateway)
+    [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert (line["error"], line["worker"], line["outcome"]) == ("wait_timeout", None, "failed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_time_that_is_over_while_the_client_does_not_read_is_no_fault_of_a_worker(kind: str) -> None:
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, request_timeout_secs="0.4") as gateway:
+        sim.behave(Reply(body=b'{"text":"' + b"a" * 40_000_000 + b'"}'))
+        client = await RawClient.connect(gateway.port, limit=4096)
+        client.request(KINDS[kind], json.dumps(body_of(kind)).encode())
+        await client.head()
+        await until(lambda: over(gateway))
+        text = (await gateway.client.get("/metrics")).text
+        assert 'failures_total{class="Timeout",reason="request.timeout"} 1\n' in text
+        assert await hits(gateway) == {"total": 1}
+        client.leave(reset=True)
+
+
+async def test_relayed_route_has_a_limit_of_its_own() -> None:
+    """PATH=SECONDS is for that route, the bare number for all others."""
+    given = f"30,{CHAT}=0.1"
+    async with SimServer("vllm", SimConfig()) as sim, rig(sim.url, request_timeout_secs=given) as gateway:
+        sim.behave(Silence(), path=CHAT)
+        reply = await gateway.client.post(CHAT, json={"messages": []})
+        assert reply.status_code == 504
+        assert reply.json()["error"]["type"] == "server_error"
+        assert over(gateway)
+
+
+def test_route_that_is_served_by_nobody_has_no_limit() -> None:
+    with pytest.raises(CatalogError, match="DYN_IDLE_TIMEOUT_SECS: '/generat' is no inference route"):
+        create_app(Settings(idle_timeout_secs="/generat=3"))  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""Commands of ours in processes of their own, as users run them."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO
+
+ROOT = Path(__file__).parents[2]
+#: Room for a machine that is busy with other tests.
+PATIENCE = 50
+
+_LIBC = ctypes.CDLL(None)
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def die_with_parent() -> None:
+    """For ``preexec_fn``: on Linux, be killed once the tests are, who cannot clean up then."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, timeout=PATIENCE
+    )
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on, and is gone after the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@asynccontextmanager
+async def spawned(
+    *arguments: str,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    output: int = PIPE,
+    limit: int | None = None,
+) -> AsyncIterator[Process]:
+    """The same for an event loop: ``python -m``, with ``variables`` in its environment. It may have ``limit``
+    open files."""
+    command = (sys.executable, "-m", *arguments)
+    process = await asyncio.create_subprocess_exec(
+        *(command if limit is None else ("bash", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *command)),
+        env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
+        stdout=output,
+        stderr=output,
+        cwd=ROOT,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def line_with(stream: IO[str] | None, text: str) -> str:
+    """The first line of ``stream`` that holds ``text``."""
+    assert stream is not None
+    for line in stream:
+        if text in line:
+            return line
+    raise AssertionError(f"no line with {text!r}")
+
+
+def free_port() -> int:
+    """A port that nobody has, and none of those that the system gives out by itself to others meanwhile."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def refuses(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

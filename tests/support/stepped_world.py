@@ -1,0 +1,236 @@
+"""A gateway on the time and the network of tests.support.stepping: for races.
+
+The listener, the handler, the aborter, the pools and the workers' connections are the product's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+from uvicorn.server import ServerState
+
+from gateway import catalog
+from gateway.downstream.connection import ClientConnection
+from gateway.downstream.limits import ClientLimits
+from gateway.downstream.start_pacing import Pace
+from gateway.fleet.states import WorkerEvent
+from gateway.fleet.sync import Following
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat, WorkerInfo
+from gateway.formats.registry import load_formats
+from gateway.proxy.handler import GenerateHandler
+from gateway.settings import Settings
+from gateway.stores.memory import MemoryStore
+from gateway.upstream.address import Address
+from gateway.upstream.connection import Connection
+from gateway.wiring import app as composition
+from gateway.wiring.security import sources_of
+from tests.performance.rig import STREAM_END, STREAM_HEAD, event, post
+from tests.support.stepping import SteppedLoop, Wire
+
+PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
+_ACCEPTED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+_NEVER_STALE = 1e18
+
+
+class Asked:
+    """A generate request at a worker, and what is left of the reply to it."""
+
+    def __init__(self, kind: str, worker: Worker, wire: Wire, head: bytes, body: bytes) -> None:
+        self.worker = worker
+        self.wire = wire
+        said = json.loads(body)
+        self.prompt = said["input_ids" if kind == "sglang" else "token_ids"]
+        self.id = _dispatch_id(kind, head, said)
+        self._pieces = list(_stream(kind, self.id) if said["stream"] else _unary(kind, self.id))
+
+    def step(self) -> None:
+        """The worker sends the next piece of its reply."""
+        if self._pieces:
+            self.wire.feed(self._pieces.pop(0))
+
+    def finish(self) -> None:
+        """And all that is left of it."""
+        while self._pieces:
+            self.step()
+
+
+class World:
+    """One gateway in front of ``workers`` workers of one ``kind``."""
+
+    def __init__(self, kind: str, workers: int = 1) -> None:
+        self.kind = kind
+        self.services, self.format = _services(kind, workers)
+        self.requests: list[Asked] = []
+        #: Ids that abort calls named, each with the worker that was told.
+        self.aborts: list[tuple[Worker, str]] = []
+        self.holds_dials = False
+        self._dials: list[asyncio.Future[None]] = []
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SteppedLoop)
+        loop.dial = self._connect
+        self.outbox = self.services.fleet.outbox
+        self._app = SimpleNamespace(
+            pace=Pace(),
+            direct_of=self._direct_of,
+            outbox=self.outbox,
+            limits=ClientLimits(head_seconds=3600, body_seconds=3600, idle_seconds=3600),
+            lifecycle=self.services.lifecycle,
+        )
+        self._handler = GenerateHandler(PATHS[kind], self.format, self.services)
+        info = WorkerInfo(kind, self.format.capability, True, models=("model",))
+        for worker in self.workers:
+            worker.infos = {kind: info}
+            self.services.fleet.on(worker, WorkerEvent.SERVES)
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        found: Sequence[Worker] = self.services.fleet.workers
+        return found
+
+    def _direct_of(self, path: bytes, method: bytes) -> Callable[[Any], None]:
+        return self._handler.begin
+
+    def client(self, number: int, id: str, *, stream: bool) -> Wire:
+        """A client that has sent a request, whose prompt is ``number``."""
+        config = SimpleNamespace(app=self._app)
+        wire = Wire(ClientConnection(cast(Any, config), ServerState(), {}))
+        wire.feed(post(PATHS[self.kind], _body(self.kind, number, id, stream)))
+        return wire
+
+    def of(self, number: int) -> list[Asked]:
+        """The requests at workers whose prompt is ``number``."""
+        return [asked for asked in self.requests if asked.prompt == [number]]
+
+    def keep_connections(self) -> None:
+        """Each worker has a connection that was used before."""
+        for worker in self.workers:
+            connection = Connection(bytearray(32 * 1024), self.outbox)
+            self._wire(connection, worker.address.port)
+            connection.idle_since = _NEVER_STALE
+            worker.pool._idle.append(connection)
+
+    def drop_connections(self) -> None:
+        """No worker has one that is idle."""
+        for worker in self.workers:
+            worker.pool._idle.clear()
+
+    async def _connect(self, factory: Callable[[], Any], port: int) -> tuple[Wire, Any]:
+        if self.holds_dials:
+            future = asyncio.get_running_loop().create_future()
+            self._dials.append(future)
+            await future
+        protocol = factory()
+        return self._wire(protocol, port), protocol
+
+    def _wire(self, protocol: Any, port: int) -> Wire:
+        [worker] = [worker for worker in self.workers if worker.address.port == port]
+        return Wire(protocol, lambda wire, data: self.asked(worker, wire, data))
+
+    def dial(self, *, fails: bool = False) -> None:
+        """The oldest dial that waits comes to its end."""
+        self._dials = [dial for dial in self._dials if not dial.done()]
+        if self._dials:
+            dial = self._dials.pop(0)
+            if fails:
+                dial.set_exception(ConnectionRefusedError())
+            else:
+                dial.set_result(None)
+
+    def release_dials(self) -> None:
+        """All that wait, and all to come, succeed."""
+        self.holds_dials = False
+        while self._dials:
+            self.dial()
+
+    def asked(self, worker: Worker, wire: Wire, data: bytes) -> None:
+        """A worker was sent ``data``, a whole request."""
+        head, _, body = data.partition(b"\r\n\r\n")
+        if head.split(b" ")[1] == PATHS[self.kind].encode():
+            self.requests.append(Asked(self.kind, worker, wire, head, body))
+            return
+        said = json.loads(body)
+        self.aborts += [(worker, id) for id in _named(said)]
+        asyncio.get_running_loop().call_soon(wire.feed, _ACCEPTED)
+
+    def counted(self) -> dict[str, int]:
+        """Requests that the metrics say have ended, by their status: success, error."""
+        text = self.services.metrics.render()[0].decode()
+        lines = [line for line in text.splitlines() if line.startswith("dynamo_frontend_requests_total{")]
+        return {
+            status: sum(int(float(line.rpartition(" ")[2])) for line in lines if f'"{status}"' in line)
+            for status in ("success", "error")
+        }
+
+
+@cache
+def _settings(workers: int) -> Settings:
+    urls = tuple(f"http://127.0.0.1:{port}" for port in range(1, workers + 1))
+    return Settings(worker=urls, access_log=False)
+
+
+@cache
+def _formats() -> dict[str, AnyFormat]:
+    return dict(catalog.configured_formats(load_formats(), _settings(1).format_options))
+
+
+def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
+    settings, formats = _settings(workers), _formats()
+    store = MemoryStore()
+    outside = composition.Outside(
+        store, Following(store), keys=sources_of(settings), tls=None, siblings=None, lock=None
+    )
+    services = composition._services(settings, list(formats.values()), outside)
+    for entry in settings.workers:
+        services.fleet.add(Worker(Address.parse(entry.url)))
+    return services, formats[kind]
+
+
+def _body(kind: str, number: int, id: str, stream: bool) -> bytes:
+    ids_key, id_key = ("input_ids", "rid") if kind == "sglang" else ("token_ids", "request_id")
+    return json.dumps({ids_key: [number], id_key: id, "stream": stream, "sampling_params": {}}).encode()
+
+
+def _dispatch_id(kind: str, head: bytes, said: dict[str, Any]) -> str:
+    if kind == "sglang":
+        return str(said["rid"])
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"x-request-id:"):
+            return "generate-tokens-" + line.partition(b":")[2].strip().decode()
+    return "generate-tokens-" + str(said["request_id"])
+
+
+def _named(said: dict[str, Any]) -> list[str]:
+    [value] = [value for name, value in said.items() if name in ("rid", "request_ids")]
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _said(kind: str, id: str, tokens: int, *, last: bool) -> bytes:
+    if kind == "sglang":
+        reason = {"type": "length", "length": tokens} if last else None
+        meta = {"id": id, "finish_reason": reason, "prompt_tokens": 1, "completion_tokens": tokens}
+        return json.dumps({"output_ids": [5] * tokens, "meta_info": meta}).encode()
+    choice = {"index": 0, "finish_reason": "length" if last else None, "token_ids": [5]}
+    return json.dumps({"request_id": id, "choices": [choice]}).encode()
+
+
+def _stream(kind: str, id: str) -> Sequence[bytes]:
+    """Head, a token, the last one, the end."""
+    return (
+        STREAM_HEAD,
+        event(_said(kind, id, 1, last=False)),
+        event(_said(kind, id, 2, last=True)),
+        event(b"[DONE]") + STREAM_END,
+    )
+
+
+def _unary(kind: str, id: str) -> Sequence[bytes]:
+    """Head, half of the body, the rest."""
+    body = _said(kind, id, 1, last=True)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return head, body[:20], body[20:]

@@ -1,0 +1,63 @@
+"""Everything wired together: a host may bring its own list of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.catalog import CatalogError, Endpoint
+from gateway.formats.sglang import FORMAT as SGLANG
+from gateway.formats.vllm import FORMAT as VLLM
+from gateway.settings import Settings
+from gateway.sim import SimServer
+from gateway.testing.rig import serving
+from gateway.wiring.app import create_app
+from tests.support.gateway import eventually
+
+OWN = (Endpoint("/own/sglang", ("POST",), SGLANG), Endpoint("/also", ("PUT",), SGLANG))
+
+
+async def test_catalog_of_a_host_is_what_is_served() -> None:
+    """Its paths, methods and formats, and none of the default ones."""
+    body: dict[str, Any] = {"input_ids": [1, 2], "sampling_params": {"max_new_tokens": 2}}
+    async with SimServer("sglang") as sim:
+        settings = Settings(worker=(sim.url,), port=0, access_log=False, probe_interval_secs=0.2)
+        app = create_app(settings, catalog=OWN)
+        async with (
+            serving(app, settings) as url,
+            httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client,
+        ):
+
+            async def ready() -> bool:
+                return (await client.get("/ready")).status_code == 200
+
+            await eventually(ready)
+            for method, path in (("POST", "/own/sglang"), ("PUT", "/also")):
+                reply = await client.request(method, path, json=body)
+                assert reply.json()["meta_info"]["completion_tokens"] == 2
+            assert (await client.post("/also", json=body)).headers["allow"] == "PUT"
+            for path in ("/generate", "/inference/v1/generate"):
+                assert (await client.post(path, json=body)).status_code == 404
+            described = (await client.get("/openapi.json")).json()["paths"]
+    assert "post" in described["/own/sglang"] and "put" in described["/also"]
+    assert not {"/generate", "/inference/v1/generate"} & described.keys()
+
+
+@pytest.mark.parametrize(
+    ("catalog", "said"),
+    [
+        ([], "no endpoint"),
+        ([*OWN, Endpoint("/also", ("POST",), VLLM)], "'/also' is given to two endpoints, sglang and vllm"),
+        ([Endpoint("/metrics", ("POST",), SGLANG)], "clashes with '/metrics', a path of the gateway itself"),
+        ([Endpoint("/workers", ("POST",), SGLANG)], "a path of the gateway itself"),
+        ([Endpoint("no-slash", ("POST",), SGLANG)], "must start with a slash"),
+        ([Endpoint("/x", ("post",), SGLANG)], "needs methods in upper case"),
+    ],
+)
+def test_catalog_of_a_host_that_cannot_be_served_is_refused(catalog: Sequence[Endpoint], said: str) -> None:
+    """Before anything listens, in the words that the default one gets."""
+    with pytest.raises(CatalogError, match=said):
+        create_app(Settings(), catalog=catalog)

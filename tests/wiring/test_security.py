@@ -1,0 +1,92 @@
+"""From settings to a guard, and what is warned of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.security.guard import Realm
+from gateway.settings import Settings, SettingsError, load_settings
+from gateway.wiring.app import create_app
+from gateway.wiring.security import guard_of, sources_of, warnings_of
+
+SECRETS = {
+    "api_key": "secret-api",
+    "admin_api_key": "secret-admin",
+    "worker_api_key": "secret-worker",
+    "ssl_keyfile_password": "secret-password",
+}
+
+
+def test_file_that_cannot_be_used_is_a_start_up_error_that_names_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    for given, said in (
+        (
+            {"api_key_file": str(tmp_path / "nowhere")},
+            "--api-key-file: .*nowhere cannot be used: No such file",
+        ),
+        ({"admin_api_key_file": str(tmp_path / "empty")}, "--admin-api-key-file: .*it holds no key"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            create_app(load_settings(given))
+
+
+@pytest.mark.parametrize("name", ["api_key", "admin_api_key"])
+def test_key_that_no_header_can_carry_is_a_start_up_error(name: str) -> None:
+    with pytest.raises(SettingsError, match="printable ASCII") as failure:
+        load_settings({name: "a b"})
+    assert "a b" not in str(failure.value)
+
+
+def test_settings_make_the_guard(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("from-file\n")
+    settings = load_settings({"api_key": "given", "api_key_file": str(file), "metrics_open": True})
+    guard = guard_of(settings, sources_of(settings), lambda realm: None)
+    for key in (b"given", b"from-file"):
+        assert guard.admits(Realm.CONTROL, [(b"authorization", b"Bearer " + key)])
+    assert guard.admits(Realm.METRICS, []) and not guard.admits(Realm.INFERENCE, [])
+
+
+@pytest.mark.parametrize(
+    ("given", "address", "warned"),
+    [
+        ({}, "0.0.0.0", True),
+        ({}, "::", True),
+        ({}, "10.0.0.1", True),
+        ({}, "fe80::1%eth0", True),
+        ({}, "127.0.0.1", False),
+        ({}, "127.9.9.9", False),
+        ({}, "::1", False),
+        ({"api_key": "k"}, "0.0.0.0", False),
+        ({"admin_api_key": "k"}, "0.0.0.0", False),
+        ({"admin_api_key_file": "/keys"}, "0.0.0.0", False),
+    ],
+)
+def test_open_control_routes_are_warned_of(given: dict[str, Any], address: str, warned: bool) -> None:
+    """Where other machines reach them."""
+    found = list(warnings_of(Settings(**given), address, 8000))
+    assert [("control routes are open" in one and "port 8000" in one) for one in found] == [True] * warned
+
+
+def test_insecure_workers_are_warned_of_loudly() -> None:
+    [found] = warnings_of(Settings(worker_tls_insecure=True), "127.0.0.1", 1)
+    assert found.startswith("CERTIFICATES OF WORKERS ARE NOT CHECKED")
+
+
+def test_secrets_are_in_no_text_of_the_settings() -> None:
+    settings = load_settings({"ssl_certfile": "/c", **SECRETS})
+    for text in (repr(settings), str(settings), settings.model_dump_json(), str(settings.model_dump())):
+        assert "secret-" not in text
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.1:1", "https://gpu-1.pool:30000"])
+def test_worker_that_is_named_must_be_allowed_as_well(url: str) -> None:
+    allowed = {"allow_worker_url": "https://gpu-*.pool,10.1.0.0/16"}
+    if url.startswith("https"):
+        assert load_settings({"worker": url, **allowed}).worker == (url,)
+    else:
+        with pytest.raises(SettingsError, match=f"DYN_WORKER: '{url}' is none of the URLs"):
+            load_settings({"worker": url, **allowed})
