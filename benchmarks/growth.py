@@ -44,7 +44,7 @@ def workers(bench: Bench) -> list[Curve]:
     """The unary load with ever more workers, and what knowing them costs while nothing is asked."""
     spots = {}
     for count in WORKERS:
-        fleet = start_workers(bench.processes, count, apart=1, name=f"fleet-{count}")
+        fleet = start_workers(bench.processes, count, in_task=1, name=f"fleet-{count}")
         gateway = bench.gateway(f"gateway-{count}w", fleet.ports)
         _all_known(gateway, count)
         spots[count] = Spot(gateway, UNARY, fleet)

@@ -33,10 +33,10 @@ class Workers:
         return sum(json.loads(ask(port, "GET", "/state")[1])["running"] for port in self.doors)
 
 
-def start_workers(processes: Processes, count: int, *, apart: int = 2, name: str = "worker") -> Workers:
-    """``count`` workers in ``apart`` processes."""
+def start_workers(processes: Processes, count: int, *, in_task: int = 2, name: str = "worker") -> Workers:
+    """``count`` workers in ``in_task`` processes."""
     ports = [processes.port() for _ in range(count)]
-    lots = [lot for number in range(apart) if (lot := ports[number::apart])]
+    lots = [lot for number in range(in_task) if (lot := ports[number::in_task])]
     started = [
         processes.start(f"{name}-{number}", [sys.executable, "-m", "benchmarks.engine", *map(str, lot)])
         for number, lot in enumerate(lots)

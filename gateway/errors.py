@@ -116,7 +116,7 @@ class MetadataTooLarge(GatewayError):
     limit = "metadata"
 
 
-class Poisoned(GatewayError):
+class PoisonedRequest(GatewayError):
     """The same body was running on several workers as each of them died."""
 
     code = "poisoned_request"

@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, InvalidRequest, Source, error_type_of
 #: name -> code, status, source, error_type, retry_after.
 TAXONOMY = {
     "MetadataTooLarge": ("metadata_too_large", 431, Source.DOWNSTREAM, "validation", None),
-    "Poisoned": ("poisoned_request", 422, Source.DOWNSTREAM, "validation", None),
+    "PoisonedRequest": ("poisoned_request", 422, Source.DOWNSTREAM, "validation", None),
     "GatewayError": ("internal", 500, Source.GATEWAY, "internal", None),
     "InvalidRequest": ("invalid_request", 400, Source.DOWNSTREAM, "validation", None),
     "Unauthorized": ("unauthorized", 401, Source.DOWNSTREAM, "validation", None),

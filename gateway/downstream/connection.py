@@ -40,7 +40,7 @@ from gateway.downstream.start_pacing import Pace
 from gateway.errors import GatewayError, ReplyUnread
 from gateway.loop.sockets import keep_alive
 from gateway.loop.stepper import Signal
-from gateway.loop.write_batch import Outbox
+from gateway.loop.write_batch import WriteBatch
 
 #: Requests that a client may have sent ahead of its replies before its socket is no longer read.
 PIPELINE_LIMIT = 16
@@ -72,7 +72,7 @@ class Application(Protocol):
     limit that a client hits."""
 
     pace: Pace
-    outbox: Outbox
+    outbox: WriteBatch
     limits: ClientLimits
 
     @property

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from gateway.errors import GatewayError
-from gateway.fleet.client import Answer, answer_of
+from gateway.fleet.client import Answer, request_worker
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Headers, UpstreamRequest
 from gateway.formats.headers import to_worker
@@ -48,7 +48,7 @@ async def ask(worker: Worker, call: Call, *, seconds: float | None, limit: int) 
     headers = to_worker(call.headers, worker.authorization)
     request = UpstreamRequest(call.method, worker.address.prefix + call.target, headers, call.body)
     try:
-        return await answer_of(worker, request, seconds=seconds, limit=limit)
+        return await request_worker(worker, request, seconds=seconds, limit=limit)
     except GatewayError as error:
         raise NotAnswered(_why(error)) from error
     except TimeoutError as error:

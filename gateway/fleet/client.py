@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from gateway.errors import UpstreamMalformed
 from gateway.fleet.worker import Worker
 from gateway.formats.base import ReplyHead, UpstreamRequest
-from gateway.loop.stepper import apart
+from gateway.loop.stepper import in_task
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import head_of
 
@@ -33,14 +33,16 @@ class Answer:
         return 200 <= self.head.status < 300
 
 
-async def answer_of(worker: Worker, request: UpstreamRequest, *, seconds: float | None, limit: int) -> Answer:
+async def request_worker(
+    worker: Worker, request: UpstreamRequest, *, seconds: float | None, limit: int
+) -> Answer:
     """What ``worker`` answers within ``seconds`` (None: whenever it does) and ``limit`` bytes.
 
     No proxy from the environment is used and no redirect followed. Raises TimeoutError, and as
     ``Pool.connect`` and ``Connection`` do; UpstreamMalformed for an answer over the limit as well.
     """
     async with asyncio.timeout(seconds):
-        connection = await apart(worker.pool.connect(), Connection.close)
+        connection = await in_task(worker.pool.connect(), Connection.close)
         try:
             connection.send(head_of(request, worker.address), request.body)
             head = await connection.head()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.fleet.cordons.cordons import Marks
-from gateway.fleet.cordons.departures import Lapses
+from gateway.fleet.cordons.departures import Departures
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerState
@@ -28,7 +28,7 @@ class Members:
     def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None, marks: Marks) -> None:
         self._fleet = fleet
         self._marks = marks
-        self._lapses = Lapses(marks)
+        self._lapses = Departures(marks)
         marks.removed = self.dismiss
         self._health = health
         self._authorization = authorization

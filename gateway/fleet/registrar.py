@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gateway.fleet.allow import UrlPattern, permitted
 from gateway.fleet.cordons.cordons import HELD, REMOVED, waived
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold
@@ -38,7 +38,7 @@ class Registrar:
         members: Members,
         fleet: Fleet,
         allowed: Sequence[UrlPattern],
-        sharing: Sharing,
+        sharing: CordonReplication,
     ) -> None:
         self._store = store
         self._members = members

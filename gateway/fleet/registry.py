@@ -20,9 +20,9 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.limits import DEFAULT_HEAD, HeadLimits
-from gateway.loop.write_batch import Outbox
+from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
-from gateway.routing.rendezvous import Homes, Placement
+from gateway.routing.rendezvous import Placement, RendezvousAffinity
 from gateway.upstream.connection import READ_SIZE
 from gateway.upstream.pool import Pool
 from gateway.upstream.resolver import Names
@@ -49,16 +49,16 @@ class Fleet:
         min_weight_version: str | None = None,
         most_in_flight: int | None = None,
         head: HeadLimits = DEFAULT_HEAD,
-        homes: Homes | None = None,
+        homes: RendezvousAffinity | None = None,
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
-        self.outbox = Outbox()
+        self.outbox = WriteBatch()
         #: What is read from workers goes through it.
         self._scratch = bytearray(READ_SIZE)
         self.quotas = Quotas()
         self._names = names or Names()
         self._policy = policy
-        self._homes = homes or Homes()
+        self._homes = homes or RendezvousAffinity()
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._died = died

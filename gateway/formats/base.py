@@ -424,7 +424,7 @@ class Stepwise(Protocol):
 
 
 @runtime_checkable
-class ShedsBody(Protocol):
+class ReleasesBody(Protocol):
     """What a format offers beside the rest of its contract if it can do without a request's body once that
     was sent."""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 
-class Swap:
+class IdMapping:
     """Replaces each key of ``spellings`` by its value. Feed it whole documents or pieces, not both."""
 
     def __init__(self, spellings: Mapping[bytes, bytes]) -> None:

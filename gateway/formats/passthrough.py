@@ -49,7 +49,7 @@ class Held:
         return kept if rest is None else b"".join((kept, *rest))
 
 
-class OpaqueReader:
+class PassthroughReader:
     """Passes a reply with ``status`` on unread; unless ``streaming`` it is held first, like any reply.
 
     ``broken`` is raised at its end, where it cannot be what was asked for. ``cut``: file paths are cut out

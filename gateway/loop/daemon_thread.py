@@ -20,7 +20,7 @@ T = TypeVar("T")
 _Asked = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
-class OwnThread:
+class DaemonThread:
     """Runs functions in a thread of its own, called ``name``, one after another."""
 
     def __init__(self, name: str) -> None:

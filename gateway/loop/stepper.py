@@ -5,7 +5,7 @@ Owns: stepping a coroutine, and interrupting it. Must never enter: what the coro
 A task pays a future, a callback and a turn of the loop for every wait. An exchange waits for a few bytes
 very often, and what it then does is short. So it is driven by hand: it awaits a Signal, and whoever fires the
 signal runs it on to its next wait. It may await futures and tasks, too; what asks for the current task
-(``asyncio.timeout``) belongs into ``apart``.
+(``asyncio.timeout``) belongs into ``in_task``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Signal:
         return self._cancelled
 
 
-class Drive:
+class CoroutineStepper:
     """Runs one coroutine, from ``start`` to its end."""
 
     _coroutine: Coroutine[Any, Any, None] | None = None
@@ -131,7 +131,7 @@ class Drive:
             self._step()
 
 
-async def apart(work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
+async def in_task(work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
     """Await ``work`` in a task of its own. If the caller is interrupted, so is it; a result nobody takes any
     more goes to ``discard``."""
     # Not gateway.loop.tasks.Tasks: only this caller waits for the result and reports it.

@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Turns:
+class TimeSlices:
     """One step of one work in each turn of the event loop, first come, first served.
 
     However many there are at once, whatever else is due comes between two steps.

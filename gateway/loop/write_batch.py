@@ -22,7 +22,7 @@ MOST_BYTES = 64 * 1024
 ALONE, LOOK_EACH = 8, 16
 
 
-class Outbox:
+class WriteBatch:
     """One per event loop. All writes to a transport must go through the same one, or come after ``flush``."""
 
     def __init__(self) -> None:

@@ -52,14 +52,14 @@ class _Question:
 
 class Hub:
     """Processes are known by their ids. Nothing here waits: ``send`` puts a frame on its way to one of them
-    and says whether that could be done; ``bury`` adds the last words of one that is gone to those of the gone
-    before. Times are seconds of one monotonic clock.
+    and says whether that could be done; ``merge_final_counts`` adds the final counts of a process that exited
+    to those of the processes before it. Times are seconds of one monotonic clock.
     """
 
-    def __init__(self, wanted: int, send: Send, bury: Bury) -> None:
+    def __init__(self, wanted: int, send: Send, merge_final_counts: Bury) -> None:
         self._wanted = wanted
         self._send = send
-        self._bury = bury
+        self._bury = merge_final_counts
         self._members: dict[int, _Member] = {}
         self._questions: dict[int, _Question] = {}
         self._asked = 0

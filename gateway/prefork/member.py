@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
@@ -36,7 +36,7 @@ class Member:
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
-        sharing: Sharing,
+        sharing: CordonReplication,
     ) -> None:
         self._siblings = siblings
         self._tasks = Tasks()

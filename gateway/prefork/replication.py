@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import PATIENCE
 from gateway.prefork.peers import Reply, Siblings, Unanswered
-from gateway.stores.versioned import Edits, edits_of
+from gateway.stores.versioned import Updates, edits_of
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _SLACK = 0.2
 class WideMarks:
     """``sharing`` is this process's."""
 
-    def __init__(self, siblings: Siblings, sharing: Sharing) -> None:
+    def __init__(self, siblings: Siblings, sharing: CordonReplication) -> None:
         self._siblings = siblings
         self._sharing = sharing
         sharing.to_processes = self._tell
@@ -40,7 +40,7 @@ class WideMarks:
         for edits in answers.bodies:
             self._sharing.heard(edits_of(edits))
 
-    async def _tell(self, edits: Edits) -> None:
+    async def _tell(self, edits: Updates) -> None:
         try:
             answers = await self._siblings.ask(
                 Verb.MARKS, json.dumps(edits).encode(), PATIENCE[Verb.MARKS] + _SLACK

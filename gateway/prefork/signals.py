@@ -16,7 +16,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOPS, signal.SIGCHLD)
 
 
-class Bell:
+class SignalPipe:
     """Each signal rings it with its number, so that it interrupts nothing. ``selector`` tells of it with None
     for its data."""
 

@@ -25,8 +25,8 @@ from gateway.prefork.hub import Hub
 from gateway.prefork.link import Link
 from gateway.prefork.log_writer import PatientLines
 from gateway.prefork.port import Port
-from gateway.prefork.signals import STOPS, Bell
-from gateway.telemetry.snapshot import bury
+from gateway.prefork.signals import STOPS, SignalPipe
+from gateway.telemetry.snapshot import merge_final_counts
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +81,14 @@ class Supervisor:
         self._serve = serve
         self._lines = lines
         self._selector = selectors.DefaultSelector()
-        self._hub = Hub(count, self._send, bury)
+        self._hub = Hub(count, self._send, merge_final_counts)
         self._places = [_Place() for _ in range(count)]
         #: By process id, those that are alive.
         self._alive: dict[int, _Place] = {}
         #: When it last looked, and for how many seconds it was awake until then, as far as it can tell.
         self._looked_at = time.monotonic()
         self._awake = 0.0
-        self._bell = Bell(self._selector)
+        self._bell = SignalPipe(self._selector)
         #: When running exchanges are cut; None: not draining.
         self._deadline: float | None = None
         #: When what was told to end is killed; None: not told.

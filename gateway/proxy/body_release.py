@@ -26,7 +26,7 @@ class Sheds(Protocol):
         ...
 
 
-class Shedding:
+class BodyRelease:
     """One per event loop."""
 
     def __init__(self, after: float = AFTER) -> None:

@@ -30,10 +30,10 @@ from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, Up
 from gateway.formats.headers import to_client
 from gateway.formats.json.steps import BIG
 from gateway.limits import NO_TIMEOUTS, Timeouts
-from gateway.loop.stepper import apart
+from gateway.loop.stepper import in_task
 from gateway.proxy.aborts import Running
 from gateway.proxy.context import NO_CONTEXT, read_context
-from gateway.proxy.live import Run, Services, public_id_line
+from gateway.proxy.live import LiveExchange, Services, public_id_line
 from gateway.security.guard import Realm, challenge
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import head_of
@@ -76,12 +76,12 @@ class GenerateHandler:
         run = self._run(client)
         run.start(self._exchange(run))
 
-    def _run(self, client: Client) -> Run:
-        run = Run(client, self._format, self._path, self._services)
+    def _run(self, client: Client) -> LiveExchange:
+        run = LiveExchange(client, self._format, self._path, self._services)
         run.exchange.operation = self._operation
         return run
 
-    async def _exchange(self, run: Run) -> None:
+    async def _exchange(self, run: LiveExchange) -> None:
         error: GatewayError | None = None
         try:
             await self._serve(run)
@@ -105,7 +105,7 @@ class GenerateHandler:
             run.client.cut()
         _let_go(error)
 
-    async def _serve(self, run: Run) -> None:
+    async def _serve(self, run: LiveExchange) -> None:
         client = run.client
         # 1 accept
         run.enter()
@@ -133,7 +133,7 @@ class GenerateHandler:
         # 6 commit, 7 feed, 8 finish; 9, release, is Run.close
         await self._relay(run, running, connection, head)
 
-    async def _dispatch(self, run: Run, running: Running) -> tuple[Connection, ReplyHead]:
+    async def _dispatch(self, run: LiveExchange, running: Running) -> tuple[Connection, ReplyHead]:
         """Lease a worker and send it the request; the next one if that provably did not take it."""
         model = run.model
         request: UpstreamRequest | None
@@ -157,7 +157,7 @@ class GenerateHandler:
             try:
                 connection = worker.pool.take()
                 if connection is None:
-                    connection = await apart(worker.pool.connect(), Connection.close)
+                    connection = await in_task(worker.pool.connect(), Connection.close)
                 self._send(run, running, worker, connection, request)
                 request = None
                 return connection, await connection.head()
@@ -168,14 +168,21 @@ class GenerateHandler:
                 raise Aborted("the request was aborted")
 
     def _send(
-        self, run: Run, running: Running, worker: Worker, connection: Connection, request: UpstreamRequest
+        self,
+        run: LiveExchange,
+        running: Running,
+        worker: Worker,
+        connection: Connection,
+        request: UpstreamRequest,
     ) -> None:
         run.sending(running, connection)
         connection.send(head_of(request, worker.address), request.body, request.rest)
         if running.early:
             self._services.aborter.sent(running, worker)
 
-    async def _relay(self, run: Run, running: Running, connection: Connection, head: ReplyHead) -> None:
+    async def _relay(
+        self, run: LiveExchange, running: Running, connection: Connection, head: ReplyHead
+    ) -> None:
         client, exchange = run.client, run.exchange
         reader = run.read(running, head)
         exchange.on(Event.DATA)
@@ -203,7 +210,7 @@ class GenerateHandler:
         await client.reply(head.status, headers, out)
 
     async def _feed(  # noqa: C901 - the loop that runs for every read; each call out of it would cost
-        self, run: Run, reader: Reader, connection: Connection, head: ReplyHead, headers: HeaderLines
+        self, run: LiveExchange, reader: Reader, connection: Connection, head: ReplyHead, headers: HeaderLines
     ) -> bytes:
         """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream.
 
@@ -240,7 +247,9 @@ class GenerateHandler:
             elif facts.steps is not None:
                 await self._take_steps(run, reader, head, headers)
 
-    async def _take_steps(self, run: Run, reader: Reader, head: ReplyHead, headers: HeaderLines) -> None:
+    async def _take_steps(
+        self, run: LiveExchange, reader: Reader, head: ReplyHead, headers: HeaderLines
+    ) -> None:
         """Do what a read left to be done, and pass on what that gives."""
         facts, exchange = reader.facts, run.exchange
         steps, facts.steps = facts.steps, None
@@ -253,7 +262,7 @@ class GenerateHandler:
                 exchange.reply_bytes += len(out)
                 await run.client.more(out)
 
-    async def _await_more(self, run: Run, connection: Connection, interval: float | None) -> None:
+    async def _await_more(self, run: LiveExchange, connection: Connection, interval: float | None) -> None:
         """Wait for more of a reply within its time, or send a comment once nothing came for ``interval``."""
         if run.watch is not None:
             run.watch.waits()
@@ -262,7 +271,7 @@ class GenerateHandler:
         elif await connection.silent(interval):
             await run.client.more(b":\n\n")
 
-    async def _tell(self, run: Run, error: GatewayError) -> None:
+    async def _tell(self, run: LiveExchange, error: GatewayError) -> None:
         """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""
         client = run.client
         if run.exchange.committed:

@@ -42,18 +42,18 @@ from gateway.formats.base import (
     Ids,
     Projection,
     Reader,
+    ReleasesBody,
     ReplyFacts,
     ReplyHead,
-    ShedsBody,
     header,
 )
 from gateway.formats.json.splice import remove_member
 from gateway.limits import Timeouts
-from gateway.loop.stepper import Drive
-from gateway.loop.time_slices import Turns
+from gateway.loop.stepper import CoroutineStepper
+from gateway.loop.time_slices import TimeSlices
 from gateway.proxy import query_of_death as poison
 from gateway.proxy.aborts import Aborter, Running
-from gateway.proxy.body_release import Shedding
+from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.in_flight import InFlight
 from gateway.proxy.lifecycle import Lifecycle
@@ -87,18 +87,18 @@ class Services:
     in_flight: InFlight[Running]
     aborter: Aborter
     lifecycle: Lifecycle
-    shield: poison.Shield
+    shield: poison.QueryOfDeathGuard
     guard: Guard
     metrics: Metrics
     access_log: AccessLog
-    turns: Turns
-    shedding: Shedding
+    turns: TimeSlices
+    shedding: BodyRelease
     body_limit: int
     overload_status: int
     keep_alive: float | None
 
 
-class Run(Drive):
+class LiveExchange(CoroutineStepper):
     """One exchange at work. ``close`` gives back whatever was taken, in whatever phase it ended."""
 
     running: Running | None = None
@@ -244,7 +244,7 @@ class Run(Drive):
             self._known_digest = yield from poison.digest_in_steps(body, cuts)
         self.body = b""
         running, format = self.running, self._format
-        if running is not None and isinstance(format, ShedsBody):
+        if running is not None and isinstance(format, ReleasesBody):
             running.request = format.without_body(running.request)
 
     def read(self, running: Running, head: ReplyHead) -> Reader:

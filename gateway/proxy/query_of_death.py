@@ -16,7 +16,7 @@ from collections.abc import Generator, Hashable, Sequence
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-from gateway.errors import Poisoned
+from gateway.errors import PoisonedRequest
 
 #: Seconds that may lie between a reply's breaking off and its worker's being found dead, in either order: an
 #: engine whose inner process died may hold its connections for 5 s, and probes are some seconds apart.
@@ -93,7 +93,7 @@ class Recent(Generic[K, V]):
             del self._entries[key]
 
 
-class Shield:
+class QueryOfDeathGuard:
     """Refuses a body under which two workers died within ``window`` seconds; 0: refuses nothing.
 
     It goes on to be refused until nobody has sent it for ``window`` seconds, so that a client that tries
@@ -121,9 +121,9 @@ class Shield:
         """Refuse the body with this digest if two workers died under it. Raises Poisoned."""
         if self._refused.get(body, now):
             self._refused.put(body, True, now)
-            raise Poisoned(
+            raise PoisonedRequest(
                 f"two workers died within {self._window:g} s while they ran this very request, so no other"
-                f" worker is given it (rule {Poisoned.rule}, set by --poison-window-seconds)"
+                f" worker is given it (rule {PoisonedRequest.rule}, set by --poison-window-seconds)"
             )
         self.armed = len(self._refused) > 0
 

@@ -66,7 +66,7 @@ def weights(key: str, workers: Sequence[Seeded]) -> Sequence[int]:
     return struct.unpack(f"<{2 * size}Q", lanes.to_bytes(_LANE * size, "little"))[::2]
 
 
-class Homes:
+class RendezvousAffinity:
     """``factor``: a home with more than that many times the average of requests is passed over; 0: never."""
 
     def __init__(self, factor: float = 1.5) -> None:

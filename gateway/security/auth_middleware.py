@@ -67,7 +67,7 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
     return caller
 
 
-class Door:
+class AuthMiddleware:
     """``app`` for those whom ``guard`` admits. ``dialects`` has the paths that spell errors their own way."""
 
     def __init__(

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from gateway.loop.daemon_thread import OwnThread
+from gateway.loop.daemon_thread import DaemonThread
 
 #: Seconds between two looks.
 INTERVAL = 1.0
@@ -70,7 +70,7 @@ async def keep_fresh(things: Sequence[Refreshable]) -> None:
 
     The looks are made in a thread, as files of a network can hang; the reading, on the event loop.
     """
-    with closing(OwnThread("file-stamps")) as thread:
+    with closing(DaemonThread("file-stamps")) as thread:
         while things:
             await asyncio.sleep(INTERVAL)
             for thing in things:

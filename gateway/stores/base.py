@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits, Said
+from gateway.stores.versioned import Updates, Versioned
 
 
 class StoreUnavailable(Exception):
@@ -32,7 +32,7 @@ class Reset:
     """All records there are, by URL; what is not among them is gone. And all that is known of marks."""
 
     records: Mapping[str, WorkerRecord]
-    marks: Edits = field(default_factory=dict)
+    marks: Updates = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Marked:
     the store holds no order, as a person added the mark or took it away, say."""
 
     url: str
-    marks: Mapping[str, Said]
+    marks: Mapping[str, Versioned]
 
 
 Change = Reset | Put | Gone | Marked
@@ -105,7 +105,7 @@ class Store(Protocol):
         """Take a record away; False if there was none. Raises as ``put`` does."""
         ...
 
-    async def mark(self, edits: Edits) -> None:
+    async def mark(self, edits: Updates) -> None:
         """Add and take away marks (gateway.fleet.cordons.cordons). What was said later counts, whichever is
         written first; for that, a mark that was taken away is remembered for a while. They outlive records
         and leases. Raises StoreUnavailable within a second."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 
 from gateway.stores.base import Change, Gone, Put, Reset
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits
+from gateway.stores.versioned import Updates
 
 #: Changes that may wait for one watcher; past that it is told all records anew.
 BACKLOG = 1024
@@ -56,7 +56,7 @@ class MemoryStore:
         self._tell(Gone(url))
         return True
 
-    async def mark(self, edits: Edits) -> None:
+    async def mark(self, edits: Updates) -> None:
         """See Store: what was said in this process is known in it."""
 
     async def close(self) -> None:

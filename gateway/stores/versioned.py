@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 _DIGITS = 20
 
 
-class Said(NamedTuple):
+class Versioned(NamedTuple):
     """Whether a mark is there, as somebody said. The larger of two counts, in whatever order they arrive, so
     that all who have heard the same agree.
 
@@ -36,7 +36,7 @@ class Said(NamedTuple):
         return f"{self.at:0{_DIGITS}d} {self.who}" if self.dated else ""
 
     @classmethod
-    def of_text(cls, text: str, there: bool) -> Said:
+    def of_text(cls, text: str, there: bool) -> Versioned:
         """What ``text`` says; whatever else it is counts as not dated."""
         count, _, who = text.partition(" ")
         if len(count) == _DIGITS and count.isascii() and count.isdigit():
@@ -45,14 +45,14 @@ class Said(NamedTuple):
 
 
 #: By URL, and by word of a mark.
-Edits = Mapping[str, Mapping[str, Said]]
+Updates = Mapping[str, Mapping[str, Versioned]]
 
 
-def undated(there: bool) -> Said:
+def undated(there: bool) -> Versioned:
     """Said by somebody who knows no order."""
-    return Said(0, "", there)
+    return Versioned(0, "", there)
 
 
-def edits_of(members: Mapping[str, Mapping[str, Any]]) -> Edits:
+def edits_of(members: Mapping[str, Mapping[str, Any]]) -> Updates:
     """Edits that this program wrote as JSON."""
-    return {url: {word: Said(*row) for word, row in words.items()} for url, words in members.items()}
+    return {url: {word: Versioned(*row) for word, row in words.items()} for url, words in members.items()}

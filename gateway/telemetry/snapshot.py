@@ -65,7 +65,7 @@ class Snapshot:
         return cls({tuple(key): n for key, n in numbers}, {tuple(key): list(v) for key, v in histograms})
 
 
-def bury(gone: bytes | None, last: bytes) -> bytes:
+def merge_final_counts(gone: bytes | None, last: bytes) -> bytes:
     """What processes that are gone had counted, and now another one, by its last word; all encoded."""
     total = Snapshot.of(json.loads(gone)) if gone is not None else Snapshot()
     total.add(_closed(Snapshot.of(json.loads(last))))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, ShedsBody
+from gateway.formats.base import Ids, Reader, ReleasesBody, ReplyFacts, ReplyHead
 from gateway.proxy.in_flight import InFlight
 from gateway.testing.model import EngineModel, ModelExchange
 
@@ -44,7 +44,7 @@ class Asked:
     def sent(self) -> Any:
         """The request as it is kept once a worker has it."""
         format = self.model.format
-        return format.without_body(self.request) if isinstance(format, ShedsBody) else self.request
+        return format.without_body(self.request) if isinstance(format, ReleasesBody) else self.request
 
     def relay(self, pieces: Iterable[bytes], ids: Ids | None = None) -> Told:
         """The stream in ``pieces``, passed on."""

@@ -20,7 +20,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Hints, Ids, Projection, ReplyFacts, ShedsBody, UpstreamRequest
+from gateway.formats.base import Hints, Ids, Projection, ReleasesBody, ReplyFacts, UpstreamRequest
 from gateway.testing.damage import bodies, cuts, damaged, header_lines
 from gateway.testing.drive import Asked, claim, document, respelled, strings
 from gateway.testing.model import EngineModel, ModelExchange, private_ids
@@ -112,7 +112,7 @@ def parse_and_project_are_total(model: EngineModel, exchange: ModelExchange, dat
     calls = model.format.abort(model.worker, request, ids)
     for call in calls:
         _assert_request(model, call)
-    if isinstance(model.format, ShedsBody):
+    if isinstance(model.format, ReleasesBody):
         bodiless = model.format.without_body(request)
         assert list(model.format.abort(model.worker, bodiless, ids)) == list(calls)
     return True

@@ -19,7 +19,7 @@ from gateway.formats.base import Headers, ReplyHead
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import keep_alive
 from gateway.loop.stepper import Signal
-from gateway.loop.write_batch import Outbox
+from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.tcp_info import TcpInfo, tcp_info
 
 #: Bytes of a reply held for a reader that has not come for them before the socket is no longer read.
@@ -49,9 +49,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, scratch: bytearray, outbox: Outbox | None = None, head: HeadLimits = DEFAULT_HEAD
+        self, scratch: bytearray, outbox: WriteBatch | None = None, head: HeadLimits = DEFAULT_HEAD
     ) -> None:
-        self._outbox = outbox or Outbox()
+        self._outbox = outbox or WriteBatch()
         self._wide = memoryview(scratch)
         self._usual = self._scratch = self._wide[:USUAL_READ]
         #: A head over this is taken as nonsense; and so is as much in a row that is no part of a body

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from gateway.errors import ConnectFailed, OutOfSockets
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import is_shortage
-from gateway.loop.write_batch import Outbox
+from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.connection import READ_SIZE, Connection
 from gateway.upstream.resolver import Names
 
@@ -36,11 +36,11 @@ class Pool:
         tls: ssl.SSLContext | None,
         connect_timeout: float,
         names: Names | None = None,
-        outbox: Outbox | None = None,
+        outbox: WriteBatch | None = None,
         head: HeadLimits = DEFAULT_HEAD,
         scratch: bytearray | None = None,
     ) -> None:
-        self._outbox = outbox or Outbox()
+        self._outbox = outbox or WriteBatch()
         self._names = names or Names()
         self._host = host
         self._port = port

@@ -22,7 +22,7 @@ from gateway.downstream.start_pacing import Pace
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.cordons.cordons import Marks
 from gateway.fleet.cordons.pauses import Pauses
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.health.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.queue import Queue
@@ -30,19 +30,19 @@ from gateway.fleet.registrar import Registrar
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sync import Following
 from gateway.formats.base import AnyFormat
-from gateway.loop.time_slices import Turns
+from gateway.loop.time_slices import TimeSlices
 from gateway.prefork.member import Member
 from gateway.prefork.peers import Siblings
 from gateway.proxy.aborts import Aborter, Running
-from gateway.proxy.body_release import Shedding
+from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.handler import GenerateHandler
 from gateway.proxy.in_flight import InFlight
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.live import Services
-from gateway.proxy.query_of_death import Shield
+from gateway.proxy.query_of_death import QueryOfDeathGuard
 from gateway.routing.policy import POLICIES
-from gateway.routing.rendezvous import Homes
-from gateway.security.auth_middleware import Door
+from gateway.routing.rendezvous import RendezvousAffinity
+from gateway.security.auth_middleware import AuthMiddleware
 from gateway.security.file_changes import Refreshable
 from gateway.security.guard import Guard
 from gateway.security.scopes import Realms
@@ -148,7 +148,7 @@ def create_app(
     keys, tls = sources_of(settings), worker_tls(settings)
     outside = Outside(store, Following(store), keys=keys, tls=tls, siblings=siblings, lock=lock)
     services = _services(settings, [endpoint.format for endpoint in served.generate], outside)
-    sharing = Sharing(Marks(services.fleet), store)
+    sharing = CordonReplication(Marks(services.fleet), store)
     members = _members(settings, services, sharing.marks)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns, sharing)
     member = None if siblings is None else _member(siblings, services, served.generate, sharing)
@@ -186,7 +186,9 @@ def _client_limits(settings: Settings) -> ClientLimits:
     )
 
 
-def _member(siblings: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: Sharing) -> Member:
+def _member(
+    siblings: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: CordonReplication
+) -> Member:
     formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
     return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats, sharing)
 
@@ -213,7 +215,7 @@ def _behind_a_door(
         metrics=(settings.metrics_path, engine_metrics.PATH),
     )
     dialects = {path: format.render for path, format in aborting.items()}
-    return Door(control, guard, realms.of, dialects)
+    return AuthMiddleware(control, guard, realms.of, dialects)
 
 
 def _members(settings: Settings, services: Services, marks: Marks) -> Members:
@@ -226,7 +228,7 @@ def _members(settings: Settings, services: Services, marks: Marks) -> Members:
 
 def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
     tls, siblings = outside.tls, outside.siblings
-    shield = Shield(settings.poison_window_seconds)
+    shield = QueryOfDeathGuard(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
@@ -236,7 +238,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
         head=settings.head_limit,
-        homes=Homes(settings.router_overload_factor),
+        homes=RendezvousAffinity(settings.router_overload_factor),
     )
     in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
     access_log = AccessLog(
@@ -274,8 +276,8 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
-        turns=Turns(),
-        shedding=Shedding(),
+        turns=TimeSlices(),
+        shedding=BodyRelease(),
         shield=shield,
         guard=guard_of(settings, outside.keys, metrics.unauthorized),
         metrics=metrics,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
 from gateway.fleet.sync import Following
 from gateway.loop.tasks import Tasks
@@ -33,7 +33,7 @@ class Background:
         services: Services,
         following: Following,
         members: Members,
-        sharing: Sharing,
+        sharing: CordonReplication,
         member: Member | None,
         allowed: Sequence[UrlPattern],
     ) -> None:

@@ -29,7 +29,7 @@ class Rig:
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
     with Processes() as processes:
-        yield Rig(processes, start_workers(processes, 3, apart=1), Generator(processes))
+        yield Rig(processes, start_workers(processes, 3, in_task=1), Generator(processes))
 
 
 @pytest.mark.parametrize("dialect", [SGLANG, VLLM], ids=["sglang", "vllm"])

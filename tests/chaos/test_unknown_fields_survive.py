@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.dialects import ROUTES, SGLANG, VLLM, Route, named
 from tests.chaos.gateways import Gateway
-from tests.chaos.worker import Said, workers
+from tests.chaos.worker import Versioned, workers
 
 #: What a body is made of in the order of our choosing; two blanks after one colon, odd numbers.
 ODD = (
@@ -41,7 +41,7 @@ HEADERS = {
 }
 
 
-async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") -> Said:
+async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") -> Versioned:
     """What the worker gets when this is sent."""
     async with workers(route.kind, 1) as (worker,):
         await gw.serve(worker)

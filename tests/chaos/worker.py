@@ -26,7 +26,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True)
-class Said:
+class Versioned:
     """A request as it came. ``at`` is in monotonic seconds."""
 
     at: float
@@ -50,7 +50,7 @@ class Call:
     ``aborted`` is set once an abort named it.
     """
 
-    def __init__(self, wire: _Wire, said: Said, route: Route) -> None:
+    def __init__(self, wire: _Wire, said: Versioned, route: Route) -> None:
         self.said = said
         self.gone = asyncio.Event()
         self.gone_at: float | None = None
@@ -157,7 +157,7 @@ class Worker:
         self.behave = behave
         self.engine = ENGINES[kind]
         self.calls: list[Call] = []
-        self.others: list[Said] = []
+        self.others: list[Versioned] = []
         self.wires: set[_Wire] = set()
         self.faults: list[object] = []
         self.port = 0
@@ -177,10 +177,10 @@ class Worker:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def aborts(self) -> list[Said]:
+    def aborts(self) -> list[Versioned]:
         return self.heard(self.engine.abort_path)
 
-    def heard(self, path: str) -> list[Said]:
+    def heard(self, path: str) -> list[Versioned]:
         """What else came to ``path``."""
         return [said for said in self.others if said.path == path]
 
@@ -204,7 +204,7 @@ class Worker:
         for wire in self.wires:
             wire.transport.pause_reading()
 
-    def took(self, wire: _Wire, said: Said) -> None:
+    def took(self, wire: _Wire, said: Versioned) -> None:
         """A request is there in full."""
         route, probe = self._routes.get(said.path), self.engine.probes.get(said.path)
         if route is not None and said.body != b"{}":
@@ -245,7 +245,7 @@ class _Wire(asyncio.Protocol):
         self.call: Call | None = None
         self.task: asyncio.Task[None] | None = None
         self._buffer = bytearray()
-        self._head: Said | None = None
+        self._head: Versioned | None = None
         self._length = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -272,7 +272,7 @@ class _Wire(asyncio.Protocol):
                 self.worker.faults.append("a request came before the one before it was answered")
             head, body = self._head, bytes(self._buffer)
             self._buffer, self._head = bytearray(), None
-            self.worker.took(self, Said(head.at, head.method, head.target, head.headers, body))
+            self.worker.took(self, Versioned(head.at, head.method, head.target, head.headers, body))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.worker.wires.discard(self)
@@ -297,7 +297,7 @@ class _Wire(asyncio.Protocol):
         headers = [(name.lower(), value.strip()) for name, _, value in pairs]
         method, target, _ = first.split(b" ")
         self._length = int(dict(headers).get(b"content-length", b"0"))
-        self._head = Said(time.monotonic(), method, target, headers)
+        self._head = Versioned(time.monotonic(), method, target, headers)
 
 
 def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) -> bytes:

@@ -18,7 +18,7 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
-from gateway.loop.stepper import Drive
+from gateway.loop.stepper import CoroutineStepper
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
 from tests.support.gateway import until
@@ -36,7 +36,7 @@ class Counts:
         self.refused.append(reason)
 
 
-class Driven(Drive):
+class Driven(CoroutineStepper):
     """A request as exchanges are run: it goes on within the call that gives it its turn."""
 
     def __init__(self, request: Coroutine[Any, Any, None]) -> None:

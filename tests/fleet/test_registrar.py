@@ -9,7 +9,7 @@ import pytest
 
 from gateway.fleet.allow import UrlPattern
 from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, waived
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
 from gateway.fleet.registrar import Registrar, UrlNotAllowed
 from gateway.fleet.registry import Fleet
@@ -18,7 +18,7 @@ from gateway.routing.policy import LeastInFlight
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits
+from gateway.stores.versioned import Updates
 from tests.fleet.test_members import Watch
 
 A = WorkerRecord("http://a:1")
@@ -43,7 +43,7 @@ class Failing(MemoryStore):
 def desk(*allowed: str) -> tuple[Registrar, Fleet, Failing, Members]:
     watch: Any = Watch()
     fleet, store = Fleet(LeastInFlight(Random(0)), 5.0), Failing()
-    sharing = Sharing(Marks(fleet), store)
+    sharing = CordonReplication(Marks(fleet), store)
     members = Members(fleet, watch, None, sharing.marks)
     patterns = [UrlPattern.parse(pattern) for pattern in allowed]
     return Registrar(store, members, fleet, patterns, sharing), fleet, store, members
@@ -148,7 +148,7 @@ async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
     (worker,) = fleet.workers
     said: list[Any] = []
 
-    async def others(edits: Edits) -> None:
+    async def others(edits: Updates) -> None:
         said.append({url: {word: each.there for word, each in words.items()} for url, words in edits.items()})
 
     registrar._sharing.to_processes = others

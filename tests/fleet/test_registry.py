@@ -18,7 +18,7 @@ from gateway.fleet.states import USABLE, Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import POLICIES, LeastInFlight
-from gateway.routing.rendezvous import ALLOWANCE, Homes, Placement
+from gateway.routing.rendezvous import ALLOWANCE, Placement, RendezvousAffinity
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
 
@@ -222,7 +222,7 @@ def test_home_with_too_much_to_do_is_passed_over() -> None:
 
 
 def test_no_home_is_passed_over_where_that_is_off() -> None:
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0, homes=Homes(0))
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0, homes=RendezvousAffinity(0))
     for name in "ab":
         fleet.add(member(name))
     for _ in range(200):
@@ -233,7 +233,7 @@ def test_no_home_is_passed_over_where_that_is_off() -> None:
 @pytest.mark.parametrize("factor", [0, 1.5])
 def test_home_that_has_all_it_may_have_is_left_for_the_next(factor: float) -> None:
     """Whatever factor there is, and nobody gets one more than it may have."""
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0, most_in_flight=2, homes=Homes(factor))
+    fleet = Fleet(LeastInFlight(Random(0)), 5.0, most_in_flight=2, homes=RendezvousAffinity(factor))
     for name in "ab":
         fleet.add(member(name))
     told = placed(fleet)

@@ -15,7 +15,7 @@ from gateway.fleet.sync import Following
 from gateway.stores.base import Change, Marked, Reset
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits, Said
+from gateway.stores.versioned import Updates, Versioned
 from tests.support.gateway import until
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
@@ -27,11 +27,11 @@ class Noted:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def tell_all(self, marks: Edits) -> None:
+    def tell_all(self, marks: Updates) -> None:
         if marks:
             self.told.append(dict(marks))
 
-    def tell(self, url: str, words: Mapping[str, Said]) -> None:
+    def tell(self, url: str, words: Mapping[str, Versioned]) -> None:
         self.told.append((url, words))
 
     def keep_only(self, records: Iterable[WorkerRecord]) -> None:
@@ -91,7 +91,7 @@ async def test_marks_are_applied_before_the_workers_they_are_about(members: Any)
             yield Reset({A.url: A}, {A.url: there})
             yield Marked(A.url, away)
 
-    there, away = {"held": Said(7, "a", True)}, {"held": Said(8, "a", False)}
+    there, away = {"held": Versioned(7, "a", True)}, {"held": Versioned(8, "a", False)}
     await Following(Marking()).run(members, members)
     assert members.told == [{A.url: there}, [A.url], (A.url, away)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from tests.formats.sglang.support import cuts
 
 SPELLINGS = {b'"aab"': b'"one"', b'"aac"': b'""', b'"b_': b'"a much longer one_'}
@@ -14,18 +14,18 @@ TEXTS = st.lists(st.sampled_from([b'"', b"a", b"b", b"c", b"_", b'"aab"', b'"b_'
 
 @given(TEXTS, st.integers(0, 10**6))
 def test_pieces_are_swapped_like_the_whole(text: bytes, seed: int) -> None:
-    swap = Swap(SPELLINGS)
+    swap = IdMapping(SPELLINGS)
     given_out = b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest()
-    assert given_out == Swap(SPELLINGS).whole(text)
+    assert given_out == IdMapping(SPELLINGS).whole(text)
 
 
 @given(TEXTS, st.integers(0, 10**6))
 def test_pieces_are_swapped_like_the_whole_where_there_is_one_id(text: bytes, seed: int) -> None:
-    swap = Swap({b'"aab"': b'"one"'})
+    swap = IdMapping({b'"aab"': b'"one"'})
     assert b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest() == swap.whole(text)
 
 
 @given(TEXTS)
 def test_nothing_but_an_id_is_swapped(text: bytes) -> None:
     if not any(spelling in text for spelling in SPELLINGS):
-        assert Swap(SPELLINGS).whole(text) == text
+        assert IdMapping(SPELLINGS).whole(text) == text

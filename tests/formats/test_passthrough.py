@@ -6,25 +6,25 @@ import pytest
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, ReplyFacts
-from gateway.formats.passthrough import HOLD_LIMIT, OpaqueReader
+from gateway.formats.passthrough import HOLD_LIMIT, PassthroughReader
 
 
 def test_reply_is_held_until_it_is_whole() -> None:
-    reader = OpaqueReader(502)
+    reader = PassthroughReader(502)
     assert (reader.streaming, reader.identity) == (False, True)
     assert (reader.feed(b"a"), reader.feed(b"b"), reader.finish()) == (b"", b"", b"ab")
 
 
 def test_long_reply_is_passed_on_as_it_comes() -> None:
     """Over the limit nothing more is held."""
-    reader = OpaqueReader(400)
+    reader = PassthroughReader(400)
     assert reader.feed(b"x" * HOLD_LIMIT) == b""
     assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
     assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
 
 
 def test_reply_to_be_streamed_is_not_held() -> None:
-    reader = OpaqueReader(200, streaming=True)
+    reader = PassthroughReader(200, streaming=True)
     assert (reader.streaming, reader.feed(b"a"), reader.finish()) == (True, b"a", b"")
 
 
@@ -33,7 +33,7 @@ def test_reply_to_be_streamed_is_not_held() -> None:
     [(200, Ending.OPAQUE), (304, Ending.OPAQUE), (400, Ending.ERROR_STATUS), (599, Ending.ERROR_STATUS)],
 )
 def test_ending_is_told_by_the_status_and_is_the_only_fact(status: int, ending: Ending) -> None:
-    reader = OpaqueReader(status)
+    reader = PassthroughReader(status)
     reader.feed(b'{"usage":{"completion_tokens":5}}')
     reader.finish()
     assert reader.facts == ReplyFacts(ending=ending)
@@ -41,14 +41,14 @@ def test_ending_is_told_by_the_status_and_is_the_only_fact(status: int, ending: 
 
 def test_reply_that_is_not_whole_has_no_ending_of_its_own() -> None:
     """What a failure means is for the exchange to tell."""
-    reader = OpaqueReader(500)
+    reader = PassthroughReader(500)
     reader.feed(b"a")
     assert reader.fail(UpstreamIncomplete("lost")) == b""
     assert reader.facts.ending is None
 
 
 def test_reply_that_cannot_be_what_was_asked_for_fails_at_its_end() -> None:
-    reader = OpaqueReader(200, broken=UpstreamMalformed("no events"))
+    reader = PassthroughReader(200, broken=UpstreamMalformed("no events"))
     assert reader.feed(b"<html>") == b""
     with pytest.raises(UpstreamMalformed, match="no events"):
         reader.finish()
@@ -58,7 +58,7 @@ def test_reply_that_cannot_be_what_was_asked_for_fails_at_its_end() -> None:
 @pytest.mark.parametrize("size", [1, 7, 4096])
 def test_paths_are_cut_wherever_the_bytes_are(size: int) -> None:
     body = b"x" * HOLD_LIMIT + b" /opt/engine/core.py line " * 9
-    reader = OpaqueReader(500, cut=True)
+    reader = PassthroughReader(500, cut=True)
     cut = [body[:HOLD_LIMIT], *(body[at : at + size] for at in range(HOLD_LIMIT, len(body), size))]
     passed = b"".join(map(reader.feed, cut)) + reader.finish()
     assert passed == body.replace(b"/opt/engine/core.py", b"<path>")

@@ -21,8 +21,8 @@ from gateway.downstream.limits import ClientLimits
 from gateway.downstream.request import Call
 from gateway.downstream.start_pacing import Pace
 from gateway.errors import Cancelled, RequestTooLarge
-from gateway.loop.stepper import Drive
-from gateway.loop.write_batch import Outbox
+from gateway.loop.stepper import CoroutineStepper
+from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.lifecycle import Lifecycle
 from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire
@@ -47,7 +47,7 @@ class _Application:
     """Reads each request to its end and says 200."""
 
     def __init__(self) -> None:
-        self.pace, self.outbox = Pace(), Outbox()
+        self.pace, self.outbox = Pace(), WriteBatch()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.requests: list[Request] = []
 
@@ -61,7 +61,7 @@ class _Application:
         raise AssertionError("every path is served directly")
 
     def _begin(self, call: Call) -> None:
-        Drive().start(self._serve(call))
+        CoroutineStepper().start(self._serve(call))
 
     async def _serve(self, call: Call) -> None:
         try:

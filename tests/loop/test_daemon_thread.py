@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
-from gateway.loop.daemon_thread import OwnThread
+from gateway.loop.daemon_thread import DaemonThread
 from gateway.loop.tasks import Tasks
 from tests.support.gateway import until
 from tests.support.processes import PATIENCE
 
 
 async def test_calls_are_made_in_turn_and_raise_where_they_are_waited_for() -> None:
-    thread, done = OwnThread("test"), list[int]()
+    thread, done = DaemonThread("test"), list[int]()
 
     def work(number: int) -> str:
         done.append(number)
@@ -32,7 +32,7 @@ async def test_calls_are_made_in_turn_and_raise_where_they_are_waited_for() -> N
 
 
 async def test_call_that_nobody_waits_for_is_not_begun() -> None:
-    thread, go, done = OwnThread("test"), threading.Event(), list[str]()
+    thread, go, done = DaemonThread("test"), threading.Event(), list[str]()
     tasks = Tasks()
     tasks.spawn(thread.run(go.wait), "first")
     tasks.spawn(thread.run(lambda: done.append("second")), "second")
@@ -46,11 +46,11 @@ async def test_call_that_nobody_waits_for_is_not_begun() -> None:
 
 _HANGS = """
 import asyncio, threading
-from gateway.loop.daemon_thread import OwnThread
+from gateway.loop.daemon_thread import DaemonThread
 
 async def main() -> None:
     try:
-        await asyncio.wait_for(OwnThread("hangs").run(threading.Event().wait), 0.01)
+        await asyncio.wait_for(DaemonThread("hangs").run(threading.Event().wait), 0.01)
     except TimeoutError:
         print("ended")
 
@@ -65,7 +65,7 @@ def test_call_that_hangs_does_not_keep_the_process_from_ending() -> None:
 
 async def test_call_ends_well_though_its_loop_is_gone() -> None:
     """Nobody is there to be told, and no traceback is printed of it."""
-    thread, go = OwnThread("gone"), threading.Event()
+    thread, go = DaemonThread("gone"), threading.Event()
 
     async def leave() -> None:
         Tasks().spawn(thread.run(go.wait), "left behind")

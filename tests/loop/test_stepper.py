@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from gateway.loop.stepper import Drive, Signal, apart
+from gateway.loop.stepper import CoroutineStepper, Signal, in_task
 
 
 class Stop(Exception):
     """Why a test interrupts."""
 
 
-def driven(work: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> tuple[Drive, list[Any]]:
+def driven(work: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> tuple[CoroutineStepper, list[Any]]:
     """A started drive, and what its coroutine noted; "over" once it is over."""
     notes: list[Any] = []
-    drive = Drive()
+    drive = CoroutineStepper()
     drive.start(work(notes), lambda: notes.append("over"))
     return drive, notes
 
@@ -66,7 +66,7 @@ async def test_interrupt_raises_where_the_coroutine_waits() -> None:
 async def test_interrupt_of_one_that_runs_is_raised_at_its_next_wait() -> None:
     """The first of two reasons counts; one that never waits again ends as it would have."""
     signal = Signal()
-    drives: list[Drive] = []
+    drives: list[CoroutineStepper] = []
     first = Stop("first")
 
     async def work(notes: list[Any]) -> None:
@@ -180,9 +180,9 @@ async def test_work_apart_gives_its_result_or_its_error() -> None:
     over = asyncio.Event()
 
     async def work(notes: list[Any]) -> None:
-        notes.append(await apart(good(), notes.append))
+        notes.append(await in_task(good(), notes.append))
         try:
-            await apart(bad(), notes.append)
+            await in_task(bad(), notes.append)
         except Stop:
             notes.append("bad")
         over.set()
@@ -214,7 +214,7 @@ async def test_work_apart_ends_with_its_caller_and_its_late_result_is_discarded(
     for work_apart in (endless, stubborn):
 
         async def work(notes: list[Any], wanted: Any = work_apart) -> None:
-            await apart(wanted(), discarded.append)
+            await in_task(wanted(), discarded.append)
 
         drive, notes = driven(work)
         await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from gateway.loop.time_slices import Turns
+from gateway.loop.time_slices import TimeSlices
 
 
 def steps(name: str, count: int, seen: list[str]) -> Generator[None, None, str]:
@@ -19,7 +19,7 @@ def steps(name: str, count: int, seen: list[str]) -> Generator[None, None, str]:
 
 async def test_works_take_turns() -> None:
     seen: list[str] = []
-    turns = Turns()
+    turns = TimeSlices()
     results = await asyncio.gather(*(turns.take(steps(name, 3, seen)) for name in "abc"))
     assert results == ["a", "b", "c"]
     assert "".join(seen) == "abcabcabc"
@@ -27,7 +27,7 @@ async def test_works_take_turns() -> None:
 
 async def test_turn_of_the_loop_has_one_step_at_most() -> None:
     seen: list[str] = []
-    turns = Turns()
+    turns = TimeSlices()
     works = asyncio.gather(*(turns.take(steps(name, 5, seen)) for name in "abcd"))
     while not works.done():
         before = len(seen)
@@ -41,7 +41,7 @@ async def test_failure_of_a_step_is_that_of_its_work_alone() -> None:
         yield
         raise ValueError("no")
 
-    turns = Turns()
+    turns = TimeSlices()
     good = asyncio.ensure_future(turns.take(steps("a", 4, [])))
     with pytest.raises(ValueError, match="no"):
         await turns.take(broken())
@@ -50,7 +50,7 @@ async def test_failure_of_a_step_is_that_of_its_work_alone() -> None:
 
 async def test_work_that_is_given_up_holds_up_no_other() -> None:
     seen: list[str] = []
-    turns = Turns()
+    turns = TimeSlices()
     first = asyncio.ensure_future(turns.take(steps("a", 1000, seen)))
     second = asyncio.ensure_future(turns.take(steps("b", 3, seen)))
     await asyncio.sleep(0)
@@ -65,7 +65,7 @@ async def test_step_gives_what_it_yields_in_its_turn() -> None:
         yield b"a"
         raise ValueError("no")
 
-    turns, work = Turns(), giving()
+    turns, work = TimeSlices(), giving()
     other = asyncio.ensure_future(turns.take(steps("a", 3, [])))
     assert [await turns.step(work), await turns.step(work)] == [b"", b"a"]
     with pytest.raises(ValueError, match="no"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from gateway.loop.write_batch import ALONE, LOOK_EACH, MOST_BYTES, MOST_WRITES, Outbox
+from gateway.loop.write_batch import ALONE, LOOK_EACH, MOST_BYTES, MOST_WRITES, WriteBatch
 
 
 class Wire:
@@ -31,7 +31,7 @@ def wires(count: int) -> tuple[list[bytes], list[Any]]:
 
 
 async def test_first_write_of_a_turn_leaves_at_once_and_the_others_at_its_end() -> None:
-    outbox, (sent, (one, two)) = Outbox(), wires(2)
+    outbox, (sent, (one, two)) = WriteBatch(), wires(2)
     for turn in (b"1", b"2"):
         outbox.write(one, b"a" + turn)
         outbox.write(two, b"b" + turn)
@@ -43,7 +43,7 @@ async def test_first_write_of_a_turn_leaves_at_once_and_the_others_at_its_end() 
 
 
 async def test_what_is_put_off_is_bounded_in_number_and_bytes() -> None:
-    outbox, (sent, (wire,)) = Outbox(), wires(1)
+    outbox, (sent, (wire,)) = WriteBatch(), wires(1)
     for number in range(MOST_WRITES + 1):
         outbox.write(wire, b"%d" % number)
     assert len(sent) == MOST_WRITES + 1
@@ -52,7 +52,7 @@ async def test_what_is_put_off_is_bounded_in_number_and_bytes() -> None:
 
 
 async def test_flush_sends_what_was_put_off_in_its_order() -> None:
-    outbox, (sent, (one, two)) = Outbox(), wires(2)
+    outbox, (sent, (one, two)) = WriteBatch(), wires(2)
     for wire, data in ((one, b"1"), (two, b"2"), (one, b"3")):
         outbox.write(wire, data)
     outbox.flush()
@@ -60,7 +60,7 @@ async def test_flush_sends_what_was_put_off_in_its_order() -> None:
 
 
 async def test_large_parts_leave_at_once_and_uncopied_behind_what_was_put_off() -> None:
-    outbox, (sent, (one, two)) = Outbox(), wires(2)
+    outbox, (sent, (one, two)) = WriteBatch(), wires(2)
     for wire, data in ((one, b"1"), (two, b"2")):
         outbox.write(wire, data)
     large = bytes(100)
@@ -70,7 +70,7 @@ async def test_large_parts_leave_at_once_and_uncopied_behind_what_was_put_off() 
 
 
 async def test_closed_transport_gets_nothing_more() -> None:
-    outbox, (sent, (one, two)) = Outbox(), wires(2)
+    outbox, (sent, (one, two)) = WriteBatch(), wires(2)
     outbox.write(one, b"1")
     outbox.write(two, b"2")
     outbox.write(one, b"3")
@@ -81,7 +81,7 @@ async def test_closed_transport_gets_nothing_more() -> None:
 
 async def test_turns_of_one_write_are_left_alone_until_there_are_several_again() -> None:
     """To learn of a turn's end costs another turn."""
-    outbox, (sent, (wire,)) = Outbox(), wires(1)
+    outbox, (sent, (wire,)) = WriteBatch(), wires(1)
     for _ in range(ALONE):
         outbox.write(wire, b"x")
         await asyncio.sleep(0)

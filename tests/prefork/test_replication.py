@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from gateway.fleet.cordons.cordons import HELD, Marks, paused
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.prefork.frames import Frame, Frames, Verb
 from gateway.prefork.hub import Hub
@@ -32,7 +32,7 @@ class Process:
             each.setblocking(False)
         self.channel = ours
         self.siblings = Siblings(theirs)
-        self.sharing = Sharing(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
+        self.sharing = CordonReplication(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
         self.wide = WideMarks(self.siblings, self.sharing)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.proxy.body_release import Shedding
+from gateway.proxy.body_release import BodyRelease
 from tests.support.gateway import until
 
 AFTER = 0.02
@@ -41,7 +41,7 @@ async def within(large: Large, seconds: float = 5.0) -> None:
 
 
 async def test_all_are_asked_one_after_the_other_in_their_order() -> None:
-    shedding = Shedding(AFTER)
+    shedding = BodyRelease(AFTER)
     larges = [Large(steps=3) for _ in range(5)]
     for large in larges:
         shedding.add(large)
@@ -57,7 +57,7 @@ async def test_all_are_asked_one_after_the_other_in_their_order() -> None:
 
 
 async def test_one_that_still_needs_it_is_asked_again() -> None:
-    shedding, waits, other = Shedding(AFTER), Large(early=2), Large()
+    shedding, waits, other = BodyRelease(AFTER), Large(early=2), Large()
     shedding.add(waits)
     shedding.add(other)
     await within(other)
@@ -67,7 +67,7 @@ async def test_one_that_still_needs_it_is_asked_again() -> None:
 
 async def test_one_that_is_over_is_asked_nothing_and_not_held() -> None:
     """Before its time and in the midst of it; it may be dropped twice."""
-    shedding, before, amidst = Shedding(AFTER), Large(), Large(steps=1_000_000)
+    shedding, before, amidst = BodyRelease(AFTER), Large(), Large(steps=1_000_000)
     shedding.add(before)
     shedding.add(amidst)
     shedding.drop(before)
@@ -91,7 +91,7 @@ async def test_one_that_fails_keeps_no_other_from_it(caplog: pytest.LogCaptureFi
 
     failed: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, told: failed.append(told["exception"]))
-    shedding, broken, other = Shedding(AFTER), Broken(), Large()
+    shedding, broken, other = BodyRelease(AFTER), Broken(), Large()
     shedding.add(broken)
     shedding.add(other)
     await within(other)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.proxy.live import Run
+from gateway.proxy.live import LiveExchange
 from gateway.sim import Reply, SimConfig, SimServer
 from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import RawClient, rig, until
@@ -59,7 +59,7 @@ async def test_client_that_leaves_within_a_large_event_frees_its_worker() -> Non
         client.request("/generate", b'{"input_ids":[1],"stream":true,"rid":"r"}')
         await client.head()
         (run,) = gateway.app.lifecycle._open
-        assert isinstance(run, Run)
+        assert isinstance(run, LiveExchange)
         await until(lambda: run.exchange.reply_bytes > 0)
         client.leave()
         async with asyncio.timeout(1):

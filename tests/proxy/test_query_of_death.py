@@ -9,10 +9,18 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from gateway.errors import Poisoned
-from gateway.proxy.body_release import Shedding
-from gateway.proxy.live import Run
-from gateway.proxy.query_of_death import CAPACITY, GRACE, STEP, Recent, Shield, digest, digest_in_steps
+from gateway.errors import PoisonedRequest
+from gateway.proxy.body_release import BodyRelease
+from gateway.proxy.live import LiveExchange
+from gateway.proxy.query_of_death import (
+    CAPACITY,
+    GRACE,
+    STEP,
+    QueryOfDeathGuard,
+    Recent,
+    digest,
+    digest_in_steps,
+)
 from gateway.sim import Pace, Reply, SimConfig, SimServer
 from tests.proxy.test_handler_bytes import JSON, KINDS, PROMPT, body_of
 from tests.support.gateway import Rig, arrived, generates, rig, until
@@ -21,15 +29,15 @@ BODY = digest(b"deadly")
 OTHER = digest(b"harmless")
 
 
-def refused(shield: Shield, now: float, body: bytes = BODY) -> bool:
+def refused(shield: QueryOfDeathGuard, now: float, body: bytes = BODY) -> bool:
     try:
         shield.check(body, now)
-    except Poisoned:
+    except PoisonedRequest:
         return True
     return False
 
 
-def killed(shield: Shield, now: float, body: bytes = BODY) -> object:
+def killed(shield: QueryOfDeathGuard, now: float, body: bytes = BODY) -> object:
     """One worker dies under ``body`` at ``now``; its life."""
     life = object()
     shield.broke(body, life, now)
@@ -38,14 +46,14 @@ def killed(shield: Shield, now: float, body: bytes = BODY) -> object:
 
 
 def test_body_under_which_one_worker_died_is_taken() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     killed(shield, 0)
     assert not shield.armed
     assert not refused(shield, 1)
 
 
 def test_body_under_which_two_workers_died_is_refused_and_no_other() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     killed(shield, 0)
     killed(shield, 60)
     assert shield.armed
@@ -54,16 +62,18 @@ def test_body_under_which_two_workers_died_is_refused_and_no_other() -> None:
 
 
 def test_refusal_names_the_rule_and_the_setting() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     killed(shield, 0)
     killed(shield, 1)
-    with pytest.raises(Poisoned, match="within 60 s.*poison_window.*--poison-window-seconds") as caught:
+    with pytest.raises(
+        PoisonedRequest, match="within 60 s.*poison_window.*--poison-window-seconds"
+    ) as caught:
         shield.check(BODY, 2)
     assert caught.value.rule == "poison_window"
 
 
 def test_deaths_further_apart_than_the_window_are_unrelated() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     killed(shield, 0)
     killed(shield, 61)
     assert not refused(shield, 62)
@@ -74,22 +84,22 @@ def test_deaths_further_apart_than_the_window_are_unrelated() -> None:
 @pytest.mark.parametrize("order", ["broke-first", "died-first"])
 @pytest.mark.parametrize(("apart", "counts"), [(GRACE, True), (GRACE + 1, False)])
 def test_broken_reply_and_dead_worker_belong_together_when_close(
-    order: str, apart: float, counts: bool
+    order: str, in_task: float, counts: bool
 ) -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     for start in (0.0, 30.0):
         life = object()
         if order == "broke-first":
             shield.broke(BODY, life, start)
-            shield.died(life, start + apart)
+            shield.died(life, start + in_task)
         else:
             shield.died(life, start)
-            shield.broke(BODY, life, start + apart)
+            shield.broke(BODY, life, start + in_task)
     assert refused(shield, 45) is counts
 
 
 def test_reply_that_broke_on_a_worker_that_lives_is_no_death() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     for _ in range(10):
         shield.broke(BODY, object(), 0)
     assert not refused(shield, 1)
@@ -97,7 +107,7 @@ def test_reply_that_broke_on_a_worker_that_lives_is_no_death() -> None:
 
 def test_worker_that_dies_once_counts_once_however_often_the_body_ran_there() -> None:
     """A group of samples of one prompt is sent as many requests with one body."""
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     life = object()
     for _ in range(4):
         shield.broke(BODY, life, 0)
@@ -108,7 +118,7 @@ def test_worker_that_dies_once_counts_once_however_often_the_body_ran_there() ->
 
 
 def test_body_stays_refused_while_it_is_tried_and_is_forgotten_a_window_after() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     killed(shield, 0)
     killed(shield, 0)
     assert all(refused(shield, now) for now in (50, 100, 150))
@@ -119,7 +129,7 @@ def test_body_stays_refused_while_it_is_tried_and_is_forgotten_a_window_after() 
 
 
 def test_any_other_request_disarms_the_shield_once_nothing_is_refused() -> None:
-    shield = Shield(60)
+    shield = QueryOfDeathGuard(60)
     killed(shield, 0)
     killed(shield, 0)
     assert not refused(shield, 61, OTHER)
@@ -148,8 +158,8 @@ def test_digest_is_the_same_in_steps_and_of_what_is_left(
 
 
 def test_window_of_zero_is_off() -> None:
-    assert not Shield(0).on
-    assert Shield(0.5).on
+    assert not QueryOfDeathGuard(0).on
+    assert QueryOfDeathGuard(0.5).on
 
 
 def test_table_forgets_the_oldest_beyond_its_capacity() -> None:
@@ -244,7 +254,7 @@ async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
     kind: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its id: nothing is held of it but what tells it from others."""
-    monkeypatch.setattr(Shedding.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(BodyRelease.__init__, "__defaults__", (0.05,))
     async with AsyncExitStack() as stack:
         sims = [await stack.enter_async_context(SimServer(kind, SimConfig())) for _ in range(3)]
         gateway = await stack.enter_async_context(rig(*(sim.url for sim in sims)))
@@ -260,7 +270,7 @@ async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
             sent = send(deaths)
             await arrived(1, *sims)
             [run] = gateway.app.lifecycle._open
-            assert isinstance(run, Run)
+            assert isinstance(run, LiveExchange)
             await until(lambda run=run: not run.body)  # type: ignore[misc]
             assert run.running is not None and not run.running.request.body
             [holder] = [sim for sim in sims if generates(sim)]

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.stores.base import Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Said
+from gateway.stores.versioned import Versioned
 from tests.stores.watching import turns, watching
 
 #: Opens a store; all of one test have the same records.
@@ -230,7 +230,7 @@ class SharedStoreContract(StoreContract):
         async with watching(open_store()) as later:
             await later.until(lambda: bool(later.changes))
         assert later.records == {} and later.marks == {ONE.url: {"paused:memory:a/b"}}
-        assert later.said[ONE.url]["paused:memory:a/b"] == Said(7, "a", True)
+        assert later.said[ONE.url]["paused:memory:a/b"] == Versioned(7, "a", True)
         assert later.said[TWO.url] == lifted, "it is remembered, for who writes late"
 
     @pytest.mark.parametrize("first", [True, False])
@@ -266,5 +266,5 @@ class SharedStoreContract(StoreContract):
             await watched.until(lambda: not watched.marks)
 
 
-def said(at: int, *words: str, there: bool = True) -> dict[str, Said]:
-    return {word: Said(at, "a", there) for word in words}
+def said(at: int, *words: str, there: bool = True) -> dict[str, Versioned]:
+    return {word: Versioned(at, "a", there) for word in words}

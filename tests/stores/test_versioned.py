@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from gateway.stores.versioned import Said, edits_of, undated
+from gateway.stores.versioned import Versioned, edits_of, undated
 
 SAID = [
     undated(there=False),
     undated(there=True),
-    Said(7, "", True),
-    Said(7, "a", False),
-    Said(7, "b", True),
-    Said(1 << 53, "a", False),
+    Versioned(7, "", True),
+    Versioned(7, "a", False),
+    Versioned(7, "b", True),
+    Versioned(1 << 53, "a", False),
 ]
 
 
@@ -26,11 +26,11 @@ def test_later_one_is_larger_and_so_is_its_text() -> None:
 
 def test_text_and_json_are_read_as_they_were_written() -> None:
     for said in SAID:
-        assert Said.of_text(said.text, said.there) == said
+        assert Versioned.of_text(said.text, said.there) == said
     edits = {"http://w:1": {str(number): said for number, said in enumerate(SAID)}}
     assert edits_of(json.loads(json.dumps(edits))) == edits
 
 
 def test_text_that_is_none_is_not_dated() -> None:
     for text in ("", "7 a", "x", "٣" * 20 + " a", "-1 a"):
-        assert Said.of_text(text, there=True) == undated(there=True)
+        assert Versioned.of_text(text, there=True) == undated(there=True)

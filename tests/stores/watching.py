@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from gateway.loop.tasks import Tasks
 from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Said
+from gateway.stores.versioned import Versioned
 
 #: Seconds for what happens at once on a machine that is not busy with other tests.
 PATIENCE = 20.0
@@ -21,7 +21,7 @@ class Watched:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.records: dict[str, WorkerRecord] | None = None
-        self.said: dict[str, dict[str, Said]] = {}
+        self.said: dict[str, dict[str, Versioned]] = {}
         self.ended = False
         self._news = asyncio.Event()
 

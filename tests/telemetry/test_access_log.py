@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.errors import Cancelled, InvalidRequest, NoWorker, Poisoned, UpstreamIncomplete
+from gateway.errors import Cancelled, InvalidRequest, NoWorker, PoisonedRequest, UpstreamIncomplete
 from gateway.exchange import Exchange, State
 from gateway.formats.base import Ending
 from gateway.telemetry.access_log import AccessLog, line_of
@@ -105,7 +105,7 @@ def test_failure_names_its_code_and_never_its_cause() -> None:
 
 
 def test_refusal_names_its_rule() -> None:
-    errors = (InvalidRequest("no", rule="empty_text"), InvalidRequest("no"), Poisoned("no"))
+    errors = (InvalidRequest("no", rule="empty_text"), InvalidRequest("no"), PoisonedRequest("no"))
     rules = [json.loads(line)["rule"] for line in logged(*map(failed, errors))]
     assert rules == ["empty_text", None, "poison_window"]
 

@@ -17,7 +17,7 @@ from gateway.errors import (
     GatewayError,
     InvalidRequest,
     NoWorker,
-    Poisoned,
+    PoisonedRequest,
     UnknownModel,
     UpstreamIncomplete,
 )
@@ -114,7 +114,12 @@ def test_replies_with_a_routers_note_are_counted_per_format(metrics: Metrics) ->
 
 
 def test_refusals_that_protect_workers_are_counted_by_their_rule(metrics: Metrics) -> None:
-    refusals = (InvalidRequest("x", rule="empty_text"), InvalidRequest("x"), Poisoned("x"), NoWorker("x"))
+    refusals = (
+        InvalidRequest("x", rule="empty_text"),
+        InvalidRequest("x"),
+        PoisonedRequest("x"),
+        NoWorker("x"),
+    )
     count(metrics, *map(failed, refusals))
     assert value(metrics, "requests_refused_total", format="fmt", rule="empty_text") == 1
     assert value(metrics, "requests_refused_total", format="fmt", rule="poison_window") == 1

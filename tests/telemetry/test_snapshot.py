@@ -16,7 +16,7 @@ from gateway.formats.base import Ending
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.snapshot import Snapshot, bury, restored, take
+from gateway.telemetry.snapshot import Snapshot, merge_final_counts, restored, take
 from gateway.telemetry.tally import Tallies
 from gateway.upstream.address import Address
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh
@@ -103,7 +103,9 @@ def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
     count(metrics, completed(model="m"))
     metrics.started(dispatched(model="m", stream=True))
     metrics.started(fresh())
-    gone = bury(bury(None, metrics.snapshot().encode()), _metrics().snapshot().encode())
+    gone = merge_final_counts(
+        merge_final_counts(None, metrics.snapshot().encode()), _metrics().snapshot().encode()
+    )
     tallies = restored(Snapshot.of(json.loads(gone)), BUCKETS)
     assert not tallies.running_now()
     assert tallies.requests == {
@@ -124,7 +126,7 @@ def test_dead_process_leaves_its_processor_time_and_nothing_it_held() -> None:
             ("lost_lines",): 4,
         }
     )
-    gone = Snapshot.of(json.loads(bury(bury(None, last.encode()), last.encode())))
+    gone = Snapshot.of(json.loads(merge_final_counts(merge_final_counts(None, last.encode()), last.encode())))
     assert gone.numbers == {("process", "process_cpu_seconds_total"): 5, ("lost_lines",): 8}
 
 

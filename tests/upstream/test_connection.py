@@ -13,7 +13,7 @@ import trustme
 
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.limits import DEFAULT_HEAD
-from gateway.loop.stepper import Drive
+from gateway.loop.stepper import CoroutineStepper
 from gateway.upstream import connection as http1
 from gateway.upstream.connection import HIGH_WATER, MOST_IN_A_ROW, READ_SIZE, USUAL_READ, Connection
 from tests.support.gateway import until
@@ -774,7 +774,7 @@ async def test_buffers_that_were_filled_give_the_loop_its_turn(listener: Listene
         group.create_task(peer.send(OK + b"content-length: %d\r\n\r\n" % total, b"x" * total))
         await connection.head()
         turn()
-        Drive().start(take())
+        CoroutineStepper().start(take())
         await until(lambda: sum(turns) == total)
     # The turns of the loop and those of its callbacks may overlap.
     assert max(turns) <= 2 * MOST_IN_A_ROW * READ_SIZE

@@ -4,7 +4,7 @@ Owns: the words, what is known of them here, and the holds that follow. Must nev
 telling anybody (``sharing`` does).
 
 A mark belongs to a URL, whether its worker is a member of this gateway, of a store, or of neither yet. Of all
-that was said of it, here, in other processes and in the store, the latest counts (``Said``); so nothing
+that was said of it, here, in other processes and in the store, the latest counts (``Versioned``); so nothing
 depends on what arrives first, or twice. A mark that was lifted is remembered for a while, for those who hear
 of it late.
 """
@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold
 from gateway.fleet.worker import Worker
-from gateway.stores.versioned import Edits, Said
+from gateway.stores.versioned import Updates, Versioned
 
 #: Marks of one worker, each a word.
 Words = frozenset[str]
 #: By URL, and by word whether it is to be there.
-Wishes = Mapping[str, Mapping[str, bool]]
+Changes = Mapping[str, Mapping[str, bool]]
 
 #: Nobody gives it requests until it is opened.
 HELD = "held"
@@ -36,7 +36,7 @@ _PAUSED, _WAIVED = "paused:", "waived:"
 
 #: Lifted marks that are remembered: so many, and more for each worker. The oldest go first.
 LIFTED, LIFTED_EACH = 1024, 4
-_NEVER = Said(-1, "", there=False)
+_NEVER = Versioned(-1, "", there=False)
 
 
 def paused(kind: str, part: str) -> str:
@@ -70,20 +70,20 @@ class Marks:
         self._clock = clock
         self._who = secrets.token_hex(4)
         self._latest = 0
-        self._there: dict[str, dict[str, Said]] = {}
+        self._there: dict[str, dict[str, Versioned]] = {}
         #: By URL and word; what was said last is at the end.
-        self._lifted: OrderedDict[tuple[str, str], Said] = OrderedDict()
+        self._lifted: OrderedDict[tuple[str, str], Versioned] = OrderedDict()
         #: A store has told all that it has.
         self.told = asyncio.Event()
         #: Told the URL of a worker that is no member any more.
         self.removed: Callable[[str], object] = lambda url: None
         #: Told what was said by nobody but the gateway itself.
-        self.lifted: Callable[[Edits], None] = lambda edits: None
+        self.lifted: Callable[[Updates], None] = lambda edits: None
         #: Told a URL that has marks since somebody said so, and no worker.
         self.homeless: Callable[[str], None] = lambda url: None
 
     @property
-    def all(self) -> Edits:
+    def all(self) -> Updates:
         """All that is known, lifted marks as well."""
         found = {url: dict(words) for url, words in self._there.items()}
         for (url, word), said in self._lifted.items():
@@ -94,21 +94,21 @@ class Marks:
         """The marks of one worker."""
         return frozenset(self._there.get(url, ()))
 
-    def known(self, url: str, word: str) -> Said | None:
+    def known(self, url: str, word: str) -> Versioned | None:
         """What was said last of this mark, None: nothing, or it is long lifted."""
         return self._there.get(url, {}).get(word) or self._lifted.get((url, word))
 
-    def say(self, wishes: Wishes) -> Edits:
+    def say(self, wishes: Changes) -> Updates:
         """Somebody says so to this process, after all that is known to it; to be told to all others."""
         now = max(self._clock(), self._latest + 1)
         edits = {
-            url: {word: Said(now, self._who, there) for word, there in words.items()}
+            url: {word: Versioned(now, self._who, there) for word, there in words.items()}
             for url, words in wishes.items()
         }
         self._take(edits)
         return edits
 
-    def hear(self, edits: Edits) -> Edits:
+    def hear(self, edits: Updates) -> Updates:
         """Another process says so; what of it is news."""
         news = self._take(edits)
         for url in news:
@@ -116,7 +116,7 @@ class Marks:
                 self.homeless(url)
         return news
 
-    def tell(self, url: str, words: Mapping[str, Said]) -> None:
+    def tell(self, url: str, words: Mapping[str, Versioned]) -> None:
         """A store has a change of these marks. What has no date was done a moment ago by somebody who knows
         none."""
         there, now = self.of(url), max(self._clock(), self._latest + 1)
@@ -127,7 +127,7 @@ class Marks:
         }
         self._take({url: dated})
 
-    def tell_all(self, marks: Edits) -> None:
+    def tell_all(self, marks: Updates) -> None:
         """A store has these. What has no date is older than anything else."""
         self._take(marks)
         self.told.set()
@@ -143,8 +143,8 @@ class Marks:
         """It is a member from now on."""
         self._show(worker, dict.fromkeys(self.of(worker.url), True))
 
-    def _take(self, edits: Edits) -> Edits:
-        news: dict[str, Mapping[str, Said]] = {}
+    def _take(self, edits: Updates) -> Updates:
+        news: dict[str, Mapping[str, Versioned]] = {}
         for url, words in edits.items():
             later = {word: said for word, said in words.items() if said > (self.known(url, word) or _NEVER)}
             if later:
@@ -156,7 +156,7 @@ class Marks:
         self._forget()
         return news
 
-    def _set(self, url: str, word: str, said: Said) -> None:
+    def _set(self, url: str, word: str, said: Versioned) -> None:
         self._latest = max(self._latest, said.at)
         self._lifted.pop((url, word), None)
         if said.there:

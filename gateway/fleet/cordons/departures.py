@@ -27,7 +27,7 @@ class _Left:
     incarnation: str = ""
 
 
-class Lapses:
+class Departures:
     """One per app. ``now`` is a monotonic clock."""
 
     def __init__(self, marks: Marks, now: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gateway.fleet.cordons.cordons import Words, parts_of, paused
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.worker import Worker
 
 Parts = Words
@@ -23,7 +23,7 @@ Parts = Words
 class Pauses:
     """One per app. Returns, as Sharing.edit does, when the others know."""
 
-    def __init__(self, sharing: Sharing) -> None:
+    def __init__(self, sharing: CordonReplication) -> None:
         self._sharing = sharing
         self._marks = sharing.marks
 

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from gateway.fleet.cordons.cordons import REMOVED, Marks, Wishes
+from gateway.fleet.cordons.cordons import REMOVED, Changes, Marks
 from gateway.loop.tasks import Tasks
 from gateway.stores.base import Store, StoreUnavailable
-from gateway.stores.versioned import Edits, Said
+from gateway.stores.versioned import Updates, Versioned
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ AGAIN = 1.0
 BATCH = 1024
 
 
-class Sharing:
+class CordonReplication:
     """One per app. ``marks`` are those of this process."""
 
     def __init__(self, marks: Marks, store: Store) -> None:
@@ -35,16 +35,16 @@ class Sharing:
         self._failing = False
         self._writing = asyncio.Lock()
         #: Tells the other processes of this gateway.
-        self.to_processes: Callable[[Edits], Awaitable[None]] = _nobody
+        self.to_processes: Callable[[Updates], Awaitable[None]] = _nobody
         marks.lifted = self._lifted
 
-    async def edit(self, wishes: Wishes) -> None:
+    async def edit(self, wishes: Changes) -> None:
         """Apply ``wishes`` here, and return when all others of this gateway do as well and the store has
         them, so that other gateways learn of it. Never longer than a second, whoever does not answer; the
         store is written to until it takes them."""
         await self._tell(self.marks.say(wishes))
 
-    def heard(self, edits: Edits) -> None:
+    def heard(self, edits: Updates) -> None:
         """Another process was told so. All of them write it, as any may be the one that lives."""
         if self._to_write(self.marks.hear(edits)):
             self._tasks.spawn(self._write(), "writing marks")
@@ -53,14 +53,14 @@ class Sharing:
         """Write nothing any more."""
         await self._tasks.stop()
 
-    def _lifted(self, edits: Edits) -> None:
+    def _lifted(self, edits: Updates) -> None:
         self._tasks.spawn(self._tell(edits), "telling marks")
 
-    async def _tell(self, edits: Edits) -> None:
+    async def _tell(self, edits: Updates) -> None:
         self._to_write(edits)
         await asyncio.gather(self.to_processes(edits), self._write())
 
-    def _to_write(self, edits: Edits) -> bool:
+    def _to_write(self, edits: Updates) -> bool:
         """Whether there is something to be written now."""
         if self._store.keeps_marks:
             found = ((url, word) for url, words in edits.items() for word in words if word != REMOVED)
@@ -81,9 +81,9 @@ class Sharing:
                         if self.marks.known(url, word) == said:
                             self._unwritten.pop((url, word), None)
 
-    def _batch(self) -> Mapping[str, Mapping[str, Said]]:
+    def _batch(self) -> Mapping[str, Mapping[str, Versioned]]:
         """What is to be written next. What nobody remembers any more is no matter of the store either."""
-        edits: dict[str, dict[str, Said]] = {}
+        edits: dict[str, dict[str, Versioned]] = {}
         for url, word in list(self._unwritten)[:BATCH]:
             if (said := self.marks.known(url, word)) is None:
                 del self._unwritten[url, word]
@@ -103,5 +103,5 @@ class Sharing:
             await self._write(again=True)
 
 
-async def _nobody(edits: Edits) -> None:
+async def _nobody(edits: Updates) -> None:
     """There are no other processes."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, UpstreamMalformed
-from gateway.fleet.client import answer_of
+from gateway.fleet.client import request_worker
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, UpstreamRequest, WorkerInfo
@@ -48,7 +48,9 @@ async def ask(
     """
     try:
         async with worker.quotas.knocks if knock else worker.quotas.probes:
-            answer = await answer_of(worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT)
+            answer = await request_worker(
+                worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT
+            )
         return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:
         raise NotAsked(error.message) from error

@@ -11,9 +11,9 @@ import json
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.formats.base import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from gateway.formats.large import Passing, Piecer, data_of, joined, passed
-from gateway.formats.passthrough import Held, OpaqueReader
+from gateway.formats.passthrough import Held, PassthroughReader
 from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.relayed.errors import in_band
 from gateway.formats.relayed.facts import Notes, Told, told, told_in_steps
@@ -33,18 +33,18 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = D
         return StreamReader(_swap_for(ids), EventScanner(event_limit, LARGE), passthrough=passthrough)
     if good and kind == _JSON:
         return WholeReader(_swap_for(ids))
-    return OpaqueReader(
+    return PassthroughReader(
         head.status,
         streaming=head.status < 300 and kind not in _WHOLE,
         cut=head.status >= 500 and not passthrough and not unreadable,
     )
 
 
-def _swap_for(ids: Ids) -> Swap | None:
+def _swap_for(ids: Ids) -> IdMapping | None:
     if not ids.private:
         return None
     # Without the quotes: an engine puts a prefix of its own before the id.
-    return Swap({ids.dispatch[0].encode(): json.dumps(ids.public[0])[1:-1].encode()})
+    return IdMapping({ids.dispatch[0].encode(): json.dumps(ids.public[0])[1:-1].encode()})
 
 
 class WholeReader:
@@ -54,7 +54,7 @@ class WholeReader:
 
     streaming = False
 
-    def __init__(self, swap: Swap | None) -> None:
+    def __init__(self, swap: IdMapping | None) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
         self.identity = swap is None
@@ -92,7 +92,7 @@ class StreamReader:
     streaming = True
     identity = False
 
-    def __init__(self, swap: Swap | None, scanner: EventScanner, *, passthrough: bool) -> None:
+    def __init__(self, swap: IdMapping | None, scanner: EventScanner, *, passthrough: bool) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
         self._swap = swap

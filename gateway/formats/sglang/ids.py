@@ -8,19 +8,19 @@ from __future__ import annotations
 import msgspec
 
 from gateway.formats.base import Ids
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from gateway.formats.sglang.request import SglangRequest
 
 
-def swap_for(request: SglangRequest, ids: Ids) -> Swap | None:
+def swap_for(request: SglangRequest, ids: Ids) -> IdMapping | None:
     """None where the reply holds no private id, so that its bytes need no look."""
     if not ids.private or request.fan > 1:
         return None
     if request.batch is None or isinstance(request.rid, list):
         pairs = zip(ids.dispatch, ids.public, strict=True)
-        return Swap({_quoted(private): _quoted(public) for private, public in pairs})
+        return IdMapping({_quoted(private): _quoted(public) for private, public in pairs})
     # The engine numbers the items of a batch: "<id>_0", "<id>_1" ...
-    return Swap({_quoted(ids.dispatch[0])[:-1] + b"_": _quoted(ids.public[0])[:-1] + b"_"})
+    return IdMapping({_quoted(ids.dispatch[0])[:-1] + b"_": _quoted(ids.public[0])[:-1] + b"_"})
 
 
 def _quoted(name: str) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.errors import without_stream
 from gateway.formats.sglang.members import NULL, take_apart
@@ -35,7 +35,7 @@ class JoinReader:
         self,
         tally: Tally,
         mode: Mode,
-        swap: Swap | None,
+        swap: IdMapping | None,
         rewrite: Rewrite,
         scanner: EventScanner,
         *,

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from gateway.formats.json.windows import Span
 from gateway.formats.large import Found, Passing, Piecer, Shape, data_of, joined, look, passed
 from gateway.formats.sglang.convert import Converter
@@ -31,7 +31,7 @@ def pass_on(  # noqa: PLR0913 - the reader's parts
     tally: Tally,
     rewrite: Rewrite,
     convert: Converter | None,
-    swap: Swap | None,
+    swap: IdMapping | None,
     feed: Callable[[bytes], bytes],
 ) -> Passing:
     """The event, and what ``feed`` makes of the bytes behind it. Raises UpstreamMalformed."""
@@ -48,7 +48,12 @@ def pass_on(  # noqa: PLR0913 - the reader's parts
 
 
 def _passed(  # noqa: PLR0913 - the reader's parts
-    event: bytes, large: Large, tally: Tally, rewrite: Rewrite, convert: Converter | None, swap: Swap | None
+    event: bytes,
+    large: Large,
+    tally: Tally,
+    rewrite: Rewrite,
+    convert: Converter | None,
+    swap: IdMapping | None,
 ) -> Passing:
     data = yield from data_of(event, lines=large.lines)
     if data is None:

@@ -10,8 +10,8 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.base import Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.headers import encoded, media_type
-from gateway.formats.id_mapping import Swap
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.id_mapping import IdMapping
+from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sglang.convert import Converter, converter
 from gateway.formats.sglang.document import ABSENT
 from gateway.formats.sglang.ending import ending_of
@@ -69,11 +69,11 @@ def _whole(  # noqa: PLR0913 - what its one caller knows
     request: SglangRequest, ids: Ids, head: ReplyHead, options: Options, kind: bytes, unreadable: bool
 ) -> Reader:
     if head.status != 200:
-        return OpaqueReader(head.status, cut=head.status >= 500 and options.cut_paths and not unreadable)
+        return PassthroughReader(head.status, cut=head.status >= 500 and options.cut_paths and not unreadable)
     if unreadable:
-        return OpaqueReader(head.status, streaming=request.stream)
+        return PassthroughReader(head.status, streaming=request.stream)
     if request.stream and b"json" not in kind:
-        return OpaqueReader(head.status, broken=UpstreamMalformed(_UNREADABLE))
+        return PassthroughReader(head.status, broken=UpstreamMalformed(_UNREADABLE))
     return UnaryReader(request.samples, request.fan, swap_for(request, ids))
 
 
@@ -91,7 +91,7 @@ class StreamReader:
     def __init__(
         self,
         tally: Tally,
-        swap: Swap | None,
+        swap: IdMapping | None,
         rewrite: Rewrite,
         scanner: EventScanner,
         convert: Converter | None,

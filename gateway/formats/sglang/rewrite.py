@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from gateway.formats.paths import cut_paths
 from gateway.formats.sglang.members import NULL
 
@@ -31,12 +31,12 @@ class Rewrite:
             event = event.replace(words, cut_paths(words))
         return event
 
-    def words(self, document: bytes, status: int) -> Swap | None:
+    def words(self, document: bytes, status: int) -> IdMapping | None:
         """The same for an event that comes in pieces, of whose ``document`` this is what matters."""
         if not self.cut or status < _SERVER_FAILURE:
             return None
         cut = {words: cut_paths(words) for words in _words_of(document)}
-        return Swap(cut) if cut else None
+        return IdMapping(cut) if cut else None
 
     def body(self, body: bytes, status: int) -> bytes:
         """The whole body of an error reply with ``status``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamMalformed
 from gateway.formats.base import ReplyFacts
-from gateway.formats.id_mapping import Swap
+from gateway.formats.id_mapping import IdMapping
 from gateway.formats.passthrough import Held
 from gateway.formats.sglang.ending import ending_of
 from gateway.formats.sglang.scan import Scan
@@ -23,7 +23,7 @@ class UnaryReader:
 
     streaming = False
 
-    def __init__(self, samples: int, fan: int, swap: Swap | None) -> None:
+    def __init__(self, samples: int, fan: int, swap: IdMapping | None) -> None:
         self.facts = ReplyFacts()
         self.identity = swap is None
         self._samples = samples

@@ -12,7 +12,7 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.paths import cut_paths
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of
@@ -51,7 +51,7 @@ def reader(
         if kind == b"application/json":
             return UnaryReader(_mapper(ids))
     # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
-    return OpaqueReader(
+    return PassthroughReader(
         head.status,
         streaming=head.status == 200 and kind == _EVENTS,
         cut=head.status >= 500 and not passthrough and not unreadable,

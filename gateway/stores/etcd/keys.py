@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Said
+from gateway.stores.versioned import Versioned
 
 
 class Keys:
@@ -61,12 +61,12 @@ class Keys:
         return _text(record.to_json().encode())
 
     @staticmethod
-    def mark_value(said: Said) -> str:
+    def mark_value(said: Versioned) -> str:
         """``said`` as a value. Its end makes it larger than ``mark_bound`` of the same."""
         return _text(f"{said.text}.".encode())
 
     @staticmethod
-    def mark_bound(said: Said) -> str:
+    def mark_bound(said: Versioned) -> str:
         """What values of all that was said before ``said`` are smaller than, and all others are larger."""
         return _text(said.text.encode())
 

@@ -28,7 +28,7 @@ from gateway.stores.etcd.wire import EtcdError
 from gateway.stores.feeds import Tell
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
-from gateway.stores.versioned import Edits, Said
+from gateway.stores.versioned import Updates, Versioned
 from gateway.stores.watched import WatchedStore
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class EtcdStore(WatchedStore):
             await self._revoke(kept, until)
         return int(reply.get("deleted", 0)) > 0
 
-    async def mark(self, edits: Edits) -> None:
+    async def mark(self, edits: Updates) -> None:
         """See Store."""
         until = within(self._patience)
         said = [(url, word, each) for url, words in edits.items() for word, each in words.items()]
@@ -116,7 +116,7 @@ class EtcdStore(WatchedStore):
                 self._memory_ends = float("-inf")
             raise
 
-    def _change(self, url: str, word: str, said: Said, lease: str) -> dict[str, Any]:
+    def _change(self, url: str, word: str, said: Versioned, lease: str) -> dict[str, Any]:
         """Have a mark be there, or have been lifted, unless etcd knows better. Only one of its two keys is
         there, but for marks that were set by a gateway which knows no order."""
         there, lifted = (self._keys.of_mark(url, word, there=each) for each in (True, False))

@@ -21,7 +21,7 @@ from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.wire import EtcdError, Unreachable
 from gateway.stores.feeds import Tell
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Said, undated
+from gateway.stores.versioned import Versioned, undated
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Reader:
                 assert isinstance(change, Put | Marked), "there was nothing before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
-        marks: dict[str, dict[str, Said]] = {}
+        marks: dict[str, dict[str, Versioned]] = {}
         for (url, word), values in self._marks.items():
             if (said := _said(values)) is not None:
                 marks.setdefault(url, {})[word] = said
@@ -182,10 +182,10 @@ class Reader:
         return PlaceLost(why)
 
 
-def _said(values: Mapping[bool, str]) -> Said | None:
+def _said(values: Mapping[bool, str]) -> Versioned | None:
     """What the two keys of a mark say; None: neither is there. Both are in the midst of a change, and where a
     gateway that knows no order set a mark which was lifted before."""
-    found = [Said.of_text(value, there) for there, value in values.items()]
+    found = [Versioned.of_text(value, there) for there, value in values.items()]
     if True in values and not values[True]:
         return undated(there=True)
     return max(found, default=None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from gateway.stores.file.marks import MARKS, StoredMarks
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits
+from gateway.stores.versioned import Updates
 
 _EXPIRES = "expires_at"
 
@@ -69,11 +69,11 @@ class Document:
         return json.dumps(members, indent=2).encode() + b"\n"
 
     @property
-    def marks(self) -> Edits:
+    def marks(self) -> Updates:
         """All that is known of marks."""
         return self._marks.known
 
-    def mark(self, edits: Edits) -> None:
+    def mark(self, edits: Updates) -> None:
         """Add and take away marks, where nothing was said later."""
         self._marks.mark(edits)
 

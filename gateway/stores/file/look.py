@@ -14,7 +14,7 @@ from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits, undated
+from gateway.stores.versioned import Updates, undated
 
 #: While a file cannot be read, nobody can renew a lease in it. Once it can again, none counts as run out for
 #: so many seconds, in which each keeper has tried again.
@@ -30,7 +30,7 @@ class Look:
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
-        self._marks: Edits = {}
+        self._marks: Updates = {}
         self._lenient_until = 0.0
         self._written: dict[str, WorkerRecord | None] = {}
         #: Looks in a row that failed.
@@ -105,7 +105,7 @@ def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecor
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
 
 
-def _remarked(before: Edits, after: Edits) -> Iterator[Marked]:
+def _remarked(before: Updates, after: Updates) -> Iterator[Marked]:
     for url in {**before, **after}:
         old, new = before.get(url, {}), after.get(url, {})
         marks = {word: said for word, said in new.items() if old.get(word) != said}

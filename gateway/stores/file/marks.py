@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.stores.versioned import Edits, Said, undated
+from gateway.stores.versioned import Updates, Versioned, undated
 
 LISTS, SAID, LIFTED = MARKS = "marks", "marks_said", "marks_lifted"
 #: Marks that are remembered although they are not there; the oldest are forgotten first.
@@ -27,11 +27,13 @@ class StoredMarks:
     def __init__(self, members: Mapping[str, Any]) -> None:
         lists = _of_urls(LISTS, members, list)
         said, lifted = _of_urls(SAID, members, dict), _of_urls(LIFTED, members, dict)
-        self._known: dict[str, dict[str, Said]] = {}
+        self._known: dict[str, dict[str, Versioned]] = {}
         for url in {**lists, **said, **lifted}:
             dates, gone = said.get(url, {}), lifted.get(url, {})
-            there = {word: Said.of_text(dates.get(word, ""), there=True) for word in lists.get(url, ())}
-            away = {word: Said.of_text(text, there=False) for word, text in gone.items() if word not in there}
+            there = {word: Versioned.of_text(dates.get(word, ""), there=True) for word in lists.get(url, ())}
+            away = {
+                word: Versioned.of_text(text, there=False) for word, text in gone.items() if word not in there
+            }
             self._known[url] = {
                 **{word: undated(there=False) for word in dates if word not in there},
                 **away,
@@ -39,7 +41,7 @@ class StoredMarks:
             }
 
     @property
-    def known(self) -> Edits:
+    def known(self) -> Updates:
         """All that was said last."""
         return {url: dict(words) for url, words in self._known.items()}
 
@@ -55,7 +57,7 @@ class StoredMarks:
             name: full for name, by in found.items() if (full := {url: of for url, of in by.items() if of})
         }
 
-    def mark(self, edits: Edits) -> None:
+    def mark(self, edits: Updates) -> None:
         """Add and take away marks, where nothing was said later."""
         for url, words in edits.items():
             known = self._known.setdefault(url, {})

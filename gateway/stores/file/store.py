@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.loop.daemon_thread import OwnThread
+from gateway.loop.daemon_thread import DaemonThread
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.feeds import Tell
 from gateway.stores.file.disk import Disk
@@ -28,7 +28,7 @@ from gateway.stores.file.document import Document, Unreadable
 from gateway.stores.file.look import Look, read
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
-from gateway.stores.versioned import Edits
+from gateway.stores.versioned import Updates
 from gateway.stores.watched import WatchedStore
 
 #: Seconds between two looks at the file.
@@ -58,8 +58,8 @@ class FileStore(WatchedStore):
         self._looks: set[Look] = set()
         self._known = False
         # One writes, so that no write overtakes another of this process.
-        self._reader = OwnThread("file-reader")
-        self._writer = OwnThread("file-writer")
+        self._reader = DaemonThread("file-reader")
+        self._writer = DaemonThread("file-writer")
 
     async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
         """See Store."""
@@ -83,7 +83,7 @@ class FileStore(WatchedStore):
         self._wrote(url, None)
         return found
 
-    async def mark(self, edits: Edits) -> None:
+    async def mark(self, edits: Updates) -> None:
         """See Store."""
         await self._write(lambda document: document.mark(edits))
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 
 import httpx
 
-from gateway.loop.daemon_thread import OwnThread
+from gateway.loop.daemon_thread import DaemonThread
 from gateway.loop.sockets import keep_alive_options
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
@@ -88,7 +88,7 @@ class Api:
 async def connected(access: Access) -> AsyncIterator[Api]:
     """Something to ask with. Made anew for each watch, as tokens and certificates are replaced all the time,
     and several API servers share the load of those that come. Raises Failure."""
-    with closing(OwnThread("credentials")) as thread:
+    with closing(DaemonThread("credentials")) as thread:
         trust, token = await thread.run(access.credentials)
     # Not compressed: it is a neighbour, and an event must not wait in a decoder.
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "tito-gateway"}

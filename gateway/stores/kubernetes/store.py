@@ -12,7 +12,7 @@ from gateway.stores.feeds import Tell
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.follower import Follower, Selection, Timing
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits
+from gateway.stores.versioned import Updates
 from gateway.stores.watched import WatchedStore
 
 
@@ -39,7 +39,7 @@ class KubernetesStore(WatchedStore):
         """Raises ReadOnlyStore."""
         raise _read_only()
 
-    async def mark(self, edits: Edits) -> None:
+    async def mark(self, edits: Updates) -> None:
         """See Store: the cluster is read only."""
 
     async def _feed(self, tell: Tell) -> None:

@@ -18,7 +18,7 @@ from gateway.formats.base import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.file.marks import StoredMarks
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Edits, Said, undated
+from gateway.stores.versioned import Updates, Versioned, undated
 from gateway.upstream.address import Address
 
 URL, OTHER = "http://w:1", "http://other:1"
@@ -35,8 +35,8 @@ def made(
     return Marks(fleet, clock), worker
 
 
-def said(at: int, there: bool, who: str = "somebody") -> Edits:
-    return {URL: {PAUSE: Said(at, who, there)}}
+def said(at: int, there: bool, who: str = "somebody") -> Updates:
+    return {URL: {PAUSE: Versioned(at, who, there)}}
 
 
 def test_parts_are_those_of_one_kind() -> None:
@@ -46,18 +46,18 @@ def test_parts_are_those_of_one_kind() -> None:
 
 def test_what_a_store_tells_holds_and_opens() -> None:
     marks, worker = made()
-    there = Said(7, "a", True)
+    there = Versioned(7, "a", True)
     marks.tell_all({URL: {HELD: there, PAUSE: there}, OTHER: {HELD: there}})
     assert set(worker.holds) == {Hold.OWNER, Hold.PAUSED}
-    marks.tell(URL, {PAUSE: Said(8, "a", False)})
+    marks.tell(URL, {PAUSE: Versioned(8, "a", False)})
     assert set(worker.holds) == {Hold.OWNER}
-    marks.tell(URL, {HELD: Said(8, "b", False)})
+    marks.tell(URL, {HELD: Versioned(8, "b", False)})
     assert worker.usable and marks.of(OTHER) == {HELD}
 
 
 def test_worker_that_joins_is_held_by_marks_that_were_there_before() -> None:
     marks, worker = made()
-    marks.tell("http://late:1", {PAUSE: Said(7, "a", True)})
+    marks.tell("http://late:1", {PAUSE: Versioned(7, "a", True)})
     late = Worker(Address.parse("http://late:1"))
     marks.enter(late)
     marks.enter(worker)
@@ -139,8 +139,8 @@ def test_two_edits_in_two_processes_end_alike_in_both_in_every_order(
     order_of = (("say0", "hear1"), ("say1", "hear0"), ("ask0", "learn0"), ("ask1", "learn1"))
     for order in in_order(steps, *order_of):
         processes = [made(clock=lambda at=at: at)[0] for at in clocks]  # type: ignore[misc]
-        edits: list[Edits] = [{}, {}]
-        answers: list[Edits] = [{}, {}]
+        edits: list[Updates] = [{}, {}]
+        answers: list[Updates] = [{}, {}]
         for step in order:
             which = int(step[-1])
             match step[:-1]:
@@ -167,7 +167,7 @@ def test_two_edits_in_two_gateways_end_alike_in_both_and_the_store_in_every_orde
     steps = ("say0", "say1", "write0", "write1", "tell0", "tell1")
     for order in in_order(steps, ("say0", "write0"), ("say1", "write1")):
         gateways, store = [made(clock=lambda: 7)[0] for _ in range(2)], StoredMarks({})
-        edits: list[Edits] = [{}, {}]
+        edits: list[Updates] = [{}, {}]
         for step in (*order, "tell0", "tell1"):
             which = int(step[-1])
             match step[:-1]:
@@ -202,7 +202,7 @@ def test_mark_that_goes_leaves_a_record_its_hold() -> None:
 def test_another_process_at_a_url_is_held_but_not_paused() -> None:
     """And whoever is registered there after the worker was removed, is neither."""
     marks, worker = made()
-    lifted: list[Edits] = []
+    lifted: list[Updates] = []
     marks.lifted = lifted.append
     marks.say({URL: {HELD: True, PAUSE: True, waived("1"): True}})
     marks.lift(URL, held=False)
@@ -241,7 +241,7 @@ def test_mark_of_nobody_is_told_of_when_another_process_says_it() -> None:
     marks, _ = made()
     homeless: list[str] = []
     marks.homeless = homeless.append
-    there = Said(7, "a", True)
+    there = Versioned(7, "a", True)
     marks.hear({URL: {HELD: there}, OTHER: {REMOVED: there}})
     marks.tell("http://third:1", {HELD: there})
     assert not homeless

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.fleet.cordons import departures as module
 from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, paused
-from gateway.fleet.cordons.departures import LONGEST, Lapses
+from gateway.fleet.cordons.departures import LONGEST, Departures
 from gateway.fleet.registry import Fleet
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Said
+from gateway.stores.versioned import Versioned
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
 PAUSE = paused("generation", "generation")
@@ -24,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self.marks = Marks(Fleet(LeastInFlight(Random(0)), 1.0))
-        self.lapses = Lapses(self.marks, lambda: self.now)
+        self.lapses = Departures(self.marks, lambda: self.now)
         self.marks.say({A.url: {PAUSE: True}, B.url: {HELD: True}})
 
 
@@ -71,7 +71,7 @@ def test_worker_without_marks_is_not_waited_for() -> None:
 def test_marks_that_come_after_their_worker_left_wait_no_longer() -> None:
     """Another process was told of a pause a moment before the record went. A removal waits for nobody."""
     world = World()
-    there = Said(1 << 60, "other", True)
+    there = Versioned(1 << 60, "other", True)
     world.marks.hear({"http://c:1": {PAUSE: there}, "http://d:1": {REMOVED: there}})
     world.now = LONGEST + 1
     world.lapses.left(A)

@@ -6,7 +6,7 @@ import random
 
 from gateway.fleet.cordons.cordons import Marks
 from gateway.fleet.cordons.pauses import Pauses
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
@@ -21,7 +21,7 @@ def ready() -> tuple[Fleet, Worker, Pauses]:
     fleet.on(worker, WorkerEvent.SERVES)
     marks = Marks(fleet)
     fleet.vanished = lambda url: marks.lift(url, held=False)
-    return fleet, worker, Pauses(Sharing(marks, MemoryStore()))
+    return fleet, worker, Pauses(CordonReplication(marks, MemoryStore()))
 
 
 async def test_worker_is_held_until_every_kind_and_part_is_back() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from gateway.fleet.cordons import cordons as marks_module
 from gateway.fleet.cordons import replication as module
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, Wishes
-from gateway.fleet.cordons.replication import Sharing
+from gateway.fleet.cordons.cordons import HELD, REMOVED, Changes, Marks
+from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
-from gateway.stores.versioned import Edits, Said
+from gateway.stores.versioned import Updates, Versioned
 from tests.support.gateway import until
 
 A, B = "http://a:1", "http://b:1"
@@ -29,12 +29,12 @@ class Keeping(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written: list[Wishes] = []
+        self.written: list[Changes] = []
         self.tries = 0
         self.open = asyncio.Event()
         self.open.set()
 
-    async def mark(self, edits: Edits) -> None:
+    async def mark(self, edits: Updates) -> None:
         self.tries += 1
         await self.open.wait()
         if self.away:
@@ -42,7 +42,7 @@ class Keeping(MemoryStore):
         self.written.append(wishes(edits))
 
 
-def wishes(edits: Edits) -> Wishes:
+def wishes(edits: Updates) -> Changes:
     """What they are, without who said so when."""
     return {url: {word: said.there for word, said in words.items()} for url, words in edits.items()}
 
@@ -52,17 +52,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN", 0.02)
 
 
-def made(store: MemoryStore) -> Sharing:
-    return Sharing(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), store)
+def made(store: MemoryStore) -> CordonReplication:
+    return CordonReplication(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), store)
 
 
 async def test_edit_returns_once_the_others_and_the_store_know() -> None:
     store = Keeping()
     store.open.clear()
     sharing, answered = made(store), asyncio.Event()
-    told: list[Edits] = []
+    told: list[Updates] = []
 
-    async def others(edits: Edits) -> None:
+    async def others(edits: Updates) -> None:
         told.append(edits)
         await answered.wait()
 
@@ -140,7 +140,7 @@ async def test_what_another_process_says_is_written_once_as_well() -> None:
     """Whoever was told first may be dead by now. A removal is no matter of the store."""
     store = Keeping()
     sharing = made(store)
-    edits = {A: {HELD: Said(7, "other", True), REMOVED: Said(7, "other", True)}}
+    edits = {A: {HELD: Versioned(7, "other", True), REMOVED: Versioned(7, "other", True)}}
     for _ in range(2):
         sharing.heard(edits)
         await until(lambda: store.written == [{A: {HELD: True}}])
@@ -154,11 +154,11 @@ async def test_what_a_probe_finds_is_told_to_all() -> None:
     store, told = Keeping(), []
     sharing = made(store)
 
-    async def others(edits: Edits) -> None:
+    async def others(edits: Updates) -> None:
         told.append(wishes(edits))
 
     sharing.to_processes = others
-    sharing.heard({A: {HELD: Said(7, "other", True)}})
+    sharing.heard({A: {HELD: Versioned(7, "other", True)}})
     await until(lambda: bool(store.written))
     sharing.marks.lift(A, held=True)
     await until(lambda: store.written[1:] == [{A: {HELD: False}}] == told)
@@ -171,7 +171,7 @@ async def test_store_that_keeps_no_marks_is_left_alone() -> None:
     store.keeps_marks = False
     sharing = made(store)
     await sharing.edit({A: {HELD: True}})
-    sharing.heard({B: {HELD: Said(7, "other", True)}})
+    sharing.heard({B: {HELD: Versioned(7, "other", True)}})
     assert wishes(sharing.marks.all) == {A: {HELD: True}, B: {HELD: True}}
     assert not store.tries
 

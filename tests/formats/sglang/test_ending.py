@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, ReplyHead
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 from tests.formats.outcomes import rows
 from tests.formats.sglang.outcomes import OUTCOMES
 from tests.formats.sglang.support import FORMAT, document, event, parsed, recorded, run, same
@@ -165,7 +165,7 @@ def test_exchange_recorded_on_another_route_has_the_ending_of_a_reply_unread(nam
     if "status" not in record:
         assert OUTCOMES[name].outcome == "unanswered"
         return
-    reader, body = OpaqueReader(record["status"]), record.get("body", "").encode()
+    reader, body = PassthroughReader(record["status"]), record.get("body", "").encode()
     assert run(reader, [body]).given == body
     assert str(reader.facts.ending) == OUTCOMES[name].outcome
 

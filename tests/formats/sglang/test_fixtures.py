@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import InvalidRequest, UpstreamIncomplete
 from gateway.formats.base import Ids, Reader, ReplyHead
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sglang import FORMAT
 from tests.formats.sglang.outcomes import OUTCOMES, REFUSED, SUCCEEDED
 from tests.formats.sglang.support import cuts, parsed, recorded, run, same
@@ -89,7 +89,7 @@ def test_reply_recorded_gives_the_facts(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ANSWERED) - set(SUCCEEDED)))
 def test_reply_recorded_with_an_error_status_is_not_looked_into(name: str) -> None:
-    assert isinstance(reader(ALL[name]), OpaqueReader)
+    assert isinstance(reader(ALL[name]), PassthroughReader)
 
 
 @pytest.mark.parametrize("name", WITH_AN_ID)

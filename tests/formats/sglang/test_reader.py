@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ids, Reader
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sglang.reader import StreamReader
 from gateway.formats.sglang.whole import UnaryReader
 from tests.formats.sglang.support import event, reading, run, same
@@ -40,14 +40,14 @@ def kind_of(request: dict[str, Any], status: int, headers: list[tuple[bytes, byt
         (UNARY, 200, [(b"content-type", b"application/json; charset=utf-8")], UnaryReader),
         (UNARY, 200, [], UnaryReader),
         (UNARY, 200, [(b"content-type", b"text/html")], UnaryReader),
-        (STREAM, 200, [(b"content-type", b"text/html")], OpaqueReader),
-        (UNARY, 200, [*JSON, (b"content-encoding", b"gzip")], OpaqueReader),
+        (STREAM, 200, [(b"content-type", b"text/html")], PassthroughReader),
+        (UNARY, 200, [*JSON, (b"content-encoding", b"gzip")], PassthroughReader),
         (UNARY, 200, [*JSON, (b"content-encoding", b"Identity")], UnaryReader),
-        (STREAM, 200, [*EVENTS, (b"content-encoding", b"br")], OpaqueReader),
-        (STREAM, 400, JSON, OpaqueReader),
-        (STREAM, 503, EVENTS, OpaqueReader),
-        (UNARY, 500, [], OpaqueReader),
-        (UNARY, 204, [], OpaqueReader),
+        (STREAM, 200, [*EVENTS, (b"content-encoding", b"br")], PassthroughReader),
+        (STREAM, 400, JSON, PassthroughReader),
+        (STREAM, 503, EVENTS, PassthroughReader),
+        (UNARY, 500, [], PassthroughReader),
+        (UNARY, 204, [], PassthroughReader),
     ],
 )
 def test_reader_is_chosen_by_the_head(

@@ -44,9 +44,9 @@ def test_facts_of_a_list_are_those_of_its_documents(documents: list[Any]) -> Non
     numbered = [one | {"index": place} for place, one in enumerate(documents)]
     whole = Tally(len(documents), 1)
     whole.reply(compact([{key: value for key, value in one.items() if key != "index"} for one in documents]))
-    apart = facts(numbered, len(documents))
-    apart.terminal = True
-    assert whole.facts == apart
+    in_task = facts(numbered, len(documents))
+    in_task.terminal = True
+    assert whole.facts == in_task
 
 
 def test_totals_that_shrink_change_nothing() -> None:

@@ -19,7 +19,7 @@ KINDS: list[tuple[GatewayError, int, str]] = [
     (errors.BodyTimeout("m"), 408, "RequestTimeoutError"),
     (errors.RequestTooLarge("m"), 413, "RequestEntityTooLargeError"),
     (errors.MetadataTooLarge("m"), 431, "BadRequestError"),
-    (errors.Poisoned("m"), 422, "UnprocessableEntityError"),
+    (errors.PoisonedRequest("m"), 422, "UnprocessableEntityError"),
     (errors.UnknownModel("m"), 404, "NotFoundError"),
     (errors.NoWorker("m"), 503, "ServiceUnavailableError"),
     (errors.WaitTimeout("m"), 504, "GatewayTimeoutError"),

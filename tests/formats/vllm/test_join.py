@@ -15,7 +15,7 @@ from hypothesis import given
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join import JoinReader
@@ -423,7 +423,7 @@ def test_reply_that_is_no_stream_passes_as_it_is() -> None:
     """Joining changes nothing where there is nothing to join."""
     assert type(joining()) is JoinReader
     assert type(joining(headers=JSON)) is UnaryReader
-    assert type(joining(status=500)) is OpaqueReader
+    assert type(joining(status=500)) is PassthroughReader
 
 
 # --- laws and costs -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Ending, Headers, Ids, ReplyHead
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader
 from gateway.formats.vllm.unary import UnaryReader
@@ -40,13 +40,13 @@ def error_event(error: GatewayError) -> bytes:
         (200, [*EVENTS, (b"content-encoding", b"identity")], StreamReader, True),
         (200, JSON, UnaryReader, False),
         (200, [(b"content-type", b"application/json; charset=utf-8")], UnaryReader, False),
-        (200, [*JSON, (b"content-encoding", b"gzip")], OpaqueReader, False),
-        (200, [*EVENTS, (b"content-encoding", b"br")], OpaqueReader, True),
-        (200, [(b"content-type", b"text/html")], OpaqueReader, False),
-        (200, [], OpaqueReader, False),
-        (400, JSON, OpaqueReader, False),
-        (500, EVENTS, OpaqueReader, False),
-        (204, [], OpaqueReader, False),
+        (200, [*JSON, (b"content-encoding", b"gzip")], PassthroughReader, False),
+        (200, [*EVENTS, (b"content-encoding", b"br")], PassthroughReader, True),
+        (200, [(b"content-type", b"text/html")], PassthroughReader, False),
+        (200, [], PassthroughReader, False),
+        (400, JSON, PassthroughReader, False),
+        (500, EVENTS, PassthroughReader, False),
+        (204, [], PassthroughReader, False),
     ],
 )
 def test_reader_fits_the_head(status: int, headers: Headers, kind: type, streaming: bool) -> None:

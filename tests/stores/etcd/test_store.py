@@ -11,7 +11,7 @@ from gateway.stores.base import Marked, StoreUnavailable
 from gateway.stores.etcd.client import Access, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
-from gateway.stores.versioned import Said, undated
+from gateway.stores.versioned import Versioned, undated
 from tests.stores.contract import ONE, SharedStoreContract
 from tests.stores.etcd.cluster import Member
 from tests.stores.etcd.conftest import PATIENCE
@@ -32,12 +32,12 @@ async def test_marks_of_a_gateway_that_knows_no_order_are_told_and_overwritten(
     access = Access([shared_etcd.url])
     store, client, keys = opened(access, prefix), EtcdClient(access), Keys(prefix)
     key = {"key": keys.of_mark(ONE.url, "held", there=True)}
-    lifted, said = Said(7, "a", False), Said(8, "a", True)
+    lifted, said = Versioned(7, "a", False), Versioned(8, "a", True)
 
     async def old(path: str, **members: Any) -> None:
         await client.call(f"/v3/kv/{path}", {**key, **members}, until=within(PATIENCE))
 
-    def told(*expected: Said) -> bool:
+    def told(*expected: Versioned) -> bool:
         return [each.marks for each in watched.changes if isinstance(each, Marked)] == [
             {"held": each} for each in expected
         ]
@@ -62,7 +62,7 @@ async def test_mark_is_taken_away_though_etcd_lost_what_it_remembers_by(
 ) -> None:
     """Its data were replaced by others."""
     store = opened(Access([shared_etcd.url]), prefix)
-    there, lifted = Said(7, "a", True), Said(8, "a", False)
+    there, lifted = Versioned(7, "a", True), Versioned(8, "a", False)
     await store.mark({ONE.url: {"held": there, "other": lifted}})
     store._memory = "1"
     with pytest.raises(StoreUnavailable, match="lease"):

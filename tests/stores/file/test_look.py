@@ -12,7 +12,7 @@ from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Unreadable
 from gateway.stores.file.look import Look
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Said, undated
+from gateway.stores.versioned import Versioned, undated
 from tests.stores.contract import ONE, TWO
 
 
@@ -65,7 +65,7 @@ def test_marks_that_a_person_sets_and_takes_away_are_told_without_a_date(path: P
     def marked(**marks: object) -> None:
         path.write_text(json.dumps({"workers": [ONE.url], **marks}))
 
-    said, there = Said(7, "a", True), {ONE.url: ["held"]}
+    said, there = Versioned(7, "a", True), {ONE.url: ["held"]}
     marked(marks=there)
     assert look.changes() == [Marked(ONE.url, {"held": undated(there=True)})]
     marked(marks=there, marks_said={ONE.url: {"held": said.text}})

@@ -8,13 +8,13 @@ import pytest
 
 from gateway.stores.file import marks as module
 from gateway.stores.file.marks import StoredMarks
-from gateway.stores.versioned import Edits, Said, undated
+from gateway.stores.versioned import Updates, Versioned, undated
 
 URL = "http://w:1"
-THERE, LIFTED = Said(7, "a", True), Said(8, "a", False)
+THERE, LIFTED = Versioned(7, "a", True), Versioned(8, "a", False)
 
 
-def known(members: dict[str, Any]) -> Edits:
+def known(members: dict[str, Any]) -> Updates:
     return StoredMarks(members).known
 
 
@@ -54,7 +54,7 @@ def test_lifted_marks_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "MOST_LIFTED", 3)
     marks = StoredMarks({})
     for number in range(10):
-        marks.mark({f"http://{number}:1": {"held": Said(number + 1, "a", False), "kept": THERE}})
+        marks.mark({f"http://{number}:1": {"held": Versioned(number + 1, "a", False), "kept": THERE}})
     lifted = [said.at for words in marks.known.values() for said in words.values() if not said.there]
     assert lifted == [8, 9, 10] and len(marks.members["marks"]) == 10
 

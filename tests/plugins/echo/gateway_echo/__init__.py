@@ -33,7 +33,7 @@ from gateway.formats.base import (
 )
 from gateway.formats.failures import error_reply
 from gateway.formats.headers import media_type, to_worker
-from gateway.formats.passthrough import OpaqueReader
+from gateway.formats.passthrough import PassthroughReader
 
 from .reader import JoinReader, LinesReader, WholeReader
 
@@ -156,7 +156,7 @@ def _in_lines(head: ReplyHead) -> bool:
 
 
 def _whole(ids: Ids, head: ReplyHead) -> Reader:
-    return WholeReader(ids) if head.status == 200 else OpaqueReader(head.status)
+    return WholeReader(ids) if head.status == 200 else PassthroughReader(head.status)
 
 
 FORMAT: Format[Call] = EchoFormat()
