@@ -14,6 +14,7 @@ import uvloop
 
 from gateway import version as build
 from gateway.proxy import handler
+from tests.support.virtual_time import VirtualTimeLoop
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +40,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that the gateway is served on."""
+    """The loop that the gateway is served on, or the one of virtual time."""
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual_time": VirtualTimeLoop}
     return {"uvloop": uvloop.new_event_loop}
 
 
