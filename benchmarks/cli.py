@@ -25,7 +25,16 @@ from benchmarks.peers import start_peers
 from benchmarks.processes import NotStarted, Processes
 from benchmarks.report import Report
 from benchmarks.table import raw, result_of, run_row
-from benchmarks.targets import COMPILED, COMPILED_FOLDER, DIRECT, GATEWAY, Target, start_gateway
+from benchmarks.targets import (
+    BASELINE,
+    BASELINE_COMPILED,
+    COMPILED,
+    COMPILED_FOLDER,
+    DIRECT,
+    GATEWAY,
+    Target,
+    start_gateway,
+)
 from benchmarks.workers import start_workers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +77,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         type=_checkout,
         default=ROOT,
         help="checkout whose gateway is measured, by default this one",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=_checkout,
+        help="another checkout, for a before and an after: measured in the same rounds",
     )
     parser.add_argument("--json", type=_writable, help="file for all that was found")
     parser.add_argument(
@@ -185,10 +199,14 @@ def _peers(options: argparse.Namespace) -> Path | None:
 
 def _table(bench: Bench, report: Report, names: Sequence[str], options: argparse.Namespace) -> None:
     ports = bench.workers.ports
-    gateways = [start_gateway(bench.processes, ports, bench.checkout)]
-    compiled = bench.checkout / COMPILED_FOLDER
-    if compiled.exists():
-        gateways.append(start_gateway(bench.processes, ports, compiled, name=COMPILED))
+    builds = {GATEWAY: bench.checkout, COMPILED: bench.checkout / COMPILED_FOLDER}
+    if options.baseline is not None:
+        builds |= {BASELINE: options.baseline, BASELINE_COMPILED: options.baseline / COMPILED_FOLDER}
+    gateways = [
+        start_gateway(bench.processes, ports, folder, name=name)
+        for name, folder in builds.items()
+        if folder.exists()
+    ]
     peers, missing = start_peers(bench.processes, ports, _peers(options))
     report.missing += missing
     for each in report.missing:

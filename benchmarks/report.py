@@ -16,7 +16,16 @@ from benchmarks.bounds import Bound
 from benchmarks.curves import Curve
 from benchmarks.loads import ROWS, Figure
 from benchmarks.table import DOES_NOT, HOLDS, Result
-from benchmarks.targets import COMPILED, DIRECT, FLOOR, GATEWAY, Target
+from benchmarks.targets import (
+    BASELINE,
+    BASELINE_COMPILED,
+    BUILDS,
+    COMPILED,
+    DIRECT,
+    FLOOR,
+    GATEWAY,
+    Target,
+)
 
 
 @dataclass
@@ -76,6 +85,8 @@ def text(report: Report) -> str:
     parts = [machine_line(report), *notices(report)]
     if report.table:
         parts += [table(report), generators(report)]
+        if BASELINE in report.targets:
+            parts.append(changes(report))
     if report.bounds:
         parts.append(bounds(report))
     if report.curves:
@@ -103,9 +114,8 @@ def table(report: Report) -> str:
     named = [
         DIRECT,
         FLOOR,
-        *(name for name in report.targets if name not in (DIRECT, FLOOR, GATEWAY, COMPILED)),
-        GATEWAY,
-        COMPILED,
+        *(name for name in report.targets if name not in (DIRECT, FLOOR, *BUILDS)),
+        *BUILDS,
     ]
     names = [name for name in named if any(name in row.values for row in report.table.values())]
     heads = ["load", *(_head(report, name) for name in names), "to the best router", "bound", "verdict"]
@@ -124,6 +134,20 @@ def table(report: Report) -> str:
     ]
     told = f"\n\nErrors: {'; '.join(errors)}." if errors else ""
     return _markdown(heads, rows) + told
+
+
+def changes(report: Report) -> str:
+    """Return how each build compares with the same build of the baseline, as ratios of medians."""
+    rows = [
+        [result.title, _change(result, GATEWAY, BASELINE), _change(result, COMPILED, BASELINE_COMPILED)]
+        for result in _in_order(report.table)
+    ]
+    return _markdown(["load", "pure Python, to the baseline", "compiled, to the baseline"], rows)
+
+
+def _change(result: Result, build: str, baseline: str) -> str:
+    now, before = result.values.get(build), result.values.get(baseline)
+    return f"{now / before:.3f}" if now is not None and before else "–"
 
 
 def generators(report: Report) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.bench import Bench, Sample
 from benchmarks.loads import Figure, Row
-from benchmarks.targets import COMPILED, DIRECT, FLOOR, GATEWAY, Target
+from benchmarks.targets import BUILDS, COMPILED, DIRECT, FLOOR, GATEWAY, Target
 
 HOLDS, DOES_NOT, UNKNOWN = "holds", "does not hold", "nothing to compare with"
 
@@ -85,7 +85,7 @@ def result_of(row: Row, rounds: Rounds) -> Result:
 
 def best_router(figure: Figure, values: Mapping[str, float]) -> str | None:
     """The best of the routers that know what they route: neither a worker nor the floor."""
-    routers = [name for name in values if name not in (DIRECT, FLOOR, GATEWAY, COMPILED)]
+    routers = [name for name in values if name not in (DIRECT, FLOOR, *BUILDS)]
     better = max if figure is Figure.THROUGHPUT else min
     return better(routers, key=lambda name: values[name]) if routers else None
 

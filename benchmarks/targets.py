@@ -20,6 +20,10 @@ from benchmarks.processes import NotStarted, Processes, ask
 DIRECT, GATEWAY, FLOOR = "direct", "gateway", "haproxy"
 #: The compiled build of the same checkout, which `make compile` leaves below it.
 COMPILED, COMPILED_FOLDER = "gateway-compiled", Path("build", "compiled")
+#: Both builds of another checkout, for a before and an after in one run.
+BASELINE, BASELINE_COMPILED = "baseline", "baseline-compiled"
+#: Every build of this gateway; a router is any other target but DIRECT and FLOOR.
+BUILDS = (GATEWAY, COMPILED, BASELINE, BASELINE_COMPILED)
 BOTH_PATHS = (SGLANG.path, VLLM.path)
 #: How long a target may take to answer for the first time, in seconds.
 PATIENCE = 40.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import report as reports
@@ -43,6 +44,14 @@ def test_text_names_machine_commit_versions_and_verdicts() -> None:
     row = next(line for line in text.splitlines() if line.startswith("| unary, 1 token, 32 connections: us"))
     assert row.split(" | ")[1:4] == ["**60.0**", "50.0", "0.83"]
     assert row.endswith("| holds |")
+
+
+def test_baseline_is_compared_build_by_build() -> None:
+    """A ratio over 1 says that this checkout costs more; a build that was not measured has none."""
+    row = result(ours=51.5)
+    found = report(table={"unary": replace(row, values={**row.values, "baseline": 50.0})})
+    found.targets["baseline"] = {"version": "def456", "command": ""}
+    assert "| unary, 1 token, 32 connections | 1.030 | – |" in reports.text(found)
 
 
 def test_row_that_does_not_hold_is_in_bold() -> None:
