@@ -99,7 +99,7 @@ class Gaps:
 GENERATE = "generate"
 
 
-class Exchange:
+class ExchangeRecord:
     """One request and its whole response. Created and owned by one gateway.proxy.live.Run.
 
     Times are seconds of the monotonic clock. ``status`` is what the client saw (499 when it left first),

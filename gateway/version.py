@@ -8,10 +8,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from types import FunctionType
 
-from gateway.exchange import Exchange
+from gateway.exchange import ExchangeRecord
 
 NAME = "tito-gateway"
 VERSION = version(NAME)
 
 #: Asked of the code itself: what was installed, and what is imported, may be two things.
-COMPILED = not isinstance(Exchange.on, FunctionType)
+COMPILED = not isinstance(ExchangeRecord.on, FunctionType)

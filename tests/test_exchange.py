@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Aborted, Cancelled, GatewayError, NoWorker, UpstreamIncomplete
-from gateway.exchange import ENDED, TRANSITIONS, Event, Exchange, Gaps, IllegalTransition, State
+from gateway.exchange import ENDED, TRANSITIONS, Event, ExchangeRecord, Gaps, IllegalTransition, State
 
 #: Written by hand from the design, so that a change of the product's table shows.
 LEGAL = {
@@ -41,8 +41,8 @@ WAYS = {
 }
 
 
-def exchange_in(state: State, *, stream: bool = True) -> Exchange:
-    exchange = Exchange("echo", "/generate", 10.0, (0.1, 0.2))
+def exchange_in(state: State, *, stream: bool = True) -> ExchangeRecord:
+    exchange = ExchangeRecord("echo", "/generate", 10.0, (0.1, 0.2))
     exchange.stream = stream
     for event in WAYS[state]:
         exchange.on(event)
@@ -54,7 +54,7 @@ def exchange_in(state: State, *, stream: bool = True) -> Exchange:
 PROPERTIES = ("elapsed", "error_type", "ttft")
 
 
-def snapshot(exchange: Exchange) -> dict[str, object]:
+def snapshot(exchange: ExchangeRecord) -> dict[str, object]:
     """All attributes; those of a compiled object are in no ``vars``."""
     names = [name for name in dir(exchange) if not name.startswith("__") and name not in PROPERTIES]
     values = {name: getattr(exchange, name, None) for name in names}

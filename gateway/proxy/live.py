@@ -29,7 +29,7 @@ from gateway.errors import (
     UpstreamMalformed,
     error_type_of,
 )
-from gateway.exchange import Event, Exchange
+from gateway.exchange import Event, ExchangeRecord
 from gateway.fleet.health.health import Health
 from gateway.fleet.queue import Queue, excluded
 from gateway.fleet.registry import Fleet
@@ -129,7 +129,7 @@ class LiveExchange(CoroutineStepper):
         self._format: AnyFormat = format
         self._services = services
         metrics = services.metrics
-        self.exchange = Exchange(format.name, endpoint, time.monotonic(), metrics.gap_bounds)
+        self.exchange = ExchangeRecord(format.name, endpoint, time.monotonic(), metrics.gap_bounds)
         metrics.started(self.exchange)
 
     def enter(self) -> None:
@@ -373,7 +373,7 @@ def _cause(error: GatewayError) -> str:
     return f" ({type(cause).__name__}{text})"
 
 
-def _note(exchange: Exchange, facts: ReplyFacts) -> None:
+def _note(exchange: ExchangeRecord, facts: ReplyFacts) -> None:
     """What the reader made of the reply. Raises TypeError, and takes nothing, where a count is none."""
     if not (isinstance(facts.prompt_tokens, _COUNT) and isinstance(facts.cached_tokens, _COUNT)):
         raise TypeError("the token counts of a reply are not numbers")

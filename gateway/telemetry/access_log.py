@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.exchange import Exchange
+from gateway.exchange import ExchangeRecord
 from gateway.telemetry.line import Line
 from gateway.telemetry.lines import LineWriter
 
@@ -56,7 +56,7 @@ class AccessLog:
         """Lines lost so far."""
         return self._writer.dropped if self._writer is not None else 0
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, exchange: ExchangeRecord) -> None:
         """Write down ``exchange``, which has ended. Never blocks, never raises for want of a reader."""
         if self._writer is not None:
             self._writer.put(self._encode(line_of(exchange, datetime.now(UTC), self._process)))
@@ -67,7 +67,9 @@ class AccessLog:
             self._writer.close()
 
 
-def line_of(exchange: Exchange, now: datetime, process: int | msgspec.UnsetType = msgspec.UNSET) -> Line:
+def line_of(
+    exchange: ExchangeRecord, now: datetime, process: int | msgspec.UnsetType = msgspec.UNSET
+) -> Line:
     """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
     ttft, error, gaps = exchange.ttft, exchange.error, exchange.gaps
     return Line(

@@ -4,7 +4,7 @@ Owns: feeding the tallies from a finished exchange, and the answer to a scrape. 
 the words of a metric (``families``), a decision, I/O.
 
 Called on the event loop only. Nothing here is labelled with what a client chose: models are those of the
-fleet (``Exchange.model`` is None otherwise), workers those of the fleet.
+fleet (``ExchangeRecord.model`` is None otherwise), workers those of the fleet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from gateway.exchange import Exchange, State
+from gateway.exchange import ExchangeRecord, State
 from gateway.fleet.states import WorkerState
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Buckets
@@ -56,11 +56,11 @@ class Metrics:
         if supervisor is None:
             ProcessCollector(registry=self.registry)
 
-    def started(self, exchange: Exchange) -> None:
+    def started(self, exchange: ExchangeRecord) -> None:
         """``exchange`` was accepted. Once each; its labels may still be unknown."""
         self._tallies.running[exchange] = False
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: ExchangeRecord) -> None:
         """``exchange`` is over and all its facts are in. Once each, after ``started``."""
         tallies = self._tallies
         model, stream = exchange.model or UNKNOWN_MODEL, exchange.stream
@@ -171,7 +171,7 @@ class Metrics:
         return b"".join(parts), CONTENT_TYPE_PLAIN_0_0_4
 
 
-def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
+def _count_traffic(tally: FormatTally, exchange: ExchangeRecord) -> None:
     tally.request_bytes += exchange.request_bytes
     tally.reply_bytes += exchange.reply_bytes
     if exchange.attempts > 1:
@@ -185,7 +185,7 @@ def _count_traffic(tally: FormatTally, exchange: Exchange) -> None:
         tally.refused[error.rule] += 1
 
 
-def _observe(tally: ModelTally, exchange: Exchange) -> None:
+def _observe(tally: ModelTally, exchange: ExchangeRecord) -> None:
     tally.duration.observe(exchange.elapsed)
     tokens = exchange.tokens
     if not tokens and (exchange.state is not State.COMPLETED or exchange.error_type):

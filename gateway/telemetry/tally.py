@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
-from gateway.exchange import Exchange, State
+from gateway.exchange import ExchangeRecord, State
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import Ending
 from gateway.routing.rendezvous import Placement
@@ -121,7 +121,7 @@ class Tallies:
         #: reason -> requests that got none so
         self.not_held: Counter[str] = Counter()
         #: running exchanges -> already in ``begun``?
-        self.running: dict[Exchange, bool] = {}
+        self.running: dict[ExchangeRecord, bool] = {}
         #: The same as ``running_now`` gives, of other processes, where this is a sum over them.
         self.elsewhere: Counter[tuple[str, str, bool, bool, bool]] = Counter()
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.control import engine_metrics
 from gateway.fleet.states import WorkerState
 from gateway.sim import Reply, Silence, SimConfig
-from tests.control.test_fanout import called, fleet
+from tests.support.fleet import called, fleet
 from tests.support.gateway import until
 
 METRICS = SimConfig(enable_metrics=True)

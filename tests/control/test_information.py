@@ -13,7 +13,8 @@ from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.sim import Drop, Reply, SimServer
 from gateway.upstream.address import Address
-from tests.control.test_fanout import GENERATE, ODD_WORDS, called, fleet
+from tests.control.test_fanout import GENERATE, ODD_WORDS
+from tests.support.fleet import called, fleet
 from tests.support.gateway import until
 
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.proxy.test_handler_bytes import body_of
 from tests.support.gateway import RawClient, Rig
+from tests.support.generate import body_of
 
 SMALL = json.dumps(body_of("sglang", rid="r")).encode()
 TYPE = "content-type: application/json"

@@ -10,8 +10,8 @@ import pytest
 from gateway.fleet.registry import Fleet
 from gateway.sim import Pace, SimConfig, SimServer
 from gateway.wiring.app import Gateway
-from tests.proxy.test_handler_bytes import body_of
 from tests.support.gateway import RawClient, arrived, generates, rig, until
+from tests.support.generate import body_of
 
 SMALL = json.dumps(body_of("sglang", rid="r")).encode()
 

@@ -16,8 +16,8 @@ from gateway.fleet.states import WorkerState
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.upstream.connection import Connection
 from tests.downstream.raw import CHUNKED, SMALL, TYPE, chunk, plain, raw_client, reply_of
-from tests.proxy.test_handler_bytes import JSON, body_of
 from tests.support.gateway import arrived, generates, rig, until
+from tests.support.generate import JSON, body_of
 
 STREAM = json.dumps(body_of("sglang", 4000, True, rid="s")).encode()
 GARBAGE = b"\x00garbage\r\n\r\n"

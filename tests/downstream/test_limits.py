@@ -10,9 +10,8 @@ import pytest
 from gateway.downstream.limits import ROOM, ClientLimits, Patience, Phase
 from gateway.sim import SimConfig, SimServer
 from tests.downstream.raw import SMALL, TYPE, raw_client, reply_of
-from tests.proxy.test_handler_bytes import JSON, KINDS
-from tests.proxy.test_timeouts import hits
-from tests.support.gateway import RawClient, generates, rig
+from tests.support.gateway import RawClient, generates, limit_hits, rig
+from tests.support.generate import JSON, KINDS
 
 HEAD = b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\n"
 
@@ -72,7 +71,7 @@ async def test_head_has_as_many_lines_as_it_may(lines: int) -> None:
             if status == 431:
                 assert json.loads(body)["message"] == "The head of the request has too many lines"
                 assert await all_of(client) == b""
-                assert not generates(sim) and await hits(gateway) == {"request_head_lines": 1}
+                assert not generates(sim) and await limit_hits(gateway) == {"request_head_lines": 1}
 
 
 async def test_request_before_one_with_too_many_lines_is_served() -> None:
@@ -82,7 +81,7 @@ async def test_request_before_one_with_too_many_lines_is_served() -> None:
             client.writer.write(good + HEAD + b"x: y\r\n" * 20 + b"\r\n")
             assert (await reply_of(client))[0] == 200
             assert await all_of(client) == b""
-            assert len(generates(sim)) == 1 and await hits(gateway) == {"request_head_lines": 1}
+            assert len(generates(sim)) == 1 and await limit_hits(gateway) == {"request_head_lines": 1}
 
 
 async def test_head_is_as_large_as_it_may_be() -> None:
@@ -91,7 +90,7 @@ async def test_head_is_as_large_as_it_may_be() -> None:
             async with raw_client(gateway) as client:
                 client.request("/live", b"", method="GET", headers=(("x", "y" * size),))
                 assert (await reply_of(client))[0] == status
-        assert await hits(gateway) == {"request_head_size": 1}
+        assert await limit_hits(gateway) == {"request_head_size": 1}
 
 
 async def test_head_that_trickles_in_is_a_408_and_a_close() -> None:
@@ -106,7 +105,7 @@ async def test_head_that_trickles_in_is_a_408_and_a_close() -> None:
         said = await answer
         assert said.startswith(b"HTTP/1.1 408 ") and b"did not come in time" in said
         assert b"\r\nconnection: close\r\n" in said.lower()
-        assert await hits(gateway) == {"request_head_time": 1}
+        assert await limit_hits(gateway) == {"request_head_time": 1}
 
 
 async def test_head_behind_a_request_that_is_served_may_wait_for_its_end() -> None:
@@ -137,7 +136,7 @@ async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: 
             )
             assert await all_of(client) == b""
             await asyncio.sleep(0.05)  # it does not close its side: nobody looks at it any more
-        assert not generates(sim) and await hits(gateway) == {"body_time": 1}
+        assert not generates(sim) and await limit_hits(gateway) == {"body_time": 1}
         text = (await gateway.client.get("/metrics")).text
         assert 'status="error",error_type="validation"} 1\n' in text
         assert gateway.app.lifecycle.open_exchanges == 0
@@ -148,7 +147,7 @@ async def test_body_that_stops_coming_on_a_control_route_is_a_408_too() -> None:
         client.writer.write(b"POST /workers HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{")
         status, body = await reply_of(client)
         assert (status, json.loads(body)["code"]) == (408, 408)
-        assert await all_of(client) == b"" and await hits(gateway) == {"body_time": 1}
+        assert await all_of(client) == b"" and await limit_hits(gateway) == {"body_time": 1}
 
 
 async def test_body_that_keeps_coming_may_take_any_time() -> None:
@@ -181,7 +180,7 @@ async def test_body_that_trickles_in_is_a_408_unless_any_rate_will_do(path: str,
                         break
                 status, body = await answer
                 assert (status == 408, b"too slowly" in body) == (rate > 0, rate > 0)
-                assert await hits(gateway) == ({"body_time": 1} if rate else {})
+                assert await limit_hits(gateway) == ({"body_time": 1} if rate else {})
                 if rate:
                     assert await all_of(client) == b""
                     assert not generates(sim)
@@ -206,7 +205,7 @@ async def test_connection_without_a_request_is_closed_and_one_with_some_is_kept(
                 assert (await reply_of(busy))[0] == 200
                 await asyncio.sleep(0.02)
             assert closed.result() == b""
-            assert (await hits(gateway))["keep_alive"] >= 1
+            assert (await limit_hits(gateway))["keep_alive"] >= 1
 
 
 @pytest.mark.parametrize("code", [503, 529])
@@ -231,7 +230,7 @@ async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str, 
                 fourth.request("/health", b"", method="GET")
                 assert (await all_of(fourth)).startswith(b"HTTP/1.1 200 ")
             assert not generates(sim)
-            assert (await hits(gateway))["sockets"] == 1
+            assert (await limit_hits(gateway))["sockets"] == 1
         assert (await gateway.client.post("/generate", content=SMALL, headers=JSON)).status_code == 200
 
 

@@ -13,9 +13,8 @@ from gateway.downstream.request import Call
 from gateway.proxy.live import LiveExchange
 from gateway.sim import Raw, Reply, SimConfig, SimServer
 from tests.downstream.raw import SMALL, TYPE, raw_client
-from tests.proxy.test_handler_bytes import KINDS, body_of
-from tests.proxy.test_timeouts import hits, over
-from tests.support.gateway import RawClient, eventually, rig, until
+from tests.support.gateway import RawClient, all_released, eventually, limit_hits, rig, until
+from tests.support.generate import KINDS, body_of
 
 HEAD = f"POST /generate HTTP/1.1\r\nhost: g\r\n{TYPE}\r\n".encode()
 MOST = 1536 * 1024
@@ -46,10 +45,10 @@ async def test_reply_that_is_left_unread_is_cut_and_its_worker_told_to_stop(
         async with raw_client(gateway, limit=4096) as client:
             client.request(KINDS[kind], json.dumps(body_of(kind, 5, stream)).encode())
             await client.head()
-            await until(lambda: over(gateway))
+            await until(lambda: all_released(gateway))
             assert await rest_of(client) < 40_000_000
             await sim.abort_called(1)
-        assert await hits(gateway) == {"unread": 1}
+        assert await limit_hits(gateway) == {"unread": 1}
         text = (await gateway.client.get("/metrics")).text
         assert 'failures_total{class="Timeout",reason="request.timeout"} 1\n' in text
     [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
@@ -105,7 +104,7 @@ async def test_reply_that_is_read_slowly_or_with_pauses_is_not_cut() -> None:
                 for _ in range(4):
                     await asyncio.sleep(0.25)
                     await client.reader.readexactly(len(HUGE.body) // 4)
-            assert await hits(gateway) == {}
+            assert await limit_hits(gateway) == {}
 
 
 async def test_requests_sent_ahead_of_replies_that_nobody_reads_hold_nothing_for_ever() -> None:
@@ -116,13 +115,13 @@ async def test_requests_sent_ahead_of_replies_that_nobody_reads_hold_nothing_for
                 for _ in range(15):
                     sim.behave(Reply(body=b'{"text":"' + b"a" * 1_000_000 + b'"}'))
                 async with raw_client(gateway, limit=4096) as client:
-                    before = (await hits(gateway)).get("unread", 0)
+                    before = (await limit_hits(gateway)).get("unread", 0)
                     head = HEAD + b"content-length: %d\r\n" % len(SMALL)
                     client.writer.write(14 * (head + b"\r\n" + SMALL) + head + last + b"\r\n" + SMALL)
 
                     async def cut(before: int = before) -> bool:
-                        return (await hits(gateway)).get("unread", 0) > before
+                        return (await limit_hits(gateway)).get("unread", 0) > before
 
                     await eventually(cut)
                     assert await rest_of(client) < 15_000_000
-                    assert over(gateway)
+                    assert all_released(gateway)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.exchange import Event, Exchange
+from gateway.exchange import Event, ExchangeRecord
 from gateway.formats.base import Ending, Headers, Ids, Reader, WorkerInfo
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -50,7 +50,7 @@ def compact(value: Any) -> bytes:
 
 def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | None:
     """How a reply ended, as its exchange records it."""
-    exchange = Exchange("f", "/", 0.0, ())
+    exchange = ExchangeRecord("f", "/", 0.0, ())
     exchange.ending = reader.facts.ending
     if failure is not None:
         exchange.end(Event.FAIL, 0.0, failure)

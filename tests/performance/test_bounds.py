@@ -14,9 +14,9 @@ import pytest
 
 from gateway.sim import Pace, Reply, SimConfig, SimServer
 from tests.process.test_server import served
-from tests.proxy.test_handler_bytes import JSON, KINDS, PROMPT, body_of
-from tests.proxy.test_load import MEBIBYTE, resident
 from tests.support.gateway import RawClient, arrived
+from tests.support.generate import JSON, KINDS, PROMPT, body_of
+from tests.support.processes import MEBIBYTE, resident
 
 STREAMS = 1000
 KIBIBYTE = 1024

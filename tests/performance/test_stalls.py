@@ -26,8 +26,8 @@ from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.lines import CAPACITY
 from gateway.wiring.app import Gateway, create_app
 from tests.performance.ticking import Ticking, ticking
-from tests.proxy.test_handler_bytes import KINDS, PROMPT, body_of
 from tests.security.certificates import Authority
+from tests.support.generate import KINDS, PROMPT, body_of
 from tests.telemetry.support import completed, count, dispatched
 from tests.telemetry.test_lines import fill
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from gateway.process.server import listen
 from gateway.sim import SimConfig, SimServer
 from tests.prefork.running import PROMPT, Several, ask, metric, several
-from tests.proxy.test_handler_bytes import body_of
 from tests.support.gateway import RawClient, arrived, eventually, generates, until
+from tests.support.generate import body_of
 from tests.support.processes import run
 
 SLOW = SimConfig(token_delay=0.05)

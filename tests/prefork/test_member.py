@@ -10,8 +10,8 @@ import pytest
 
 from gateway.sim import SimConfig, SimServer
 from tests.prefork.running import Several, ask, several
-from tests.proxy.test_handler_bytes import body_of
 from tests.support.gateway import eventually, generates
+from tests.support.generate import body_of
 
 REQUEST = json.dumps(body_of("sglang", 2, False)).encode()
 

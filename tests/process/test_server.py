@@ -24,8 +24,8 @@ from gateway.process.open_files import most_connections
 from gateway.process.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import RawClient, arrived, eventually, generates, sse
+from tests.support.generate import KINDS, body_of
 from tests.support.processes import PATIENCE, free_port, spawned
 
 

@@ -11,8 +11,8 @@ import pytest
 from gateway.errors import MetadataTooLarge
 from gateway.proxy.context import METADATA_BYTES, METADATA_ENTRIES, NO_CONTEXT, RequestContext, read_context
 from gateway.sim import SimConfig, SimServer
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import generates, rig
+from tests.support.generate import KINDS, body_of
 
 #: What an ordinary client sends.
 ORDINARY = [

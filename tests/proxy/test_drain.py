@@ -15,8 +15,8 @@ import pytest
 from gateway.sim import Pace, Reply, Silence, SimConfig, SimServer
 from tests.prefork.running import several
 from tests.process.test_server import Served, served
-from tests.proxy.test_handler_bytes import body_of
 from tests.support.gateway import RawClient, arrived, eventually, generates, sse, until
+from tests.support.generate import body_of
 from tests.support.processes import free_port
 
 SLOW = SimConfig(token_delay=0.02)

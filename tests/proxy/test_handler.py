@@ -16,8 +16,8 @@ from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings
 from gateway.sim import Drop, SimServer
 from gateway.wiring.app import Gateway, create_app
-from tests.proxy.test_handler_bytes import body_of
 from tests.support.gateway import serving, until
+from tests.support.generate import body_of
 
 
 class Faulty(SglangFormat):

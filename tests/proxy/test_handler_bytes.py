@@ -10,21 +10,7 @@ import pytest
 
 from gateway.sim import Half, Reply, SimConfig, SimServer
 from tests.support.gateway import RawClient, generates, rig, sse
-
-KINDS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
-PROMPT = {"sglang": "input_ids", "vllm": "token_ids"}
-LIMIT = {"sglang": "max_new_tokens", "vllm": "max_tokens"}
-JSON = {"content-type": "application/json"}
-
-
-def body_of(kind: str, tokens: int = 3, stream: bool = False, **extra: object) -> dict[str, object]:
-    """A small request in the dialect of ``kind``."""
-    return {
-        PROMPT[kind]: [1, 15043, 29892],
-        "stream": stream,
-        "sampling_params": {LIMIT[kind]: tokens, "temperature": 0},
-        **extra,
-    }
+from tests.support.generate import JSON, KINDS, LIMIT, PROMPT, body_of
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
-from tests.proxy.test_handler_bytes import JSON, KINDS, body_of
 from tests.support.gateway import RawClient, Rig, arrived, generates, rig, sse, until
+from tests.support.generate import JSON, KINDS, body_of
 
 #: The promise is 250 ms; what is measured includes this machine's noise.
 NOTICED = 0.25

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.proxy.live import LiveExchange
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import RawClient, rig, until
+from tests.support.generate import KINDS, body_of
 
 NINE_MEBIBYTES = b"a longer text " * (9 * 1024 * 1024 // 14)
 EVENTS = "text/event-stream"

@@ -10,8 +10,8 @@ import pytest
 from gateway.limits import DEFAULT_HEAD
 from gateway.sim import Raw, Reply, SimConfig, SimServer
 from gateway.wiring.app import Gateway
-from tests.proxy.test_handler_bytes import JSON, KINDS, body_of
 from tests.support.gateway import RawClient, generates, rig, sse, until
+from tests.support.generate import JSON, KINDS, body_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
 KIND = b"content-type: application/json\r\n"

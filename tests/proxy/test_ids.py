@@ -13,8 +13,8 @@ from gateway.proxy import live as run
 from gateway.proxy.live import STREAM_LINGER
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
-from tests.proxy.test_handler_bytes import JSON, KINDS, body_of
 from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
+from tests.support.generate import JSON, KINDS, body_of
 
 FIELD = {"sglang": "rid", "vllm": "request_id"}
 ABORT = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}

@@ -10,9 +10,19 @@ import httpx
 import pytest
 
 from gateway.sim import Pace, Raw, SimConfig, SimServer
-from tests.proxy.test_handler_bytes import JSON, KINDS, body_of
-from tests.proxy.test_timeouts import hits, over
-from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, sse, until
+from tests.support.gateway import (
+    RawClient,
+    Rig,
+    all_released,
+    arrived,
+    eventually,
+    generates,
+    limit_hits,
+    rig,
+    sse,
+    until,
+)
+from tests.support.generate import JSON, KINDS, body_of
 
 CHAT = "/v1/chat/completions"
 
@@ -57,9 +67,9 @@ async def test_one_more_than_may_be_in_flight_is_refused_in_the_dialect(kind: st
             assert "as many requests as it takes" in reply.json()["error"]["message"]
             text = (await gateway.client.get("/metrics")).text
             assert 'status="error",error_type="overload"} 1\n' in text
-            assert await hits(gateway) == {"in_flight": 1}
+            assert await limit_hits(gateway) == {"in_flight": 1}
             first.leave()
-            await until(lambda: over(gateway))
+            await until(lambda: all_released(gateway))
             assert (await post(gateway, kind)).status_code == 200
 
 
@@ -78,7 +88,7 @@ async def test_storm_never_has_more_in_flight_than_may_be() -> None:
             replies = await asyncio.gather(*(post(gateway) for _ in range(60)))
             codes = [reply.status_code for reply in replies]
             assert set(codes) == {200, 503} and codes.count(200) >= 7
-            assert peak(sim) <= 7 and over(gateway)
+            assert peak(sim) <= 7 and all_released(gateway)
 
 
 # -- in flight at a worker
@@ -91,7 +101,7 @@ async def test_all_are_served_and_no_worker_ever_has_one_more_than_it_may() -> N
             replies = await asyncio.gather(*(post(gateway, stream=n % 2 == 0) for n in range(60)))
             assert {reply.status_code for reply in replies} == {200}
             assert peak(one) == peak(two) == 3
-            assert len(generates(one, two)) == 60 and over(gateway)
+            assert len(generates(one, two)) == 60 and all_released(gateway)
             text = (await gateway.client.get("/metrics")).text
             assert "dynamo_frontend_held_requests 0\n" in text
             assert "dynamo_frontend_hold_seconds_count 54\n" in text
@@ -130,7 +140,7 @@ async def test_client_that_leaves_the_line_gives_its_place_to_the_next() -> None
             await waiting(gateway, 1)
             runs.leave()
             assert (await last).status_code == 200
-            assert len(generates(sim)) == 2 and over(gateway)
+            assert len(generates(sim)) == 2 and all_released(gateway)
 
 
 async def test_line_for_room_is_told_at_once_when_the_last_worker_dies() -> None:
@@ -144,7 +154,7 @@ async def test_line_for_room_is_told_at_once_when_the_last_worker_dies() -> None
             await sim.kill()
             assert (await runs).status_code == 502
             assert (await asyncio.wait_for(waits, 10)).status_code in (502, 503)
-            assert over(gateway)
+            assert all_released(gateway)
 
 
 # -- what workers send
@@ -157,7 +167,7 @@ async def test_head_of_a_reply_has_as_many_lines_as_it_may() -> None:
         sim.behave(Raw(data=reply))
         answer = await post(gateway)
         assert (answer.status_code, "more lines" in answer.text) == (502, True)
-        assert await hits(gateway) == {"reply_head": 1}
+        assert await limit_hits(gateway) == {"reply_head": 1}
 
 
 async def test_head_of_a_reply_is_as_large_as_it_may_be() -> None:
@@ -165,7 +175,7 @@ async def test_head_of_a_reply_is_as_large_as_it_may_be() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_kb=4) as gateway:
         sim.behave(Raw(data=reply))
         assert (await post(gateway)).status_code == 502
-        assert await hits(gateway) == {"reply_head": 1}
+        assert await limit_hits(gateway) == {"reply_head": 1}
 
 
 @pytest.mark.parametrize("path", ["own", CHAT])
@@ -184,4 +194,4 @@ async def test_event_over_the_limit_ends_the_stream_with_a_failure_and_an_abort(
         )
         if path == "own":
             await sim.abort_called(1)
-        assert over(gateway) and await hits(gateway) == {"event": 1}
+        assert all_released(gateway) and await limit_hits(gateway) == {"event": 1}

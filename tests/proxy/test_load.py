@@ -5,40 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
 
 from gateway.sim import Reply, SimConfig, SimServer
 from tests.process.test_server import served
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import RawClient, generates
-
-MEBIBYTE = 1024 * 1024
-
-
-def resident(pid: int) -> int:
-    """Resident memory of a process that is its own (not shared with files), in bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def event_of(kind: str, number: int) -> bytes:
-    """A stream event of about 250 bytes, as the engine of ``kind`` sends it."""
-    if kind == "sglang":
-        text = (
-            f'{{"text":" t","output_ids":[{number}],"meta_info":{{"id":"x","finish_reason":null,'
-            f'"prompt_tokens":3,"weight_version":"default","num_retractions":0,"reasoning_tokens":0,'
-            f'"completion_tokens":{number},"cached_tokens":0,"cached_tokens_details":null,"dp_rank":null}}}}'
-        )
-    else:
-        text = (
-            '{"request_id":"generate-tokens-x","usage":null,"output_mode":"tokens","choices":[{"index":0,'
-            f'"finish_reason":null,"stop_reason":null,"token_ids":[{number}],"routed_experts":null,'
-            '"sampling_mask":null,"weight_versions":null,"logprobs":null}]}'
-        )
-    return f"data: {text}\n\n".encode()
+from tests.support.generate import KINDS, body_of, event_of
+from tests.support.processes import MEBIBYTE, resident
 
 
 @pytest.mark.parametrize("kind", KINDS)

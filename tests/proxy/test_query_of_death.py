@@ -22,8 +22,8 @@ from gateway.proxy.query_of_death import (
     digest_in_steps,
 )
 from gateway.sim import Pace, Reply, SimConfig, SimServer
-from tests.proxy.test_handler_bytes import JSON, KINDS, PROMPT, body_of
 from tests.support.gateway import Rig, arrived, generates, rig, until
+from tests.support.generate import JSON, KINDS, PROMPT, body_of
 
 BODY = digest(b"deadly")
 OTHER = digest(b"harmless")

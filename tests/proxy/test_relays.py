@@ -15,7 +15,7 @@ from gateway.settings import Settings
 from gateway.sim import Half, Reply, Silence, SimConfig, SimServer
 from gateway.sim.arrivals import Arrival
 from gateway.wiring.app import create_app
-from tests.control.test_fanout import Fleet, called, fleet
+from tests.support.fleet import Fleet, called, fleet
 from tests.support.gateway import RawClient, rig, until
 
 BODY = b'{ "messages" : [] , "x":1e-7,"model":"base" }'

@@ -14,9 +14,9 @@ import pytest
 from gateway.fleet.states import WorkerState
 from gateway.routing.policy import POLICIES
 from gateway.sim import Pace, Reply, SimServer
-from tests.control.test_fanout import fleet
-from tests.proxy.test_handler_bytes import KINDS, body_of
+from tests.support.fleet import fleet
 from tests.support.gateway import Rig, rig, until
+from tests.support.generate import KINDS, body_of
 
 CHAT = "/v1/chat/completions"
 KEY, SESSION = "X-SMG-Routing-Key", "X-Session-ID"

@@ -16,8 +16,8 @@ from gateway.proxy.deadlines import Watch
 from gateway.settings import Settings
 from gateway.sim import Pace, Raw, Reply, Silence, SimConfig, SimServer
 from gateway.wiring.app import create_app
-from tests.proxy.test_handler_bytes import JSON, KINDS, body_of
-from tests.support.gateway import RawClient, Rig, generates, rig, sse, until
+from tests.support.gateway import RawClient, all_released, generates, limit_hits, rig, sse, until
+from tests.support.generate import JSON, KINDS, body_of
 
 CHAT = "/v1/chat/completions"
 SHORT = 0.1
@@ -99,18 +99,6 @@ def test_client_can_only_shorten_a_configured_total(given: float, total: float) 
     assert Timeouts().within(given).total == given
 
 
-async def hits(gateway: Rig) -> dict[str, int]:
-    """Limit -> how often it was hit."""
-    text = (await gateway.client.get("/metrics")).text
-    named = [line for line in text.splitlines() if line.startswith("dynamo_frontend_limits_hit_total{")]
-    return {line.split('"')[1]: int(line.rpartition(" ")[2]) for line in named}
-
-
-def over(gateway: Rig) -> bool:
-    workers = gateway.app.fleet.workers
-    return not gateway.app.lifecycle.open_exchanges and not any(worker.in_flight for worker in workers)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 async def test_worker_that_does_not_begin_is_a_504_with_an_abort_and_no_second_try(kind: str) -> None:
     config = SimConfig()
@@ -126,7 +114,7 @@ async def test_worker_that_does_not_begin_is_a_504_with_an_abort_and_no_second_t
         assert "did not begin its reply" in reply.json()["error"]["message"]
         assert len(generates(one, two)) == 1
         await until(lambda: len([*one.aborts, *two.aborts]) == 1)
-        assert over(gateway) and await hits(gateway) == {"first_byte": 1}
+        assert all_released(gateway) and await limit_hits(gateway) == {"first_byte": 1}
         text = (await gateway.client.get("/metrics")).text
         assert 'status="error",error_type="response_timeout"} 1\n' in text
 
@@ -152,7 +140,7 @@ async def test_stream_that_hits_a_limit_says_so_in_band_and_is_aborted(
         assert reply.content.endswith(b"data: [DONE]\n\n")
         assert len(events) > 1 or limit == "first_byte_timeout_secs"
         await sim.abort_called(1)
-        assert over(gateway) and sum((await hits(gateway)).values()) == 1
+        assert all_released(gateway) and sum((await limit_hits(gateway)).values()) == 1
 
 
 async def test_stream_that_keeps_coming_is_not_idle() -> None:
@@ -161,7 +149,7 @@ async def test_stream_that_keeps_coming_is_not_idle() -> None:
         rig(sim.url, idle_timeout_secs=str(SHORT), first_byte_timeout_secs="5") as gateway,
     ):
         reply = await gateway.client.post("/generate", json=body_of("sglang", 20, True))
-        assert "error" not in sse(reply.content)[-1] and await hits(gateway) == {}
+        assert "error" not in sse(reply.content)[-1] and await limit_hits(gateway) == {}
 
 
 async def test_client_that_does_not_read_makes_no_worker_idle() -> None:
@@ -180,7 +168,7 @@ async def test_client_that_does_not_read_makes_no_worker_idle() -> None:
         async with asyncio.timeout(20):
             assert len(await client.reader.readexactly(size + 11)) == size + 11
         client.leave()
-        assert await hits(gateway) == {}
+        assert await limit_hits(gateway) == {}
 
 
 async def test_long_unary_reply_that_stops_is_visibly_cut() -> None:
@@ -190,7 +178,7 @@ async def test_long_unary_reply_that_stops_is_visibly_cut() -> None:
         with pytest.raises(httpx.RemoteProtocolError):
             await gateway.client.post("/generate", json=body_of("sglang"))
         await sim.abort_called(1)
-        assert over(gateway) and await hits(gateway) == {"idle": 1}
+        assert all_released(gateway) and await limit_hits(gateway) == {"idle": 1}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,7 +191,7 @@ async def test_client_says_how_long_its_request_may_take(kind: str) -> None:
         assert (reply.status_code, "0.1 s" in reply.json()["error"]["message"]) == (504, True)
         [arrival] = generates(sim)
         assert arrival.header("x-request-timeout") == "0.1"
-        assert await hits(gateway) == {"total": 1}
+        assert await limit_hits(gateway) == {"total": 1}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "ten", "1,5", "5s", "9" * 400, "."])
@@ -232,7 +220,7 @@ async def test_time_that_is_over_in_line_is_no_fault_of_a_worker(
         text = (await gateway.client.get("/metrics")).text
         assert 'failures_total{class="Timeout",reason="gateway.wait_timeout"} 1\n' in text
         assert "dynamo_frontend_held_requests 0\n" in text
-        assert await hits(gateway) == {"total": 1} and over(gateway)
+        assert await limit_hits(gateway) == {"total": 1} and all_released(gateway)
     [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert (line["error"], line["worker"], line["outcome"]) == ("wait_timeout", None, "failed")
 
@@ -244,10 +232,10 @@ async def test_time_that_is_over_while_the_client_does_not_read_is_no_fault_of_a
         client = await RawClient.connect(gateway.port, limit=4096)
         client.request(KINDS[kind], json.dumps(body_of(kind)).encode())
         await client.head()
-        await until(lambda: over(gateway))
+        await until(lambda: all_released(gateway))
         text = (await gateway.client.get("/metrics")).text
         assert 'failures_total{class="Timeout",reason="request.timeout"} 1\n' in text
-        assert await hits(gateway) == {"total": 1}
+        assert await limit_hits(gateway) == {"total": 1}
         client.leave(reset=True)
 
 
@@ -259,7 +247,7 @@ async def test_relayed_route_has_a_limit_of_its_own() -> None:
         reply = await gateway.client.post(CHAT, json={"messages": []})
         assert reply.status_code == 504
         assert reply.json()["error"]["type"] == "server_error"
-        assert over(gateway)
+        assert all_released(gateway)
 
 
 def test_route_that_is_served_by_nobody_has_no_limit() -> None:

@@ -17,8 +17,8 @@ from gateway.fleet.states import WorkerState
 from gateway.sim import Drop, SimConfig, SimServer
 from gateway.upstream import connection as http1
 from gateway.upstream.tcp_info import TcpInfo
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import Rig, generates, rig, until
+from tests.support.generate import KINDS, body_of
 
 ABORTS = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}
 

@@ -15,8 +15,8 @@ from gateway.security import file_changes as stamps
 from gateway.settings import Settings, load_settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.wiring.app import create_app
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.support.gateway import RawClient, eventually, generates, rig
+from tests.support.generate import KINDS, body_of
 
 API, ADMIN = "key-of-clients", "key-of-admins"
 BOTH = {"api_key": API, "admin_api_key": ADMIN}

@@ -20,13 +20,14 @@ from gateway.security import file_changes as stamps
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.wiring.app import Gateway
 from tests.process.test_server import served
-from tests.proxy.test_handler_bytes import KINDS, body_of
-from tests.proxy.test_handler_ends import NOTICED
-from tests.proxy.test_load import event_of, resident
 from tests.security.certificates import Authority
 from tests.support.gateway import RawClient, Rig, arrived, eventually, rig, sse, until
+from tests.support.generate import KINDS, body_of, event_of
+from tests.support.processes import resident
 
 MEBIBYTE = 1024 * 1024
+#: Seconds within which a disconnect has to be acted on.
+NOTICED = 0.25
 
 
 @asynccontextmanager

@@ -12,9 +12,9 @@ import pytest
 
 from gateway.security import file_changes as stamps
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.proxy.test_handler_bytes import KINDS, body_of
 from tests.security.certificates import Authority
 from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
+from tests.support.generate import KINDS, body_of
 from tests.support.processes import run
 
 

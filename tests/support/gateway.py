@@ -82,3 +82,15 @@ def generates(*sims: SimServer) -> list[Arrival]:
 async def arrived(count: int, *sims: SimServer) -> None:
     """Return once ``count`` generate requests of clients have arrived in all."""
     await until(lambda: sum(arrival.arrived is not None for arrival in generates(*sims)) >= count)
+
+
+async def limit_hits(gateway: Rig) -> dict[str, int]:
+    """Limit -> how often it was hit."""
+    text = (await gateway.client.get("/metrics")).text
+    named = [line for line in text.splitlines() if line.startswith("dynamo_frontend_limits_hit_total{")]
+    return {line.split('"')[1]: int(line.rpartition(" ")[2]) for line in named}
+
+
+def all_released(gateway: Rig) -> bool:
+    workers = gateway.app.fleet.workers
+    return not gateway.app.lifecycle.open_exchanges and not any(worker.in_flight for worker in workers)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import IO
 
 ROOT = Path(__file__).parents[2]
+MEBIBYTE = 1024 * 1024
 #: Room for a machine that is busy with other tests.
 PATIENCE = 50
 
@@ -103,3 +104,9 @@ def free_port() -> int:
 def refuses(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def resident(pid: int) -> int:
+    """Resident memory of a process that is its own (not shared with files), in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))

@@ -7,30 +7,30 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import Cancelled, GatewayError
-from gateway.exchange import Event, Exchange
+from gateway.exchange import Event, ExchangeRecord
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 
 BUCKETS = Settings().buckets
 
 
-def fresh(*, stream: bool = False, **facts: Any) -> Exchange:
+def fresh(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
     """An exchange accepted at 100 s, with ``facts`` as its attributes."""
-    exchange = Exchange("fmt", "/generate", 100.0, BUCKETS.itl)
+    exchange = ExchangeRecord("fmt", "/generate", 100.0, BUCKETS.itl)
     exchange.stream = stream
     for name, value in facts.items():
         setattr(exchange, name, value)
     return exchange
 
 
-def dispatched(*, stream: bool = False, **facts: Any) -> Exchange:
+def dispatched(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
     exchange = fresh(stream=stream, **{"model": "m", "worker": "http://w:1", "attempts": 1, **facts})
     exchange.on(Event.DISPATCH)
     exchange.dispatched_at = 100.25
     return exchange
 
 
-def completed(*, stream: bool = False, tokens: int = 3, **facts: Any) -> Exchange:
+def completed(*, stream: bool = False, tokens: int = 3, **facts: Any) -> ExchangeRecord:
     """Tokens one by one: the first after 0.5 s, then one each 0.1 s; the end 2 s after acceptance."""
     exchange = dispatched(stream=stream, **{"prompt_tokens": 7, "status": 200, **facts})
     exchange.on(Event.DATA)
@@ -41,13 +41,13 @@ def completed(*, stream: bool = False, tokens: int = 3, **facts: Any) -> Exchang
     return exchange
 
 
-def failed(error: GatewayError, exchange: Exchange | None = None) -> Exchange:
+def failed(error: GatewayError, exchange: ExchangeRecord | None = None) -> ExchangeRecord:
     exchange = exchange or fresh()
     exchange.end(Event.CANCEL if isinstance(error, Cancelled) else Event.FAIL, 101.0, error)
     return exchange
 
 
-def count(metrics: Metrics, *exchanges: Exchange) -> None:
+def count(metrics: Metrics, *exchanges: ExchangeRecord) -> None:
     for exchange in exchanges:
         metrics.started(exchange)
         metrics.ended(exchange)

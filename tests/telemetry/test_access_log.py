@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.errors import Cancelled, InvalidRequest, NoWorker, PoisonedRequest, UpstreamIncomplete
-from gateway.exchange import Exchange, State
+from gateway.exchange import ExchangeRecord, State
 from gateway.formats.base import Ending
 from gateway.telemetry.access_log import AccessLog, line_of
 from tests.telemetry.support import completed, dispatched, failed
@@ -31,7 +31,7 @@ NASTY = [
 ]
 
 
-def logged(*exchanges: Exchange, shape: Any = "json", process: int | None = None) -> list[str]:
+def logged(*exchanges: ExchangeRecord, shape: Any = "json", process: int | None = None) -> list[str]:
     reading, writing = os.pipe()
     log = AccessLog(shape=shape, fd=writing, process=process)
     for exchange in exchanges:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Cancelled, Draining, GatewayError, InvalidRequest, UpstreamIncomplete
-from gateway.exchange import Exchange
+from gateway.exchange import ExchangeRecord
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending
 from gateway.routing.rendezvous import Placement
@@ -36,7 +36,7 @@ def shown(tallies: Tallies) -> dict[Any, Any]:
     return {**numbers, **rounded}
 
 
-def _exchange(kind: str, model: str, tokens: int) -> Exchange:
+def _exchange(kind: str, model: str, tokens: int) -> ExchangeRecord:
     error: GatewayError
     match kind:
         case "whole":
