@@ -7,19 +7,24 @@ framing, routes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import unquote
 
-from gateway.downstream import encode as wire
-from gateway.downstream.client import Application, Message
-from gateway.downstream.request import Call
+from gateway.downstream import encode
+from gateway.downstream.request import ServerRequest
 from gateway.errors import Cancelled
 
 log = logging.getLogger(__name__)
 
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-async def serve(app: Application, call: Call, addresses: Mapping[str, Any]) -> None:
+
+async def serve(app: AsgiApp, call: ServerRequest, addresses: Mapping[str, Any]) -> None:
     """Have ``app`` answer ``call``; whatever it does, the call ends. ``addresses`` as in ``scope_of``."""
     asgi = AsgiCall(call)
     try:
@@ -28,13 +33,13 @@ async def serve(app: Application, call: Call, addresses: Mapping[str, Any]) -> N
         return
     except Exception:  # noqa: BLE001 - the edge of the control plane: no traceback may reach a client
         log.exception("a fault of the gateway ended a control request")
-    if not call.started and not call.left:
-        headers, body = wire.failure(500, "internal error of the gateway")
+    if not call.started and not call.disconnected:
+        headers, body = encode.failure(500, "internal error of the gateway")
         await call.reply(500, headers, body)
-    call.cut()
+    call.truncate()
 
 
-def scope_of(call: Call, addresses: Mapping[str, Any]) -> dict[str, Any]:
+def scope_of(call: ServerRequest, addresses: Mapping[str, Any]) -> dict[str, Any]:
     """The HTTP scope. ``addresses`` holds ``client``, ``server`` and ``scheme``."""
     raw_path, _, query = call.target.partition(b"?")
     return {
@@ -60,18 +65,18 @@ def path_of(raw_path: bytes) -> str:
 class AsgiCall:
     """``receive`` and ``send`` of one call."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ServerRequest) -> None:
         self._call = call
         self._read = False
 
     async def receive(self) -> Message:
         """The request's parts, then a disconnect."""
         if not self._read:
-            data, more = await self._call.part()
-            if not self._call.left:
+            data, more = await self._call.body.read_part()
+            if not self._call.disconnected:
                 self._read = not more
                 return {"type": "http.request", "body": data, "more_body": more}
-        await self._call.departure()
+        await self._call.until_over()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
@@ -81,6 +86,6 @@ class AsgiCall:
             self._call.start(message["status"], lines)
         elif message.get("more_body") and self._call.method != b"HEAD":
             if body := message.get("body"):
-                await self._call.more(body)
+                await self._call.send(body)
         elif not self._call.replied:
-            await self._call.last(message.get("body", b""))
+            await self._call.finish(message.get("body", b""))

@@ -21,9 +21,8 @@ import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from gateway.downstream import encode as wire
-from gateway.downstream.asgi import path_of, serve
-from gateway.downstream.client import Receive, Scope, Send
+from gateway.downstream import encode
+from gateway.downstream.asgi import Receive, Scope, Send, path_of, serve
 from gateway.downstream.head_rules import (
     EXCESSES,
     Excess,
@@ -34,12 +33,12 @@ from gateway.downstream.head_rules import (
     framing,
     origin_form,
 )
-from gateway.downstream.limits import ROOM, ClientLimits, Patience, Phase
-from gateway.downstream.request import Call
-from gateway.downstream.start_pacing import Pace
+from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits, Patience, Phase
+from gateway.downstream.request import ServerRequest
+from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import GatewayError, ReplyUnread
-from gateway.loop.sockets import keep_alive
-from gateway.loop.stepper import Signal
+from gateway.loop.sockets import enable_tcp_keepalive
+from gateway.loop.stepper import Wakeup
 from gateway.loop.write_batch import WriteBatch
 
 #: Requests that a client may have sent ahead of its replies before its socket is no longer read.
@@ -58,7 +57,7 @@ LINGER = 5.0
 #: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
 _QUESTION: Final = ord("?")
 
-Begin = Callable[[Call], None]
+Begin = Callable[[ServerRequest], None]
 
 
 class Leaving(Protocol):
@@ -68,11 +67,14 @@ class Leaving(Protocol):
 
 
 class Application(Protocol):
-    """What is served: ``direct_of`` gives, for some requests, a way around ASGI, and ``hit`` is told of each
-    limit that a client hits."""
+    """The application behind the listener.
 
-    pace: Pace
-    outbox: WriteBatch
+    ``direct_route`` returns what starts an exchange without ASGI, None for all other requests. ``hit``
+    counts a limit that a client exceeded.
+    """
+
+    start_pacer: StartPacer
+    write_batch: WriteBatch
     limits: ClientLimits
 
     @property
@@ -80,7 +82,7 @@ class Application(Protocol):
 
     def hit(self, limit: str) -> None: ...
 
-    def direct_of(self, path: bytes, method: bytes) -> Begin | None: ...
+    def direct_route(self, path: bytes, method: bytes) -> Begin | None: ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -96,8 +98,8 @@ class ClientConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._app = cast(Application, config.app)
-        self._direct_of = self._app.direct_of
-        self._outbox = self._app.outbox
+        self._direct_of = self._app.direct_route
+        self._write_batch = self._app.write_batch
         self._state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._limits = self._app.limits
@@ -112,14 +114,14 @@ class ClientConnection(asyncio.Protocol):
         self._in_head = False
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._reading: Call | None = None
-        self._serving: Call | None = None
-        self._fresh: Call | None = None
-        self._ahead: deque[Call] = deque()
+        self._reading: ServerRequest | None = None
+        self._serving: ServerRequest | None = None
+        self._fresh: ServerRequest | None = None
+        self._ahead: deque[ServerRequest] = deque()
         self._closing = False
-        self._room = Signal()
-        #: The client does not take what was written (gateway.downstream.request.Wire).
-        self.full = False
+        self._room = Wakeup()
+        #: The client does not take what was written (gateway.downstream.request.ServerWire).
+        self.write_paused = False
         #: What comes is not HTTP any more; it is not looked at.
         self._deaf = False
         #: Changes with all that a client does in time, but for sending bodies and reading replies.
@@ -143,7 +145,7 @@ class ClientConnection(asyncio.Protocol):
         if self._tls:  # else it is eight times that of a plain one
             self._transport.set_write_buffer_limits(WRITE_LIMIT)
         self._state.connections.add(cast(Any, self))
-        keep_alive(transport)
+        enable_tcp_keepalive(transport)
         if not self._admitted():
             return
         self._patience = Patience(self._limits, self._loop.time())
@@ -178,12 +180,12 @@ class ClientConnection(asyncio.Protocol):
         self._parser = None  # which holds this connection as well
 
     def pause_writing(self) -> None:
-        self.full = True
+        self.write_paused = True
         if self._tls:
             self._watch_for_hangup()  # the loop flushes what is unsent before it tells of a bare FIN
 
     def resume_writing(self) -> None:
-        self.full = False
+        self.write_paused = False
         self._taken += 1
         self._room.fire()
         self._serve_next()
@@ -193,7 +195,7 @@ class ClientConnection(asyncio.Protocol):
         if self._serving is None:
             self._close()
         else:
-            self._serving.keep_alive = False
+            self._serving.persistent = False
 
     # -- what the parser calls
 
@@ -219,16 +221,16 @@ class ClientConnection(asyncio.Protocol):
         parser = self._parser
         version = parser.get_http_version()
         http11 = version == "1.1"
-        call = Call(self, parser.get_method(), self._target, self._headers, http11)
-        call.keep_alive = parser.should_keep_alive()
+        call = ServerRequest(self, parser.get_method(), self._target, self._headers, http11)
+        call.persistent = parser.should_keep_alive()
         hosts = 0
         for name, value in self._headers:
             if name == b"host":
                 hosts += 1
             elif name == b"content-length":
-                call.announced = int(value)
+                call.body.content_length = int(value)
             elif name == b"expect":
-                call.expects_continue = http11 and value.lower() == b"100-continue"
+                call.body.expects_continue = http11 and value.lower() == b"100-continue"
             elif name == b"transfer-encoding":
                 check_coding(value, http11)
         if hosts != 1 or not http11:
@@ -246,8 +248,8 @@ class ClientConnection(asyncio.Protocol):
         call = self._reading
         if call is None or call.replied:
             return
-        call.took(body)
-        if call is not self._serving and call.held > AHEAD_LIMIT:
+        call.body.append(body)
+        if call is not self._serving and call.body.unread > AHEAD_LIMIT:
             self._pause()  # its turn has not come
 
     def on_message_complete(self) -> None:
@@ -257,39 +259,39 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._parser.should_upgrade() and framing(call.headers):
             return  # its body is still to come
-        call.whole()
+        call.body.complete = True
         self._reading = None
 
-    # -- what a call asks (gateway.downstream.request.Wire)
+    # -- what a call asks (gateway.downstream.request.ServerWire)
 
     def write(self, data: bytes) -> None:
-        self._outbox.write(self._transport, data)
+        self._write_batch.write(self._transport, data)
 
     def write_parts(self, parts: Sequence[bytes]) -> None:
-        self._outbox.write_parts(self._transport, parts)
+        self._write_batch.write_parts(self._transport, parts)
 
-    async def drained(self) -> None:
-        while self.full:
+    async def drain(self) -> None:
+        while self.write_paused:
             await self._room
 
-    def common_lines(self) -> bytes:
+    def default_headers(self) -> bytes:
         headers = self._state.default_headers
         if headers is not self._common_of:
-            self._common_of, self._common = headers, wire.lines(headers)
+            self._common_of, self._common = headers, encode.lines(headers)
         return self._common
 
-    def replied(self, call: Call) -> None:
+    def reply_complete(self, call: ServerRequest) -> None:
         self._state.total_requests += 1
         self._serving = None
         self._progress += 1
-        if not call.keep_alive or self._closing:
+        if not call.persistent or self._closing:
             self._close(sends=self._reading is call)
         else:
             self._serve_next()
 
-    def cut(self, *, reset: bool) -> None:
+    def close_truncated(self, *, reset: bool) -> None:
         self._serving = None
-        self._outbox.flush()
+        self._write_batch.flush()
         if reset:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -310,12 +312,12 @@ class ClientConnection(asyncio.Protocol):
             # its body for the other protocol, so a new one reads on behind a head that makes no offer.
             self._parser = httptools.HttpRequestParser(self)
             if self._reading is not None:
-                lines = wire.lines(framing(self._reading.headers))
+                lines = encode.lines(framing(self._reading.headers))
                 self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
             if not data:
                 return
 
-    def _line_up(self, call: Call) -> None:
+    def _line_up(self, call: ServerRequest) -> None:
         self._ahead.append(call)
         if len(self._ahead) >= PIPELINE_LIMIT:
             self._pause()
@@ -341,7 +343,7 @@ class ClientConnection(asyncio.Protocol):
         self._reading = None
         if self._ahead:
             last = self._ahead[-1]
-        last.keep_alive = False
+        last.persistent = False
         self._go_on()
 
     def _lose_calls(self, why: GatewayError | None = None) -> None:
@@ -349,7 +351,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         for call in (self._serving, self._reading, *self._ahead):
             if call is not None:
-                call.lost(why)
+                call.disconnect(why)
         self._ahead.clear()
 
     def _pause(self) -> None:
@@ -371,12 +373,12 @@ class ClientConnection(asyncio.Protocol):
         if poll.poll(0):
             self._lose_calls()
             self._transport.abort()
-        elif self._ahead or self._reading is not None or (self._tls and self.full):
+        elif self._ahead or self._reading is not None or (self._tls and self.write_paused):
             self._hangup_timer = self._loop.call_later(HANGUP_INTERVAL, self._look_if_left)
 
     def _serve_next(self) -> None:
         """Serve what was sent ahead, once the client takes what it was sent."""
-        if self._ahead and self._serving is None and not self.full and not self._closing:
+        if self._ahead and self._serving is None and not self.write_paused and not self._closing:
             self._transport.resume_reading()
             self._serve(self._ahead.popleft())
 
@@ -386,9 +388,9 @@ class ClientConnection(asyncio.Protocol):
         if fresh is not None:
             self._serve(fresh)
         elif self._serving is not None:
-            self._serving.told()
+            self._serving.body.notify()
 
-    def _serve(self, call: Call) -> None:
+    def _serve(self, call: ServerRequest) -> None:
         self._serving = call
         if not call.target.startswith(b"/"):
             call.target = origin_form(call.target)
@@ -397,14 +399,14 @@ class ClientConnection(asyncio.Protocol):
             path = path.partition(b"?")[0]
             call.query = call.target.removeprefix(path)
         if self._crowded:
-            call.crowded, call.keep_alive = True, False
+            call.over_connection_limit, call.persistent = True, False
         begin = self._direct_of(path, call.method)
         if begin is None and b"%" in path:  # it is the same route, however it is spelled
             begin = self._direct_of(path_of(path).encode(), call.method)
         if begin is not None:
             if self._app.lifecycle.leaving:
-                call.keep_alive = False
-            return self._app.pace.start(begin, call)
+                call.persistent = False
+            return self._app.start_pacer.start(begin, call)
         # Not gateway.loop.tasks.Tasks: uvicorn waits for the tasks of its own set when it shuts down.
         addresses = {
             "client": self._transport.get_extra_info("peername"),
@@ -418,16 +420,16 @@ class ClientConnection(asyncio.Protocol):
     def _refuse(self, status: int, message: str, *lines: tuple[bytes, bytes], sends: bool = False) -> None:
         """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
         if self._reading is None or not self._reading.started:
-            headers, body = wire.failure(status, message)
-            more = wire.lines(lines) + self.common_lines() + wire.CLOSE
-            self.write(wire.whole(status, headers, more, body))
+            headers, body = encode.failure(status, message)
+            more = encode.lines(lines) + self.default_headers() + encode.CLOSE
+            self.write(encode.complete_reply(status, headers, more, body))
         self._close(sends=sends)
         self._lose_calls()
 
     def _close(self, *, sends: bool = False) -> None:
         """``sends``: the client is not known to have sent all it wants to; what comes is dropped."""
         self._closing = True
-        self._outbox.flush()
+        self._write_batch.flush()
         if not sends or self._transport.is_closing():
             return self._transport.close()
         if self._transport.can_write_eof():
@@ -438,7 +440,7 @@ class ClientConnection(asyncio.Protocol):
         """Whether there is room for this connection, if only for a route that needs no worker."""
         most = self._limits.connections
         over = 0 if most is None else len(self._state.connections) - most
-        if over > ROOM:
+        if over > RESERVED_CONNECTIONS:
             self._app.hit("sockets")
             message = "The gateway has as many connections as it takes"
             self._refuse(self._limits.overload_status, message, (b"retry-after", b"1"))
@@ -473,9 +475,9 @@ class ClientConnection(asyncio.Protocol):
         elif phase is Phase.HEAD:
             self._app.hit("request_head_time")
             self._refuse(408, "The head of the request did not come in time", sends=True)
-        elif self._serving is None or not self._serving.stalled():
+        elif self._serving is None or not self._serving.body.time_out():
             self._app.hit("body_time")
-            self._refuse(408, "The body of the request stopped coming, or comes too slowly", sends=True)
+            self._refuse(408, "The body of the request stopped arriving, or arrives too slowly", sends=True)
 
     def _leaves_unread(self, now: float) -> bool:
         """Whether the client has taken next to nothing of what was written for as long as it may."""
@@ -489,7 +491,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _give_up(self) -> None:
         """The client does not read: what is left of its reply goes with the connection, as if it had left."""
-        if self._serving is None or not self._serving.watched:
+        if self._serving is None or not self._serving.has_disconnect_callback:
             self._app.hit("unread")  # no exchange ends with it
         self._lose_calls(ReplyUnread("the client did not read its reply"))
         self._transport.abort()

@@ -50,7 +50,7 @@ def lines(headers: Headers) -> bytes:
     return b"".join([b"%b: %b\r\n" % line for line in headers])
 
 
-def whole(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
+def complete_reply(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
     """A whole reply: ``head`` with the length of ``body``, and ``body``."""
     if status in NO_BODY:
         return head(status, headers, more) + body

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 
 #: Connections over the limit that still get an answer on routes which need no worker: health, metrics.
-ROOM = 32
+RESERVED_CONNECTIONS = 32
 #: How long such a connection is kept without a request, in seconds.
-CROWDED_SECONDS = 5.0
+OVER_LIMIT_IDLE_SECONDS = 5.0
 #: Looks at a connection within the shortest of its times.
 _LOOKS = 4
 _NOTHING_YET = (0, 0)
@@ -48,7 +48,7 @@ class ClientLimits(NamedTuple):
 
     def crowded(self) -> ClientLimits:
         """For a connection that is one too many."""
-        return self._replace(idle_seconds=min(self.idle_seconds, CROWDED_SECONDS))
+        return self._replace(idle_seconds=min(self.idle_seconds, OVER_LIMIT_IDLE_SECONDS))
 
 
 class Phase(StrEnum):

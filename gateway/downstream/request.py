@@ -1,311 +1,226 @@
-"""One request on one client connection, and the way its reply goes out.
+"""One request on one client connection, and the framing of its reply.
 
-Owns: the request's body, the client's leaving, and the framing of the reply. Must never enter: parsing, a
-dialect, ASGI. The handler sees a Call as ``gateway.downstream.client.Client``.
+Owns: the disconnect of the client as the handler learns it, and the reply. Must never enter: parsing, a
+dialect, ASGI. The handler sees a ServerRequest as ``gateway.downstream.client.Client``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from io import BytesIO
-from typing import Final, Protocol
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol
 
-from gateway.downstream import encode as wire
+from gateway.downstream import encode
 from gateway.downstream.client import NO_BODY
-from gateway.errors import BodyTimeout, Cancelled, GatewayError, RequestTooLarge
+from gateway.downstream.request_body import RequestBody
+from gateway.errors import Cancelled, GatewayError
 from gateway.formats.base import Headers
-from gateway.loop.stepper import Signal
 
-#: A body over this, in bytes, is put together as it comes.
-_LONG = 1024 * 1024
-#: Of a reply, to copy as many bytes at once would take longer than to send them in parts.
+#: Bytes of a reply above which copying them takes longer than sending them in parts.
 LARGE: Final = 32 * 1024
 
 
-class Wire(Protocol):
-    """What a call needs of its connection."""
+class ServerWire(Protocol):
+    """The connection, as far as a request and its reply need it."""
 
     @property
-    def full(self) -> bool:
-        """Whether the client does not take what was written."""
+    def write_paused(self) -> bool:
+        """True while the client does not read the bytes that were written."""
         ...
 
     def write(self, data: bytes) -> None: ...
 
     def write_parts(self, parts: Sequence[bytes]) -> None:
-        """The same for what is large: it is not put together."""
+        """Write ``parts`` one after the other without joining them."""
         ...
 
-    async def drained(self) -> None:
-        """Wait while the client does not take what was written."""
+    async def drain(self) -> None:
+        """Wait while ``write_paused``."""
         ...
 
-    def common_lines(self) -> bytes:
-        """Date and server, as header lines."""
+    def default_headers(self) -> bytes:
+        """Return the header lines Date and Server."""
         ...
 
-    def replied(self, call: Call) -> None:
-        """The reply of ``call`` is whole."""
+    def reply_complete(self, request: ServerRequest) -> None:
+        """Go on with the next request: the reply of ``request`` was written."""
         ...
 
-    def cut(self, *, reset: bool) -> None:
-        """Close after what was written, so that an unfinished reply is seen to be unfinished.
+    def close_truncated(self, *, reset: bool) -> None:
+        """Close behind an incomplete reply.
 
-        ``reset``: at once and by a reset, as the end of the connection would be the end of the reply.
+        ``reset``: at once and by a TCP reset, because a FIN would mark the end of the reply.
         """
         ...
 
 
-class Call:
-    """One request and its reply. ``target`` is as it stood on the request line."""
+class ServerRequest:
+    """One request and its reply. ``target`` is as it stood on the request line.
 
-    # Defaults of the class: what most calls never set costs none of them.
-    keep_alive = True
-    crowded = False
-    expects_continue = False
-    #: What follows on the path in its target, question mark and all.
+    Made when the head of the request is complete: ``accepted_at`` is that time (``time.monotonic``, seconds).
+    """
+
+    # Defaults of the class: a value that most requests never set costs them nothing.
+    #: The connection stays open after the reply (RFC 9112, section 9.3).
+    persistent = True
+    over_connection_limit = False
+    #: The query of the target with its question mark.
     query = b""
-    #: The request's Content-Length, 0 without one.
-    announced = 0
-    complete = False
-    left = False
+    disconnected = False
     started = False
     replied = False
-    _on_left: Callable[[GatewayError], None] | None = None
-    _why_left: GatewayError | None = None
-    _changed: Signal | None = None
-    _size = 0
-    _gathered: BytesIO | None = None
-    #: Somebody waits for the whole body, which stopped coming.
-    _wanted = False
-    _late = False
+    _on_disconnect: Callable[[GatewayError], None] | None = None
+    _disconnect_reason: GatewayError | None = None
+    #: The head of the reply until it is sent.
     _head = b""
     _chunked = False
     _until_close = False
 
     def __init__(
-        self, connection: Wire, method: bytes, target: bytes, headers: Headers, http11: bool
+        self, connection: ServerWire, method: bytes, target: bytes, headers: Headers, http11: bool
     ) -> None:
         self.wire = connection
         self.method = method
         self.target = target
         self.headers = headers
+        self.accepted_at = time.monotonic()
         self.http11 = http11
-        self._parts: list[bytes] = []
+        self.body = RequestBody(connection)
 
-    # -- what the connection tells
-
-    @property
-    def held(self) -> int:
-        """Body bytes that nobody took yet."""
-        return self._size
-
-    def took(self, data: bytes) -> None:
-        """Body bytes came; those of a request that has its reply already are dropped."""
-        if not self.replied:
-            self._parts.append(data)
-            self._size += len(data)
-            if self._size > _LONG:
-                self._gather()
-
-    def whole(self) -> None:
-        """The request is complete."""
-        self.complete = True
-
-    def told(self) -> None:
-        """Act on what came; called once nothing more is parsed."""
-        if self._changed is not None:
-            self._changed.fire()
+    # -- called by the connection
 
     @property
-    def watched(self) -> bool:
-        """Whether somebody is to be told of the client's leaving."""
-        return self._on_left is not None
+    def has_disconnect_callback(self) -> bool:
+        """True if an exchange will end when the client disconnects."""
+        return self._on_disconnect is not None
 
-    def lost(self, why: GatewayError | None = None) -> None:
-        """The client is gone, or as good as gone: then ``why``."""
-        if self.replied or self.left:
+    def disconnect(self, reason: GatewayError | None = None) -> None:
+        """Tell the handler that the client disconnected, or that the gateway gave it up for ``reason``."""
+        if self.replied or self.disconnected:
             return
-        self.left = True
-        self._why_left = why
-        self.told()
-        if self._on_left is not None:
-            self._on_left(self._gone())
+        self.disconnected = self.body.disconnected = True
+        self._disconnect_reason = reason
+        self.body.notify()
+        if self._on_disconnect is not None:
+            self._on_disconnect(self._disconnect_error())
 
-    def stalled(self) -> bool:
-        """The body stopped coming, or comes too slowly; False: nobody waits for all of it, so nobody will say
-        so."""
-        self._late = self._wanted
-        self.told()
-        return self._late
+    # -- called by the handler
 
-    # -- what the handler asks
+    def read_body(self, limit: int) -> Coroutine[Any, Any, bytes]:
+        """Return the complete request body: see ``RequestBody.read``."""
+        return self.body.read(limit)
 
-    async def body(self, limit: int) -> bytes:
-        """The whole request body. Raises RequestTooLarge over ``limit`` bytes, BodyTimeout once it stopped
-        coming, and Cancelled on leaving."""
-        if self.announced > limit:
-            raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
-        self._ask_for_body()
-        while not self.complete and self._size <= limit:
-            if self.left:
-                raise Cancelled("the client left before its request was whole")
-            if self._late:
-                raise BodyTimeout("the body of the request stopped coming, or comes too slowly")
-            self._wanted = True
-            await self._change()
-        if self._size > limit:
-            self._take()
-            raise RequestTooLarge(f"the request body is over the limit of {limit} bytes")
-        return self._take()
+    async def until_over(self) -> None:
+        """Return once the client disconnected or was sent its complete reply."""
+        while not self.disconnected and not self.replied:
+            await self.body.changed()
 
-    async def part(self) -> tuple[bytes, bool]:
-        """The next body bytes and whether more will come; (b"", False) once it is over or the client left."""
-        self._ask_for_body()
-        while not self._size and not self.complete and not self.left:
-            await self._change()
-        data = self._take()
-        return data, not self.complete and not self.left
+    def on_disconnect(self, callback: Callable[[GatewayError], None]) -> None:
+        """Call ``callback`` once, with the reason, if the client disconnects before ``ignore_disconnect``."""
+        self._on_disconnect = callback
+        if self.disconnected:
+            callback(self._disconnect_error())
 
-    async def departure(self) -> None:
-        """Return when the client is gone or has its whole reply."""
-        while not self.left and not self.replied:
-            await self._change()
-
-    def watch(self, left: Callable[[GatewayError], None]) -> None:
-        """Call ``left`` once, with the reason, if the client leaves before ``unwatch``."""
-        self._on_left = left
-        if self.left:
-            left(self._gone())
-
-    def unwatch(self) -> None:
-        self._on_left = None
+    def ignore_disconnect(self) -> None:
+        """Forget the callback of ``on_disconnect``."""
+        self._on_disconnect = None
 
     async def reply(self, status: int, headers: Headers, body: bytes, *, close: bool = False) -> None:
-        """Send a whole reply, with the length of ``body``. ``close``: the connection is not used again."""
-        self._check()
+        """Send a complete reply with its Content-Length; ``close`` ends the connection after it."""
+        if self.disconnected:
+            raise self._disconnect_error()
         self.started = True
-        more = self.wire.common_lines()
+        more = self.wire.default_headers()
         if close:
-            self.keep_alive = False
-        if not self.keep_alive:
-            more += wire.CLOSE
+            self.persistent = False
+        if not self.persistent:
+            more += encode.CLOSE
         elif not self.http11:
-            more += wire.KEEP_ALIVE
-        self.wire.write(wire.whole(status, headers, more, body))
-        self._over()
+            more += encode.KEEP_ALIVE
+        self.wire.write(encode.complete_reply(status, headers, more, body))
+        self._complete()
 
     def start(self, status: int, headers: Headers) -> None:
-        """Commit the reply. Its head leaves with the first bytes of the body, or by ``flush``."""
-        self._check()
+        """Commit the reply. Its head is sent with the first bytes of the body, or by ``flush``."""
+        if self.disconnected:
+            raise self._disconnect_error()
         self.started = True
-        more = self.wire.common_lines()
+        more = self.wire.default_headers()
         names = [name for name, _ in headers]
         if b"content-length" not in names and status not in NO_BODY:
             if self.http11:
                 self._chunked = True
-                more += wire.CHUNKED
+                more += encode.CHUNKED
             else:
-                self.keep_alive = False
+                self.persistent = False
                 self._until_close = True
         if b"connection" in names and (b"connection", b"close") in headers:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            more += wire.CLOSE
+            self.persistent = False
+        elif not self.persistent:
+            more += encode.CLOSE
         elif not self.http11:
-            more += wire.KEEP_ALIVE
-        self._head = wire.head(status, headers, more)
+            more += encode.KEEP_ALIVE
+        self._head = encode.head(status, headers, more)
 
     async def flush(self) -> None:
-        """Let the head go: body bytes did not follow at once."""
-        self._check()
+        """Send the head alone, because no bytes of the body are available yet."""
+        if self.disconnected:
+            raise self._disconnect_error()
         if self._head:
             self.wire.write(self._head)
             self._head = b""
 
-    async def more(self, data: bytes) -> None:
-        """Send body bytes, at least one; waits while the client does not take them."""
-        self._check()
+    async def send(self, data: bytes) -> None:
+        """Send body bytes, at least one; wait while the client does not read them."""
+        if self.disconnected:
+            raise self._disconnect_error()
         size = len(data)
         if size >= LARGE:
             self._send_large(data, size, b"")
         else:
-            self.wire.write(self._head + (wire.CHUNK % (size, data) if self._chunked else data))
+            self.wire.write(self._head + (encode.CHUNK % (size, data) if self._chunked else data))
         self._head = b""
-        if self.wire.full:
-            await self.wire.drained()
+        if self.wire.write_paused:
+            await self.wire.drain()
 
-    async def last(self, data: bytes = b"") -> None:
-        """Send the end of the body."""
-        self._check()
+    async def finish(self, data: bytes = b"") -> None:
+        """Send ``data`` and the end of the body."""
+        if self.disconnected:
+            raise self._disconnect_error()
         if self.method == b"HEAD":
             data = b""
         size = len(data)
         if size >= LARGE:
-            self._send_large(data, size, wire.LAST_CHUNK)
+            self._send_large(data, size, encode.LAST_CHUNK)
         else:
             if self._chunked and self.method != b"HEAD":
-                data = wire.CHUNK % (size, data) + wire.LAST_CHUNK if data else wire.LAST_CHUNK
+                data = encode.CHUNK % (size, data) + encode.LAST_CHUNK if data else encode.LAST_CHUNK
             if self._head or data:
                 self.wire.write(self._head + data)
         self._head = b""
-        self._over()
+        self._complete()
 
-    def cut(self) -> None:
-        """End an unfinished reply so that the client sees it."""
-        if not self.replied and not self.left:
+    def truncate(self) -> None:
+        """End the reply so that the client sees that it is incomplete."""
+        if not self.replied and not self.disconnected:
             self.replied = True
             if self._head:
                 self.wire.write(self._head)
-            self.wire.cut(reset=self._until_close)
+            self.wire.close_truncated(reset=self._until_close)
 
     # -- internals
 
     def _send_large(self, data: bytes, size: int, end: bytes) -> None:
-        """``data`` and what is before and behind it, not put together. ``end`` ends a chunked body."""
+        """Send ``data`` and its framing without joining them; ``end`` ends a chunked body."""
         if self._chunked:
-            self.wire.write_parts((self._head + wire.CHUNK_SIZE % size, data, wire.CHUNK_END + end))
+            self.wire.write_parts((self._head + encode.CHUNK_SIZE % size, data, encode.CHUNK_END + end))
         else:
             self.wire.write_parts((self._head, data) if self._head else (data,))
 
-    def _gather(self) -> None:
-        """Put what came of a long body where it stays: to join 64 MiB at the end would take 50 ms."""
-        if self._gathered is None:
-            self._gathered = BytesIO()
-        self._gathered.writelines(self._parts)
-        self._parts.clear()
-
-    def _take(self) -> bytes:
-        """All that is held, which is held no longer."""
-        self._size = 0
-        if self._gathered is not None:
-            self._gather()
-            gathered, self._gathered = self._gathered, None
-            return gathered.getvalue()
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
-        return data
-
-    def _over(self) -> None:
+    def _complete(self) -> None:
         self.replied = True
-        self.told()
-        self.wire.replied(self)
+        self.body.notify()
+        self.wire.reply_complete(self)
 
-    async def _change(self) -> None:
-        """Wait for something to happen. Few calls ever wait, so the signal is made when one does."""
-        if self._changed is None:
-            self._changed = Signal()
-        await self._changed
-
-    def _check(self) -> None:
-        if self.left:
-            raise self._gone()
-
-    def _gone(self) -> GatewayError:
-        return self._why_left or Cancelled("the client left")
-
-    def _ask_for_body(self) -> None:
-        """Tell a client that waits for it that the body is wanted."""
-        if self.expects_continue and not self.complete:
-            self.expects_continue = False
-            self.wire.write(wire.CONTINUE)
+    def _disconnect_error(self) -> GatewayError:
+        return self._disconnect_reason or Cancelled("the client disconnected")

@@ -21,7 +21,7 @@ PER_TURN = 16
 T = TypeVar("T")
 
 
-class Pace:
+class StartPacer:
     """One per event loop. First come, first served; with few requests nothing waits."""
 
     def __init__(self) -> None:

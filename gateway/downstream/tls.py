@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from gateway.downstream.connection import Application
-from gateway.downstream.limits import CROWDED_SECONDS, ROOM
+from gateway.downstream.limits import OVER_LIMIT_IDLE_SECONDS, RESERVED_CONNECTIONS
 from gateway.loop.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -87,11 +87,11 @@ class Acceptor:
         limits = self._app.limits
         most, seconds = limits.connections, limits.head_seconds
         over = 0 if most is None else len(self._state.connections) + len(self._greeted) + 1 - most
-        if over > ROOM:
+        if over > RESERVED_CONNECTIONS:
             self._app.hit("sockets")
             return sock.close()
         if over > 0:
-            seconds = min(seconds, CROWDED_SECONDS)
+            seconds = min(seconds, OVER_LIMIT_IDLE_SECONDS)
         sock.setblocking(False)
         self._greeted.spawn(self._greet(sock, seconds), "TLS handshake")
 

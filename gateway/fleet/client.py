@@ -18,7 +18,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import ReplyHead, UpstreamRequest
 from gateway.loop.stepper import in_task
 from gateway.upstream.connection import Connection
-from gateway.upstream.encode import head_of
+from gateway.upstream.encode import encode_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ async def request_worker(
     async with asyncio.timeout(seconds):
         connection = await in_task(worker.pool.connect(), Connection.close)
         try:
-            connection.send(head_of(request, worker.address), request.body)
+            connection.send(encode_head(request, worker.address), request.body)
             head = await connection.head()
             body = bytearray()
             while part := await connection.read():

@@ -23,7 +23,7 @@ from gateway.errors import GatewayError, InvalidRequest, NoWorker, Overloaded, U
 from gateway.fleet.changes import forget
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.loop.stepper import Signal
+from gateway.loop.stepper import Wakeup
 
 #: What may go to each usable worker in one round, and seconds between two rounds.
 ROUND, PACE = 32, 0.01
@@ -54,7 +54,7 @@ class _Waiter:
     size: int
     until: float
     arrival: int
-    signal: Signal = field(default_factory=Signal)
+    signal: Wakeup = field(default_factory=Wakeup)
     timer: asyncio.TimerHandle | None = None
     in_line: bool = False
     failure: GatewayError | None = None

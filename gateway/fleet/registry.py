@@ -25,7 +25,7 @@ from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
 from gateway.upstream.connection import READ_SIZE
 from gateway.upstream.pool import Pool
-from gateway.upstream.resolver import Names
+from gateway.upstream.resolver import Resolver
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Fleet:
     """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    ``names`` are shared with whoever else looks names up. ``died`` is told the life (Worker.life) of each
+    ``resolver`` is shared with whoever else looks names up. ``died`` is told the life (Worker.life) of each
     worker that is found dead. A worker whose weight version does not reach ``min_weight_version`` is held.
     A worker is leased to ``most_in_flight`` at once; None: to any number. ``head`` limits what heads of its
     replies may be.
@@ -45,18 +45,18 @@ class Fleet:
         connect_timeout: float,
         tls: ssl.SSLContext | None = None,
         died: Callable[[object], None] = lambda life: None,
-        names: Names | None = None,
+        resolver: Resolver | None = None,
         min_weight_version: str | None = None,
         most_in_flight: int | None = None,
         head: HeadLimits = DEFAULT_HEAD,
         homes: RendezvousAffinity | None = None,
     ) -> None:
         #: What is written to workers; whoever answers requests writes to it, too.
-        self.outbox = WriteBatch()
+        self.write_batch = WriteBatch()
         #: What is read from workers goes through it.
         self._scratch = bytearray(READ_SIZE)
         self.quotas = Quotas()
-        self._names = names or Names()
+        self._resolver = resolver or Resolver()
         self._policy = policy
         self._homes = homes or RendezvousAffinity()
         self._connect_timeout = connect_timeout
@@ -134,8 +134,8 @@ class Fleet:
             address.port,
             tls,
             self._connect_timeout,
-            self._names,
-            self.outbox,
+            self._resolver,
+            self.write_batch,
             self._head,
             self._scratch,
         )

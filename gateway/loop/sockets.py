@@ -29,7 +29,7 @@ def is_shortage(error: BaseException | None) -> bool:
     return False
 
 
-def keep_alive_options(
+def tcp_keepalive_options(
     idle: int = IDLE, interval: int = INTERVAL, count: int = COUNT
 ) -> list[tuple[int, int, int]]:
     """Socket options (level, name, value) by which the kernel finds out when the peer is gone."""
@@ -40,13 +40,13 @@ def keep_alive_options(
     return options
 
 
-_KEEP_ALIVE = keep_alive_options()
+_OPTIONS = tcp_keepalive_options()
 
 
-def keep_alive(transport: BaseTransport) -> None:
+def enable_tcp_keepalive(transport: BaseTransport) -> None:
     """Let the kernel find out when the peer of ``transport`` is gone."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    for option in _KEEP_ALIVE:
+    for option in _OPTIONS:
         sock.setsockopt(*option)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Signal:
+class Wakeup:
     """Something to wait for, any number of times, by one coroutine at a time: under a Drive or in a task.
 
     For a task it looks like a future; the names of its members are asyncio's.
@@ -32,7 +32,7 @@ class Signal:
         self._cancelled = False
         self._waiting: Callable[[], object] | None = None
 
-    def __await__(self) -> Generator[Signal, None, None]:
+    def __await__(self) -> Generator[Wakeup, None, None]:
         self._asyncio_future_blocking = True
         yield self
 
@@ -84,7 +84,7 @@ class CoroutineStepper:
 
     def _step(self) -> None:
         waited, self._waits_for = self._waits_for, None
-        if type(waited) is Signal:
+        if type(waited) is Wakeup:
             waited._waiting = None
         coroutine = self._coroutine
         assert coroutine is not None
@@ -106,7 +106,7 @@ class CoroutineStepper:
             return
         self._running = False
         self._waits_for = waits_for
-        if type(waits_for) is Signal:
+        if type(waits_for) is Wakeup:
             waits_for._asyncio_future_blocking = False
             waits_for._waiting = self._step
         else:

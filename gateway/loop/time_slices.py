@@ -22,7 +22,7 @@ class TimeSlices:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def take(self, steps: Generator[None, None, T]) -> T:
+    async def run(self, steps: Generator[None, None, T]) -> T:
         """Run ``steps`` to their end; its result. What they raise, this raises."""
         while True:
             await self._turn()
@@ -32,7 +32,7 @@ class TimeSlices:
                 result: T = done.value
                 return result
 
-    async def step(self, steps: Generator[bytes | None, None, None]) -> bytes | None:
+    async def run_step(self, steps: Generator[bytes | None, None, None]) -> bytes | None:
         """One step in its turn: what it yielded, b"" for None; None: it was the last. What it raises, this
         raises."""
         await self._turn()

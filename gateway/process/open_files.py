@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import resource
 
-from gateway.downstream.limits import ROOM
+from gateway.downstream.limits import RESERVED_CONNECTIONS
 from gateway.fleet.quotas import KINDS
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def open_files() -> int | None:
 def most_connections(files: int) -> int:
     """How many clients one process can serve at once that may open so many ``files``: each may need a
     connection to a worker, too."""
-    return max(1, (files - SPARE_FILES - KINDS * quota_of(files) - ROOM) // 2)
+    return max(1, (files - SPARE_FILES - KINDS * quota_of(files) - RESERVED_CONNECTIONS) // 2)
 
 
 def quota_of(files: int) -> int:

@@ -27,7 +27,7 @@ from gateway.formats.base import (
 from gateway.loop.tasks import Tasks
 from gateway.proxy.in_flight import InFlight
 from gateway.upstream.connection import Connection
-from gateway.upstream.encode import head_of
+from gateway.upstream.encode import encode_head
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) 
 
 async def _ask(worker: Worker, connection: Connection, request: UpstreamRequest) -> str | None:
     try:
-        connection.send(head_of(request, worker.address), request.body)
+        connection.send(encode_head(request, worker.address), request.body)
         head = await connection.head()
         while await connection.read():
             pass

@@ -10,7 +10,9 @@ import asyncio
 import logging
 from functools import partial
 
-from gateway.downstream.client import AsgiClient, Client, Receive, Scope, Send
+from gateway.downstream.asgi import Receive, Scope, Send
+from gateway.downstream.asgi_client import AsgiClient
+from gateway.downstream.client import Client
 from gateway.errors import (
     Aborted,
     BodyTimeout,
@@ -36,7 +38,7 @@ from gateway.proxy.context import NO_CONTEXT, read_context
 from gateway.proxy.live import LiveExchange, Services, public_id_line
 from gateway.security.guard import Realm, challenge
 from gateway.upstream.connection import Connection
-from gateway.upstream.encode import head_of
+from gateway.upstream.encode import encode_head
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ class GenerateHandler:
             pass  # the client left, or its server stopped, before it was told
         except Exception:  # noqa: BLE001 - else nobody would ever answer it
             log.exception("a fault of the gateway kept it from telling how an exchange ended")
-            run.client.cut()
+            run.client.truncate()
         _let_go(error)
 
     async def _serve(self, run: LiveExchange) -> None:
@@ -112,9 +114,9 @@ class GenerateHandler:
         headers, guard = client.headers, self._services.guard
         if guard.armed:
             headers = guard.admit(Realm.INFERENCE, headers)
-        run.body = await client.body(self._services.body_limit)
+        run.body = await client.read_body(self._services.body_limit)
         run.exchange.request_bytes = len(run.body)
-        client.watch(run.left)
+        client.on_disconnect(run.left)
         context = read_context(client.headers)
         if context is not NO_CONTEXT:
             run.exchange.session, run.key = context.session, context.key
@@ -122,7 +124,7 @@ class GenerateHandler:
             run.limit(self._timeouts or NO_TIMEOUTS, context.timeout)
         # 2 parse
         if self._stepwise is not None and len(run.body) > BIG:
-            request = await self._services.turns.take(self._stepwise.parse_in_steps(run.body, headers))
+            request = await self._services.time_slices.run(self._stepwise.parse_in_steps(run.body, headers))
         else:
             request = self._format.parse(run.body, headers)
         # 3 project
@@ -176,7 +178,7 @@ class GenerateHandler:
         request: UpstreamRequest,
     ) -> None:
         run.sending(running, connection)
-        connection.send(head_of(request, worker.address), request.body, request.rest)
+        connection.send(encode_head(request, worker.address), request.body, request.rest)
         if running.early:
             self._services.aborter.sent(running, worker)
 
@@ -200,12 +202,12 @@ class GenerateHandler:
         if failure is not None:
             if out and exchange.committed:
                 exchange.reply_bytes += len(out)
-                await client.more(out)  # what was good of it
+                await client.send(out)  # what was good of it
             raise failure
         run.saw(reader.facts.tokens)
         exchange.reply_bytes += len(out)
         if exchange.committed:
-            return await client.last(out)
+            return await client.finish(out)
         run.committed(head)
         await client.reply(head.status, headers, out)
 
@@ -219,7 +221,7 @@ class GenerateHandler:
         client, exchange = run.client, run.exchange
         facts, feed, streaming, watch = reader.facts, reader.feed, reader.streaming, run.watch
         # Not into bytes that nobody has looked at: they may be compressed.
-        interval = self._services.keep_alive if streaming and not reader.identity else None
+        interval = self._services.sse_comment_interval if streaming and not reader.identity else None
         while True:
             while not connection.ready:
                 if streaming:
@@ -238,12 +240,12 @@ class GenerateHandler:
             if facts.tokens != exchange.tokens:
                 run.saw(facts.tokens)
             if out:
-                if connection.over:
+                if connection.exhausted:
                     return out
                 if not exchange.committed:
                     run.commit(head, headers + _true_length(head, reader))
                 exchange.reply_bytes += len(out)
-                await client.more(out)
+                await client.send(out)
             elif facts.steps is not None:
                 await self._take_steps(run, reader, head, headers)
 
@@ -254,13 +256,13 @@ class GenerateHandler:
         facts, exchange = reader.facts, run.exchange
         steps, facts.steps = facts.steps, None
         assert steps is not None
-        while (out := await self._services.turns.step(steps)) is not None:
+        while (out := await self._services.time_slices.run_step(steps)) is not None:
             run.saw(facts.tokens)
             if out:
                 if not exchange.committed:
                     run.commit(head, headers + _true_length(head, reader))
                 exchange.reply_bytes += len(out)
-                await run.client.more(out)
+                await run.client.send(out)
 
     async def _await_more(self, run: LiveExchange, connection: Connection, interval: float | None) -> None:
         """Wait for more of a reply within its time, or send a comment once nothing came for ``interval``."""
@@ -268,15 +270,15 @@ class GenerateHandler:
             run.watch.waits()
         if interval is None:
             await connection.changed
-        elif await connection.silent(interval):
-            await run.client.more(b":\n\n")
+        elif await connection.stays_silent(interval):
+            await run.client.send(b":\n\n")
 
     async def _tell(self, run: LiveExchange, error: GatewayError) -> None:
         """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""
         client = run.client
         if run.exchange.committed:
             out = run.reader.fail(error) if run.reader is not None else b""
-            return await client.last(out) if out else client.cut()
+            return await client.finish(out) if out else client.truncate()
         extra = challenge(error)
         if run.running is not None:
             extra += public_id_line(run.running.ids)

@@ -78,8 +78,8 @@ _BUSY = frozenset({429, 503})
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What every exchange needs. ``body_limit`` is in bytes, ``keep_alive`` in seconds (None = never);
-    ``overload_status`` is that of all refusals for want of room."""
+    """What every exchange needs. ``body_limit`` is in bytes, ``sse_comment_interval`` in seconds
+    (None = never); ``overload_status`` is that of all refusals for want of room."""
 
     fleet: Fleet
     queue: Queue
@@ -91,11 +91,11 @@ class Services:
     guard: Guard
     metrics: Metrics
     access_log: AccessLog
-    turns: TimeSlices
+    time_slices: TimeSlices
     shedding: BodyRelease
     body_limit: int
     overload_status: int
-    keep_alive: float | None
+    sse_comment_interval: float | None
 
 
 class LiveExchange(CoroutineStepper):
@@ -134,7 +134,7 @@ class LiveExchange(CoroutineStepper):
 
     def enter(self) -> None:
         """Be counted as open. Raises OutOfSockets, Draining and Overloaded."""
-        if self.client.crowded:
+        if self.client.over_connection_limit:
             raise OutOfSockets("the gateway has as many connections as it takes; please try again")
         self._services.lifecycle.enter(self)
 
@@ -234,7 +234,7 @@ class LiveExchange(CoroutineStepper):
     def shed(self) -> Iterator[None] | None:
         """Let go of the request's body, in steps; None: another worker may have to be sent it."""
         connection = self.connection
-        if connection is None or not connection.taken:
+        if connection is None or not connection.reached_worker:
             return None
         return self._shed()
 
@@ -277,7 +277,7 @@ class LiveExchange(CoroutineStepper):
     def close(self, error: GatewayError | None) -> None:
         """Give everything back and record the end; ``error`` is what ended it, None: the reply was whole."""
         services, exchange = self._services, self.exchange
-        self.client.unwatch()
+        self.client.ignore_disconnect()
         if self.watch is not None:
             self.watch.stop()
         services.lifecycle.leave(self)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from gateway.downstream.client import Application, Receive, Scope, Send
+from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
 from gateway.errors import GatewayError, Unauthorized
 from gateway.formats.base import ErrorReply, Headers
 from gateway.formats.failures import error_reply
@@ -72,7 +72,7 @@ class AuthMiddleware:
 
     def __init__(
         self,
-        app: Application,
+        app: AsgiApp,
         guard: Guard,
         realm_of: Callable[[str], Realm],
         dialects: Mapping[str, Render],

@@ -17,8 +17,8 @@ import httptools
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.base import Headers, ReplyHead
 from gateway.limits import DEFAULT_HEAD, HeadLimits
-from gateway.loop.sockets import keep_alive
-from gateway.loop.stepper import Signal
+from gateway.loop.sockets import enable_tcp_keepalive
+from gateway.loop.stepper import Wakeup
 from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.tcp_info import TcpInfo, tcp_info
 
@@ -49,9 +49,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, scratch: bytearray, outbox: WriteBatch | None = None, head: HeadLimits = DEFAULT_HEAD
+        self, scratch: bytearray, write_batch: WriteBatch | None = None, head: HeadLimits = DEFAULT_HEAD
     ) -> None:
-        self._outbox = outbox or WriteBatch()
+        self._write_batch = write_batch or WriteBatch()
         self._wide = memoryview(scratch)
         self._usual = self._scratch = self._wide[:USUAL_READ]
         #: A head over this is taken as nonsense; and so is as much in a row that is no part of a body
@@ -59,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._most_bytes, self._most_lines = head.size, head.lines
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         #: Fired by whatever the connection learns.
-        self.changed = Signal()
+        self.changed = Wakeup()
         self._parser: Any = httptools.HttpResponseParser(self)
         self._loop = asyncio.get_running_loop()
         self._error: UpstreamIncomplete | UpstreamMalformed | None = None
@@ -99,12 +99,12 @@ class Connection(asyncio.BufferedProtocol):
         return not self.closed and not self._transport.is_closing()
 
     @property
-    def over(self) -> bool:
+    def exhausted(self) -> bool:
         """The reply is whole, and all of it was taken."""
         return self._complete and not self._chunks
 
     @property
-    def taken(self) -> bool:
+    def reached_worker(self) -> bool:
         """Whether the worker's TCP took some of the request that was sent, so that no failure of this
         connection can be NotReceived any more."""
         if self._answered:
@@ -123,15 +123,15 @@ class Connection(asyncio.BufferedProtocol):
         if not self.usable:
             self._fail(NotReceived("the worker closed the connection before anything was sent"))
         elif len(body) < 65536 and not rest:
-            self._outbox.write(self._transport, head + body)
+            self._write_batch.write(self._transport, head + body)
         elif self._encrypted:
-            self._outbox.flush()
+            self._write_batch.flush()
             self._unsent = _slices((head, body, *rest))
             self._send_more()
         else:
-            self._outbox.write_parts(self._transport, (head, body, *rest))
+            self._write_batch.write_parts(self._transport, (head, body, *rest))
 
-    async def silent(self, seconds: float) -> bool:
+    async def stays_silent(self, seconds: float) -> bool:
         """True if it is not ``ready`` for ``seconds``; False, as soon as it is."""
         self._silent = False
         timer = self._loop.call_later(seconds, self._silence)
@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._encrypted:
             # What is held in its encrypted form counts as well, and by default is eight times this.
             cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
-        keep_alive(transport)
+        enable_tcp_keepalive(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch

@@ -9,7 +9,7 @@ from gateway.formats.base import UpstreamRequest
 from gateway.upstream.address import Address
 
 
-def head_of(request: UpstreamRequest, address: Address) -> bytes:
+def encode_head(request: UpstreamRequest, address: Address) -> bytes:
     """Request line and headers, blank line included."""
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
         request.method,

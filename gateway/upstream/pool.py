@@ -16,7 +16,7 @@ from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import is_shortage
 from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.connection import READ_SIZE, Connection
-from gateway.upstream.resolver import Names
+from gateway.upstream.resolver import Resolver
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
 MAX_IDLE_SECONDS = 3.5
@@ -25,8 +25,8 @@ MAX_IDLE_SECONDS = 3.5
 class Pool:
     """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
 
-    ``names``, ``outbox`` and ``scratch``, READ_SIZE bytes, are shared by all pools of an event loop. ``head``
-    limits heads of replies.
+    All pools of an event loop share ``resolver``, ``write_batch`` and ``scratch``, a read buffer of READ_SIZE
+    bytes. ``head`` limits the heads of replies.
     """
 
     def __init__(  # noqa: PLR0913 - what is its own, and what all share
@@ -35,13 +35,13 @@ class Pool:
         port: int,
         tls: ssl.SSLContext | None,
         connect_timeout: float,
-        names: Names | None = None,
-        outbox: WriteBatch | None = None,
+        resolver: Resolver | None = None,
+        write_batch: WriteBatch | None = None,
         head: HeadLimits = DEFAULT_HEAD,
         scratch: bytearray | None = None,
     ) -> None:
-        self._outbox = outbox or WriteBatch()
-        self._names = names or Names()
+        self._write_batch = write_batch or WriteBatch()
+        self._resolver = resolver or Resolver()
         self._host = host
         self._port = port
         self._tls = tls
@@ -73,7 +73,7 @@ class Pool:
         """Open a new connection. Raises ConnectFailed or OutOfSockets: nothing was sent."""
         try:
             async with asyncio.timeout(self._connect_timeout):
-                return await self._connect_to(await self._names.addresses(self._host))
+                return await self._connect_to(await self._resolver.resolve(self._host))
         except (OSError, TimeoutError, ValueError) as error:
             if is_shortage(error):
                 raise OutOfSockets("the gateway has no socket left at the moment", cause=error) from error
@@ -96,7 +96,7 @@ class Pool:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         _, connection = await loop.create_connection(
-            lambda: Connection(self._scratch, self._outbox, self._head),
+            lambda: Connection(self._scratch, self._write_batch, self._head),
             address,
             self._port,
             ssl=self._tls,

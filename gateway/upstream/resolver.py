@@ -23,10 +23,10 @@ from typing import Any
 FRESH = 5.0
 #: How long a connect waits for a new answer before it takes the old one, in seconds.
 PATIENCE = 0.25
-#: Names asked for at once; more wait for their turn.
+#: Resolver asked for at once; more wait for their turn.
 THREADS = 64
 
-#: Names whose answers are kept.
+#: Resolver whose answers are kept.
 CAPACITY = 4096
 
 Lookup = Callable[..., Sequence[tuple[Any, ...]]]
@@ -38,7 +38,7 @@ class _Answer:
     at: float
 
 
-class Names:
+class Resolver:
     """What names stand for. ``lookup`` is called in a thread, as ``socket.getaddrinfo`` is."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
@@ -47,7 +47,7 @@ class Names:
         self._asking: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._room = asyncio.Semaphore(THREADS)
 
-    async def addresses(self, host: str) -> Sequence[str]:
+    async def resolve(self, host: str) -> Sequence[str]:
         """IP addresses of ``host``, itself if it is one; at least one. Raises OSError.
 
         Waits as long as the resolver takes, and fails for its silence, only for a name that was never known.

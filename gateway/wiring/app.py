@@ -16,9 +16,12 @@ from gateway.catalog import ABORT_PATHS, Endpoint
 from gateway.control import engine_metrics, information, sessions, system
 from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
-from gateway.downstream.client import Application, AsgiClient, Client, Receive, Scope, Send, lifespan
+from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
+from gateway.downstream.asgi_client import AsgiClient
+from gateway.downstream.client import Client
+from gateway.downstream.lifespan import lifespan
 from gateway.downstream.limits import ClientLimits
-from gateway.downstream.start_pacing import Pace
+from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.cordons.cordons import Marks
 from gateway.fleet.cordons.pauses import Pauses
@@ -53,7 +56,7 @@ from gateway.stores.record import WorkerRecord
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.exposition import Now
 from gateway.telemetry.metrics import Metrics
-from gateway.upstream.resolver import Names
+from gateway.upstream.resolver import Resolver
 from gateway.wiring.background import Background
 from gateway.wiring.endpoints import serving
 from gateway.wiring.security import Sources, guard_of, sources_of
@@ -75,13 +78,13 @@ class Outside:
 
 class Gateway:
     """The ASGI application. ``lifecycle`` and ``fleet`` are for the process around it and for tests;
-    ``pace``, ``outbox``, ``limits`` and ``hit``, which is told of each limit that a client hit, for our own
-    listener."""
+    ``start_pacer``, ``write_batch``, ``limits`` and ``hit``, which counts a limit that a client exceeded, for
+    our own listener."""
 
     def __init__(
         self,
         endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
-        control: Application,
+        control: AsgiApp,
         services: Services,
         background: Background,
         limits: ClientLimits,
@@ -94,10 +97,10 @@ class Gateway:
         }
         self._control = control
         self._background = background
-        self.pace = Pace()
+        self.start_pacer = StartPacer()
         self.limits = limits
         self.hit = services.metrics.hit
-        self.outbox = services.fleet.outbox
+        self.write_batch = services.fleet.write_batch
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 
@@ -105,7 +108,7 @@ class Gateway:
         """Have ``thing`` refreshed as well, for as long as the application is served."""
         self._background.kept_fresh.append(thing)
 
-    def direct_of(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
+    def direct_route(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
         """For our own listener: what starts such an exchange without ASGI; None: the application itself."""
         return self._direct.get((path, method))
 
@@ -201,8 +204,8 @@ def _views(services: Services, registrar: Registrar, member: Member | None, paus
 
 
 def _behind_a_door(
-    control: Application, settings: Settings, formats: Mapping[str, AnyFormat], guard: Guard
-) -> Application:
+    control: AsgiApp, settings: Settings, formats: Mapping[str, AnyFormat], guard: Guard
+) -> AsgiApp:
     if not guard.armed:
         return control
     aborting = {
@@ -234,7 +237,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         settings.connect_timeout_secs,
         None if tls is None else tls.context,
         died=lambda life: shield.died(life, time.monotonic()),
-        names=Names(),
+        resolver=Resolver(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
         head=settings.head_limit,
@@ -276,7 +279,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
-        turns=TimeSlices(),
+        time_slices=TimeSlices(),
         shedding=BodyRelease(),
         shield=shield,
         guard=guard_of(settings, outside.keys, metrics.unauthorized),
@@ -284,5 +287,5 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         access_log=access_log,
         body_limit=settings.body_limit,
         overload_status=settings.overload_status_code,
-        keep_alive=None if interval is None else interval / 1000,
+        sse_comment_interval=None if interval is None else interval / 1000,
     )

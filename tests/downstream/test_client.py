@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from gateway.downstream import client as downstream
-from gateway.downstream.client import AsgiClient, Message, Watch, lifespan, read_body
+from gateway.downstream import asgi_client as downstream
+from gateway.downstream.asgi import Message
+from gateway.downstream.asgi_client import AsgiClient, DisconnectWatch, read_body
+from gateway.downstream.lifespan import lifespan
 from gateway.errors import Cancelled, GatewayError, RequestTooLarge
 from gateway.formats.base import Headers
 from tests.support.gateway import until
@@ -122,7 +124,7 @@ async def test_leaving_is_told_once() -> None:
     """The client's leaving is told, once."""
     client = Client()
     told: list[GatewayError] = []
-    watch = Watch(client.receive, told.append)
+    watch = DisconnectWatch(client.receive, told.append)
     await until(lambda: client.asked == 1)
     assert told == []
     client.says(part(b""))
@@ -137,7 +139,7 @@ async def test_leaving_is_told_once() -> None:
 async def test_leaving_before_the_watch_begins() -> None:
     """Who left in the first moments is missed no more than anybody."""
     told: list[GatewayError] = []
-    watch = Watch(Client(LEFT).receive, told.append)
+    watch = DisconnectWatch(Client(LEFT).receive, told.append)
     await until(lambda: bool(told))
     watch.stop()
 
@@ -145,7 +147,7 @@ async def test_leaving_before_the_watch_begins() -> None:
 async def test_short_exchange_is_not_watched() -> None:
     """A watch that is stopped soon asks the server for nothing."""
     client = Client(LEFT)
-    Watch(client.receive, lambda why: pytest.fail("told")).stop()
+    DisconnectWatch(client.receive, lambda why: pytest.fail("told")).stop()
     await asyncio.sleep(0.005)
     assert client.asked == 0
 
@@ -154,7 +156,7 @@ async def test_leaving_after_the_end() -> None:
     """After ``stop`` nothing is told, not even what has just been received."""
     client = Client()
     told: list[GatewayError] = []
-    watch = Watch(client.receive, told.append)
+    watch = DisconnectWatch(client.receive, told.append)
     await until(lambda: client.asked == 1)
     client.says(LEFT)
     watch.stop()
@@ -173,18 +175,18 @@ async def test_client_of_any_server() -> None:
         out.append(message)
 
     client = AsgiClient({"headers": [(b"x-a", b"1")]}, peer.receive, send)
-    client.unwatch()
+    client.ignore_disconnect()
     assert client.headers == [(b"x-a", b"1")]
-    assert await client.body(LIMIT) == b"{}"
-    client.watch(told.append)
+    assert await client.read_body(LIMIT) == b"{}"
+    client.on_disconnect(told.append)
     client.start(200, [])
     assert out == []
-    await client.more(b"a")
-    await client.last(b"b")
+    await client.send(b"a")
+    await client.finish(b"b")
     assert out == [start(200, []), more(b"a"), last(b"b")]
     peer.says(LEFT)
     await until(lambda: bool(told))
-    client.unwatch()
+    client.ignore_disconnect()
 
 
 # -- messages

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gateway.downstream.limits import ROOM, ClientLimits, Patience, Phase
+from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits, Patience, Phase
 from gateway.sim import SimConfig, SimServer
 from tests.downstream.raw import SMALL, TYPE, raw_client, reply_of
 from tests.support.gateway import RawClient, generates, limit_hits, rig
@@ -132,7 +132,7 @@ async def test_body_that_stops_coming_is_a_408_in_the_dialect_and_a_close(kind: 
             status, body = await reply_of(client)
             assert (status, json.loads(body)["error"]["message"]) == (
                 408,
-                "the body of the request stopped coming, or comes too slowly",
+                "the body of the request stopped arriving, or arrives too slowly",
             )
             assert await all_of(client) == b""
             await asyncio.sleep(0.05)  # it does not close its side: nobody looks at it any more
@@ -237,7 +237,7 @@ async def test_connection_over_the_limit_is_for_what_needs_no_worker(path: str, 
 @pytest.mark.parametrize("code", [503, 529])
 async def test_connections_far_over_the_limit_are_told_so_and_closed_at_once(code: int) -> None:
     async with rig(max_connections=1, overload_status_code=code) as gateway:
-        clients = [await RawClient.connect(gateway.port) for _ in range(ROOM + 5)]
+        clients = [await RawClient.connect(gateway.port) for _ in range(RESERVED_CONNECTIONS + 5)]
         refused = [await all_of(client) for client in clients[-2:]]
         assert all(each.startswith(b"HTTP/1.1 %d " % code) for each in refused)
         assert json.loads(refused[0].partition(b"\r\n\r\n")[2])["code"] == code

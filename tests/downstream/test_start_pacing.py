@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.downstream.start_pacing import PER_TURN, Pace
+from gateway.downstream.start_pacing import PER_TURN, StartPacer
 
 
 async def test_few_requests_start_at_once() -> None:
-    pace = Pace()
+    pace = StartPacer()
     started: list[int] = []
     for number in range(PER_TURN):
         pace.start(started.append, number)
@@ -17,7 +17,7 @@ async def test_few_requests_start_at_once() -> None:
 
 async def test_what_comes_during_a_burst_waits_for_one_turn_of_it_and_not_for_all() -> None:
     """A callback that becomes ready while thousands wait runs after as many starts as one turn has."""
-    pace = Pace()
+    pace = StartPacer()
     started: list[int] = []
     seen: list[int] = []
     for number in range(5000):
@@ -31,7 +31,7 @@ async def test_what_comes_during_a_burst_waits_for_one_turn_of_it_and_not_for_al
 
 
 async def test_a_turn_starts_no_more_than_its_share() -> None:
-    pace = Pace()
+    pace = StartPacer()
     started: list[int] = []
     for number in range(1000):
         pace.start(started.append, number)

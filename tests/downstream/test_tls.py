@@ -15,7 +15,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from gateway.downstream import tls
-from gateway.downstream.limits import ROOM, ClientLimits
+from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
 from gateway.downstream.tls import Acceptor
 from tests.security.certificates import Authority
 from tests.security.test_tls_in import client_of, secured
@@ -60,7 +60,7 @@ async def test_silent_clients_over_the_limit_are_closed_as_they_come(authority: 
     """They count like others, and in the metric of that limit; whoever was there is served on."""
     async with secured(authority, max_connections=2) as gateway:
         kept = await client_of(gateway, authority)
-        silent = await _silent(gateway, ROOM + 2)
+        silent = await _silent(gateway, RESERVED_CONNECTIONS + 2)
         assert await silent[-1].reader.read() == b""
         kept.request("/live", b"", method="GET")
         assert (await kept.head()).startswith(b"HTTP/1.1 200")
@@ -81,7 +81,7 @@ async def test_silent_clients_over_the_limit_are_closed_as_they_come(authority: 
 
 
 async def test_one_too_many_gets_less_time(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "CROWDED_SECONDS", 0.2)
+    monkeypatch.setattr(tls, "OVER_LIMIT_IDLE_SECONDS", 0.2)
     async with secured(authority, max_connections=1) as gateway:
         patient, crowded = await _silent(gateway, 2)
         assert await asyncio.wait_for(crowded.reader.read(), 5) == b""

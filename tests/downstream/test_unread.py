@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from gateway.downstream.connection import ClientConnection
-from gateway.downstream.request import Call
+from gateway.downstream.request import ServerRequest
 from gateway.proxy.live import LiveExchange
 from gateway.sim import Raw, Reply, SimConfig, SimServer
 from tests.downstream.raw import SMALL, TYPE, raw_client
@@ -84,12 +84,11 @@ async def test_reply_that_nobody_reads_is_held_to_a_mebibyte_and_a_half_or_one_e
             client.request(KINDS[kind], json.dumps(body_of(kind, 5, stream)).encode())
             await client.head()
             [run] = gateway.app.lifecycle._open
-            assert (
-                isinstance(run, LiveExchange) and isinstance(run.client, Call) and run.connection is not None
-            )
+            assert isinstance(run, LiveExchange) and run.connection is not None
+            assert isinstance(run.client, ServerRequest)
             wire, upstream = run.client.wire, run.connection
             assert isinstance(wire, ClientConnection)
-            await until(lambda: wire.full and upstream._paused)
+            await until(lambda: wire.write_paused and upstream._paused)
             assert wire._transport.get_write_buffer_size() + upstream._held <= most
 
 

@@ -15,11 +15,11 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from gateway.downstream.client import Receive, Scope, Send
+from gateway.downstream.asgi import Receive, Scope, Send
 from gateway.downstream.connection import Begin, ClientConnection
 from gateway.downstream.limits import ClientLimits
-from gateway.downstream.request import Call
-from gateway.downstream.start_pacing import Pace
+from gateway.downstream.request import ServerRequest
+from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import Cancelled, RequestTooLarge
 from gateway.loop.stepper import CoroutineStepper
 from gateway.loop.write_batch import WriteBatch
@@ -47,25 +47,25 @@ class _Application:
     """Reads each request to its end and says 200."""
 
     def __init__(self) -> None:
-        self.pace, self.outbox = Pace(), WriteBatch()
+        self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.requests: list[Request] = []
 
     def hit(self, limit: str) -> None:
         """Nobody counts."""
 
-    def direct_of(self, path: bytes, method: bytes) -> Begin:
+    def direct_route(self, path: bytes, method: bytes) -> Begin:
         return self._begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("every path is served directly")
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: ServerRequest) -> None:
         CoroutineStepper().start(self._serve(call))
 
-    async def _serve(self, call: Call) -> None:
+    async def _serve(self, call: ServerRequest) -> None:
         try:
-            body = await call.body(LIMIT)
+            body = await call.read_body(LIMIT)
             lines = tuple((bytes(n), bytes(v)) for n, v in call.headers if n not in _FRAMING)
             self.requests.append((bytes(call.method), bytes(call.target), lines, bytes(body)))
             await call.reply(200, [], b"")
@@ -88,7 +88,7 @@ async def _read(pieces: Sequence[bytes]) -> Served:
             break
         connection.data_received(piece)
         held = [connection._reading, *connection._ahead]
-        assert sum(call.held for call in held if call is not None) <= LIMIT + len(piece)
+        assert sum(call.body.unread for call in held if call is not None) <= LIMIT + len(piece)
         for _ in range(4):
             await asyncio.sleep(0)
     connection.eof_received()

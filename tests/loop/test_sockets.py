@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from gateway.loop.sockets import is_shortage, keep_alive_options
+from gateway.loop.sockets import is_shortage, tcp_keepalive_options
 
 FULL = OSError(errno.EMFILE, "too many open files")
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
@@ -43,7 +43,7 @@ def test_failure_of_the_peer_is_no_shortage(error: BaseException | None) -> None
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system has the one option only")
 def test_kernel_asks_a_silent_peer_as_often_as_it_is_told() -> None:
     with socket.socket() as made:
-        for option in keep_alive_options(5, 2, 3):
+        for option in tcp_keepalive_options(5, 2, 3):
             made.setsockopt(*option)
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.loop.stepper import CoroutineStepper, Signal, in_task
+from gateway.loop.stepper import CoroutineStepper, Wakeup, in_task
 
 
 class Stop(Exception):
@@ -24,7 +24,7 @@ def driven(work: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> tuple[Coro
 
 
 async def test_coroutine_goes_on_inside_the_call_that_fires_its_signal() -> None:
-    signal = Signal()
+    signal = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         for number in range(3):
@@ -43,7 +43,7 @@ async def test_coroutine_goes_on_inside_the_call_that_fires_its_signal() -> None
 
 
 async def test_interrupt_raises_where_the_coroutine_waits() -> None:
-    signal = Signal()
+    signal = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         try:
@@ -65,7 +65,7 @@ async def test_interrupt_raises_where_the_coroutine_waits() -> None:
 
 async def test_interrupt_of_one_that_runs_is_raised_at_its_next_wait() -> None:
     """The first of two reasons counts; one that never waits again ends as it would have."""
-    signal = Signal()
+    signal = Wakeup()
     drives: list[CoroutineStepper] = []
     first = Stop("first")
 
@@ -110,7 +110,7 @@ async def test_futures_tasks_and_bare_yields_can_be_awaited() -> None:
 
 async def test_future_that_ends_after_an_interrupt_wakes_nobody() -> None:
     future = asyncio.get_running_loop().create_future()
-    signal = Signal()
+    signal = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         try:
@@ -130,7 +130,7 @@ async def test_future_that_ends_after_an_interrupt_wakes_nobody() -> None:
 
 
 async def test_exception_of_the_coroutine_goes_to_whoever_ran_it() -> None:
-    signal = Signal()
+    signal = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         await signal
@@ -143,7 +143,7 @@ async def test_exception_of_the_coroutine_goes_to_whoever_ran_it() -> None:
 
 
 async def test_task_can_wait_for_a_signal_and_be_cancelled() -> None:
-    signal = Signal()
+    signal = Wakeup()
 
     async def work() -> str:
         await signal

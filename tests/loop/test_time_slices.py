@@ -20,7 +20,7 @@ def steps(name: str, count: int, seen: list[str]) -> Generator[None, None, str]:
 async def test_works_take_turns() -> None:
     seen: list[str] = []
     turns = TimeSlices()
-    results = await asyncio.gather(*(turns.take(steps(name, 3, seen)) for name in "abc"))
+    results = await asyncio.gather(*(turns.run(steps(name, 3, seen)) for name in "abc"))
     assert results == ["a", "b", "c"]
     assert "".join(seen) == "abcabcabc"
 
@@ -28,7 +28,7 @@ async def test_works_take_turns() -> None:
 async def test_turn_of_the_loop_has_one_step_at_most() -> None:
     seen: list[str] = []
     turns = TimeSlices()
-    works = asyncio.gather(*(turns.take(steps(name, 5, seen)) for name in "abcd"))
+    works = asyncio.gather(*(turns.run(steps(name, 5, seen)) for name in "abcd"))
     while not works.done():
         before = len(seen)
         await asyncio.sleep(0)
@@ -42,17 +42,17 @@ async def test_failure_of_a_step_is_that_of_its_work_alone() -> None:
         raise ValueError("no")
 
     turns = TimeSlices()
-    good = asyncio.ensure_future(turns.take(steps("a", 4, [])))
+    good = asyncio.ensure_future(turns.run(steps("a", 4, [])))
     with pytest.raises(ValueError, match="no"):
-        await turns.take(broken())
+        await turns.run(broken())
     assert await good == "a"
 
 
 async def test_work_that_is_given_up_holds_up_no_other() -> None:
     seen: list[str] = []
     turns = TimeSlices()
-    first = asyncio.ensure_future(turns.take(steps("a", 1000, seen)))
-    second = asyncio.ensure_future(turns.take(steps("b", 3, seen)))
+    first = asyncio.ensure_future(turns.run(steps("a", 1000, seen)))
+    second = asyncio.ensure_future(turns.run(steps("b", 3, seen)))
     await asyncio.sleep(0)
     first.cancel()
     assert await second == "b"
@@ -66,8 +66,8 @@ async def test_step_gives_what_it_yields_in_its_turn() -> None:
         raise ValueError("no")
 
     turns, work = TimeSlices(), giving()
-    other = asyncio.ensure_future(turns.take(steps("a", 3, [])))
-    assert [await turns.step(work), await turns.step(work)] == [b"", b"a"]
+    other = asyncio.ensure_future(turns.run(steps("a", 3, [])))
+    assert [await turns.run_step(work), await turns.run_step(work)] == [b"", b"a"]
     with pytest.raises(ValueError, match="no"):
-        await turns.step(work)
-    assert (await turns.step(work), await other) == (None, "a")
+        await turns.run_step(work)
+    assert (await turns.run_step(work), await other) == (None, "a")

@@ -64,7 +64,7 @@ class Rig:
             worker.infos = {format: info}
             self.app.fleet.on(worker, WorkerEvent.SERVES)
             for _ in range(kept):
-                connection, wire = Connection(bytearray(READ_SIZE), self.app.outbox), Wire()
+                connection, wire = Connection(bytearray(READ_SIZE), self.app.write_batch), Wire()
                 connection.connection_made(cast(Any, wire))
                 connection.idle_since = _NEVER_STALE
                 worker.pool._idle.append(connection)
@@ -76,7 +76,7 @@ class Rig:
         connection, wire = ClientConnection(config, ServerState(), {}), Wire()
         connection.connection_made(cast(Any, wire))
         self._clients.append(connection)
-        return Client(connection, wire, self._idle, self.app.outbox.flush)
+        return Client(connection, wire, self._idle, self.app.write_batch.flush)
 
     def close(self) -> None:
         """End what waits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.downstream.limits import ROOM
+from gateway.downstream.limits import RESERVED_CONNECTIONS
 from gateway.fleet.quotas import KINDS
 from gateway.process.open_files import SPARE_FILES, most_connections, quota_of
 
@@ -12,7 +12,7 @@ from gateway.process.open_files import SPARE_FILES, most_connections, quota_of
 @pytest.mark.parametrize("files", [144, 192, 1024, 65_536, 1 << 20])
 def test_all_that_may_be_open_at_once_is_no_more_than_may_be_open(files: int) -> None:
     """And little is left over."""
-    most = 2 * most_connections(files) + KINDS * quota_of(files) + ROOM + SPARE_FILES
+    most = 2 * most_connections(files) + KINDS * quota_of(files) + RESERVED_CONNECTIONS + SPARE_FILES
     assert files - 2 < most <= files
 
 

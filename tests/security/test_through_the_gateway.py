@@ -252,7 +252,7 @@ async def test_asgi_server_of_somebody_else_is_guarded_as_well() -> None:
 def test_no_key_no_guard() -> None:
     """Where no key is configured, requests take the way they took before there were any."""
     app = create_app(Settings())
-    begin = app.direct_of(b"/generate", b"POST")
+    begin = app.direct_route(b"/generate", b"POST")
     assert begin is not None
     guarded = create_app(load_settings({"api_key": API}))
     assert type(app._control) is not type(guarded._control)

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from gateway import catalog
 from gateway.downstream.connection import ClientConnection
 from gateway.downstream.limits import ClientLimits
-from gateway.downstream.start_pacing import Pace
+from gateway.downstream.start_pacing import StartPacer
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.sync import Following
 from gateway.fleet.worker import Worker
@@ -74,11 +74,11 @@ class World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SteppedLoop)
         loop.dial = self._connect
-        self.outbox = self.services.fleet.outbox
+        self.write_batch = self.services.fleet.write_batch
         self._app = SimpleNamespace(
-            pace=Pace(),
-            direct_of=self._direct_of,
-            outbox=self.outbox,
+            start_pacer=StartPacer(),
+            direct_route=self._direct_of,
+            write_batch=self.write_batch,
             limits=ClientLimits(head_seconds=3600, body_seconds=3600, idle_seconds=3600),
             lifecycle=self.services.lifecycle,
         )
@@ -110,7 +110,7 @@ class World:
     def keep_connections(self) -> None:
         """Each worker has a connection that was used before."""
         for worker in self.workers:
-            connection = Connection(bytearray(32 * 1024), self.outbox)
+            connection = Connection(bytearray(32 * 1024), self.write_batch)
             self._wire(connection, worker.address.port)
             connection.idle_since = _NEVER_STALE
             worker.pool._idle.append(connection)

@@ -594,9 +594,9 @@ async def test_silence_is_told_of_only_when_it_lasted(listener: Listener) -> Non
     connection, peer = await listener.asked()
     await peer.send(CHUNKED)
     await connection.head()
-    assert await connection.silent(0.01)
+    assert await connection.stays_silent(0.01)
     async with asyncio.TaskGroup() as group:
-        silence = group.create_task(connection.silent(30.0))
+        silence = group.create_task(connection.stays_silent(30.0))
         await asyncio.sleep(0)
         deliver(connection, b"5\r\n")  # the size of a chunk
         await asyncio.sleep(0)

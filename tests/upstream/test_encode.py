@@ -7,7 +7,7 @@ import pytest
 
 from gateway.formats.base import UpstreamRequest
 from gateway.upstream.address import Address
-from gateway.upstream.encode import head_of
+from gateway.upstream.encode import encode_head
 
 
 def test_head_is_exact() -> None:
@@ -15,7 +15,7 @@ def test_head_is_exact() -> None:
     request = UpstreamRequest(
         b"POST", b"/v1/generate", ((b"x-b", b"2"), (b"x-a", b"1"), (b"x-b", b"\xff")), b"12345"
     )
-    assert head_of(request, Address.parse("http://worker:30000/v1")) == (
+    assert encode_head(request, Address.parse("http://worker:30000/v1")) == (
         b"POST /v1/generate HTTP/1.1\r\nhost: worker:30000\r\n"
         b"x-b: 2\r\nx-a: 1\r\nx-b: \xff\r\ncontent-length: 5\r\n\r\n"
     )
@@ -33,7 +33,7 @@ def test_head_is_exact() -> None:
 def test_host_is_as_the_url_has_it(url: str, host: bytes) -> None:
     """Host is the URL's authority, brackets and port included."""
     request = UpstreamRequest(b"PUT", b"/", (), b"")
-    assert head_of(request, Address.parse(url)) == (
+    assert encode_head(request, Address.parse(url)) == (
         b"PUT / HTTP/1.1\r\nhost: " + host + b"\r\ncontent-length: 0\r\n\r\n"
     )
 
@@ -51,7 +51,7 @@ def test_head_is_http() -> None:
 
     request = UpstreamRequest(b"POST", b"/generate", ((b"content-type", b"application/json"),), b"{}")
     parser = httptools.HttpRequestParser(Reads())
-    parser.feed_data(head_of(request, Address.parse("http://w:1")) + request.body)
+    parser.feed_data(encode_head(request, Address.parse("http://w:1")) + request.body)
     assert parser.get_method() == b"POST"
     assert seen == [
         (b"host", b"w:1"),

@@ -18,13 +18,13 @@ from typing import Any
 
 import httpx
 
-from gateway.loop.sockets import keep_alive_options
+from gateway.loop.sockets import tcp_keepalive_options
 
 #: A line of a stream over this is none, in bytes: etcd's own limit for a value is 1.5 MiB.
 LINE_LIMIT = 64 * 1024 * 1024
 #: Seconds of silence before the kernel asks whether the member is still there, between two questions, and how
 #: many may stay unanswered: a member that vanished without a word is found out in about ten seconds.
-_SOCKET_OPTIONS = [*keep_alive_options(5, 2, 3), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+_SOCKET_OPTIONS = [*tcp_keepalive_options(5, 2, 3), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 
 
 class EtcdError(Exception):

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 import httpx
 
 from gateway.loop.daemon_thread import DaemonThread
-from gateway.loop.sockets import keep_alive_options
+from gateway.loop.sockets import tcp_keepalive_options
 from gateway.stores.kubernetes.access import Access
 from gateway.stores.kubernetes.failures import Unreachable, refusal
 from gateway.stores.kubernetes.objects import Object
@@ -95,7 +95,7 @@ async def connected(access: Access) -> AsyncIterator[Api]:
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
     transport = httpx.AsyncHTTPTransport(
-        verify=trust or False, trust_env=False, socket_options=keep_alive_options()
+        verify=trust or False, trust_env=False, socket_options=tcp_keepalive_options()
     )
     timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
     async with httpx.AsyncClient(

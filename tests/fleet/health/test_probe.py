@@ -19,7 +19,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import ProbeReply, ProbeRequest
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
-from gateway.upstream.resolver import Names
+from gateway.upstream.resolver import Resolver
 from tests.fleet.engine import EchoFormat, Engine, connected, engine
 from tests.support.gateway import until
 
@@ -145,10 +145,12 @@ async def test_name_that_cannot_be_resolved(host: str) -> None:
 
 async def test_question_to_a_name_goes_to_its_address_under_the_name() -> None:
     """To the first that takes it; the worker sees the name it was asked for."""
-    names = Names(lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")])
+    resolver = Resolver(
+        lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")]
+    )
     async with engine() as server:
         worker = Worker(Address.parse(f"http://worker.example:{server.port}"))
-        Fleet(LeastInFlight(Random(0)), 5.0, names=names).add(worker)
+        Fleet(LeastInFlight(Random(0)), 5.0, resolver=resolver).add(worker)
         assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
         assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
 
@@ -188,9 +190,9 @@ async def test_probes_over_tls() -> None:
         else:
             with pytest.raises(Unreachable):
                 await ask(worker, question)
-    names = Names(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
+    resolver = Resolver(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
     named = Worker(Address.parse(f"https://worker.example:{server.port}"))
-    Fleet(LeastInFlight(Random(0)), 5.0, ours, names=names).add(named)
+    Fleet(LeastInFlight(Random(0)), 5.0, ours, resolver=resolver).add(named)
     assert await ask(named, question) == ProbeReply(200, b"echo m")
     server.stop()
 
