@@ -21,7 +21,7 @@ from gateway.catalog import CatalogError
 from gateway.commands.check import check
 from gateway.commands.demo import DemoFailed, run_demo
 from gateway.commands.flags import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
-from gateway.commands.workers import CANNOT, WRONG_CALL, workers
+from gateway.commands.workers import EXIT_FAILED, EXIT_USAGE, workers
 from gateway.formats.registry import FormatError
 from gateway.process import server
 from gateway.process.open_files import TooFewFiles
@@ -77,9 +77,9 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
-        raise _stop(str(error), WRONG_CALL) from None
+        raise _stop(str(error), EXIT_USAGE) from None
     except (server.PortTaken, TooFewFiles, DemoFailed) as error:
-        raise _stop(str(error), CANNOT) from None
+        raise _stop(str(error), EXIT_FAILED) from None
 
 
 def _stop(message: str, code: int) -> typer.Exit:
@@ -105,7 +105,7 @@ def _check(values: Values) -> None:
             raise SettingsError(f"name a worker with {flag_of('worker')} or {variable}")
         shown, usable = check(settings)
     typer.echo(shown)
-    raise typer.Exit(0 if usable else CANNOT)
+    raise typer.Exit(0 if usable else EXIT_FAILED)
 
 
 def _simulate(kind: str) -> Callable[[Values], None]:
@@ -116,9 +116,9 @@ def _simulate(kind: str) -> Callable[[Values], None]:
         try:
             code = sim.main(kind, SimConfig(**given))
         except ValueError as error:
-            raise _stop(str(error), WRONG_CALL) from None
+            raise _stop(str(error), EXIT_USAGE) from None
         except OSError as error:
-            raise _stop(f"cannot listen: {error.strerror or error}", CANNOT) from None
+            raise _stop(f"cannot listen: {error.strerror or error}", EXIT_FAILED) from None
         raise typer.Exit(code)
 
     return run

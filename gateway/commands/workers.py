@@ -19,15 +19,14 @@ import httpx
 import typer
 
 from gateway.commands.check import table
-from gateway.settings import SettingsError, load_settings
-from gateway.settings import environment as variables
+from gateway.settings import SettingsError, environment, load_settings
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.record import WorkerRecord
 from gateway.wiring.stores import STORES
 
-CANNOT, WRONG_CALL = 1, 2
+EXIT_FAILED, EXIT_USAGE = 1, 2
 #: Seconds that a call may take, between two looks of --watch, and that a kept worker stays after its keeper.
-CALL_TIMEOUT, LOOK_INTERVAL, LEASE = 10.0, 1.0, 10.0
+CALL_TIMEOUT, WATCH_INTERVAL, LEASE = 10.0, 1.0, 10.0
 KEY_VARIABLE = "DYN_ADMIN_API_KEY"
 #: Backends that keep leases for others than one process.
 LEASING = ("file", "etcd")
@@ -52,7 +51,7 @@ workers = typer.Typer(
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class WorkersApi:
     """The workers API of the gateway at ``url``."""
 
     url: str
@@ -60,7 +59,7 @@ class Desk:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The answer's JSON. Raises typer.Exit after one line about what went wrong."""
-        key = self.key or variables.environment().get(KEY_VARIABLE)
+        key = self.key or environment.variables().get(KEY_VARIABLE)
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
             reply = asyncio.run(self._asked(method, path, body, headers))
@@ -77,7 +76,7 @@ class Desk:
             return await client.request(method, url, json=body, headers=headers)
 
 
-def stop(message: str, code: int = CANNOT) -> typer.Exit:
+def stop(message: str, code: int = EXIT_FAILED) -> typer.Exit:
     """Say why in one line; the exit to raise."""
     typer.echo(f"tito-gateway workers: {message}", err=True)
     return typer.Exit(code)
@@ -91,16 +90,16 @@ def list_workers(
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted.")] = False,
 ) -> None:
     """All workers, their state and load."""
-    desk = Desk(url, admin_api_key)
+    api = WorkersApi(url, admin_api_key)
     try:
         while True:
-            found = desk.call("GET", "/workers")
+            found = api.call("GET", "/workers")
             shown = json.dumps(found) if as_json else _table(found)
             clear = _CLEAR if watch and not as_json else ""
             typer.echo(clear + shown)
             if not watch:
                 return
-            time.sleep(LOOK_INTERVAL)
+            time.sleep(WATCH_INTERVAL)
     except KeyboardInterrupt:
         return
 
@@ -136,34 +135,34 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     try:
         record = WorkerRecord.of(members)
     except ValueError as error:
-        raise stop(str(error), WRONG_CALL) from None
+        raise stop(str(error), EXIT_USAGE) from None
     if keep:
         return _keep(record)
-    _told(Desk(url, admin_api_key).call("POST", "/workers", json.loads(record.to_json())))
+    _print_accepted(WorkersApi(url, admin_api_key).call("POST", "/workers", json.loads(record.to_json())))
 
 
 @workers.command()
 def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """Let a worker finish what runs on it, and forget it."""
-    _told(Desk(url, admin_api_key).call("DELETE", _path(worker)))
+    _print_accepted(WorkersApi(url, admin_api_key).call("DELETE", _path(worker)))
 
 
 @workers.command()
 def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """The same as remove."""
-    _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
+    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
 
 
 @workers.command("open")
 def open_worker(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """Lift every hold on a worker."""
-    _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/open"))
+    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/open"))
 
 
 @workers.command()
 def hold(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """Give a worker no request until it is opened."""
-    _told(Desk(url, admin_api_key).call("POST", f"{_path(worker)}/hold"))
+    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/hold"))
 
 
 def _path(worker: str) -> str:
@@ -183,7 +182,7 @@ def _json(reply: httpx.Response) -> Any:
     raise stop(str(said) if said else f"the gateway answered {reply.status_code}{what}")
 
 
-def _told(reply: Mapping[str, Any]) -> None:
+def _print_accepted(reply: Mapping[str, Any]) -> None:
     typer.echo(f"{reply.get('message')}: {reply.get('url')} {reply.get('worker_id')}")
 
 
@@ -191,7 +190,7 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
     split = [pair.partition("=") for pair in pairs]
     for name, sign, _ in split:
         if not (name and sign):
-            raise stop(f"a label has the form NAME=VALUE, not {name!r}", WRONG_CALL)
+            raise stop(f"a label has the form NAME=VALUE, not {name!r}", EXIT_USAGE)
     return {name: value for name, _, value in split}
 
 
@@ -223,11 +222,11 @@ def _keep(record: WorkerRecord) -> None:
     try:
         settings = load_settings()
     except SettingsError as error:
-        raise stop(str(error), WRONG_CALL) from None
+        raise stop(str(error), EXIT_USAGE) from None
     if settings.discovery_backend not in LEASING:
         named = " or ".join(LEASING)
         raise stop(
-            f"--keep needs DYN_DISCOVERY_BACKEND {named}, not {settings.discovery_backend}", WRONG_CALL
+            f"--keep needs DYN_DISCOVERY_BACKEND {named}, not {settings.discovery_backend}", EXIT_USAGE
         )
     try:
         asyncio.run(_keeping(STORES[settings.discovery_backend](settings), record))

@@ -19,8 +19,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.control.bodies import body_within
-from gateway.control.targets import read
+from gateway.control.bodies import read_within
+from gateway.control.targets import parse_call
 from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.call import Call, NotAnswered, ask_among_others
@@ -121,7 +121,7 @@ class _Abort:
         own = self._aborter.abort(target, self._format)
         if not target.everything:
             return _summary(_rows(await own))
-        sent, _ = read(request, request.url.path, body)
+        sent, _ = parse_call(request, request.url.path, body)
         # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
         headers = [line for line in sent.headers if line[0] != b"content-type"]
         headers.append((b"content-type", b"application/json"))
@@ -145,7 +145,7 @@ async def _tell(worker: Worker, call: Call) -> str | None:
 
 
 async def _body(request: Request) -> bytes:
-    body = await body_within(request, BODY_LIMIT)
+    body = await read_within(request, BODY_LIMIT)
     if body is None:
         raise RequestTooLarge(f"the body of an abort call is over the limit of {BODY_LIMIT} bytes")
     return body

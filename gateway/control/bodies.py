@@ -10,7 +10,7 @@ from io import BytesIO
 from fastapi import Request
 
 
-async def body_within(request: Request, limit: int) -> bytes | None:
+async def read_within(request: Request, limit: int) -> bytes | None:
     """The whole body; None if it is over ``limit`` bytes, whose rest is not read then."""
     # Put where it stays as it comes: a copy of a long one at the end would take long.
     body, size = BytesIO(), 0

@@ -3,7 +3,8 @@
 Owns: the route, whom it scrapes, its limits of time and size. Must never enter: the gateway's own metrics,
 the text format.
 
-Workers are scraped at once and merged in slices, so that nobody waits for a scrape, however large the fleet.
+All workers are scraped at the same time. Their metrics are merged in slices, so that a scrape of a large
+fleet does not block the event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from gateway.control.exposition_merge import Merger
 from gateway.control.replies import get
-from gateway.control.targets import targets_of
+from gateway.control.targets import select_targets
 from gateway.control.views import FleetView
 from gateway.engine_routes import METRICS_PATH
 from gateway.fleet.call import Call, NotAnswered, ask_among_others
@@ -25,7 +26,7 @@ from gateway.formats.base import Headers
 
 PATH = "/engine_metrics"
 #: Seconds that all workers together have to answer, bytes of one answer, and of all that is merged.
-PATIENCE, ANSWER_LIMIT, WHOLE_LIMIT = 2.0, 8 * 1024 * 1024, 128 * 1024 * 1024
+TIMEOUT, ANSWER_LIMIT, TOTAL_LIMIT = 2.0, 8 * 1024 * 1024, 128 * 1024 * 1024
 #: Lines that are merged before others get their turn on the loop.
 SLICE = 200
 #: A family of the gateway's own: whose metrics are in the scrape.
@@ -39,7 +40,7 @@ def engine_metrics_router(fleet: FleetView) -> APIRouter:
 
     async def engine_metrics(request: Request) -> Response:
         authorization = [line for line in request.scope["headers"] if line[0] == b"authorization"]
-        merger = await scraped(fleet.workers, authorization)
+        merger = await scrape_workers(fleet.workers, authorization)
         return StreamingResponse(_slices(merger), headers={"content-type": CONTENT_TYPE})
 
     get(
@@ -52,15 +53,20 @@ def engine_metrics_router(fleet: FleetView) -> APIRouter:
     return router
 
 
-async def scraped(workers: Sequence[Worker], authorization: Headers, *, patience: float = PATIENCE) -> Merger:
-    """All metrics that ``workers`` tell within ``patience`` seconds; who does not is told of by ``UP``."""
-    targets = targets_of(workers, None)
+async def scrape_workers(
+    workers: Sequence[Worker], authorization: Headers, *, seconds: float = TIMEOUT
+) -> Merger:
+    """Return the metrics of all ``workers`` that answer within ``seconds``.
+
+    The family ``UP`` is 0 for a worker that does not.
+    """
+    targets = select_targets(workers, None)
     call = Call(b"GET", METRICS_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization])
-    scrapes = await asyncio.gather(*(_scrape(worker, call, patience) for worker in targets.asked))
+    scrapes = await asyncio.gather(*(_scrape(worker, call, seconds) for worker in targets.asked))
     merger = Merger()
     up = {one.worker: 0 for one in targets.skipped}
     for worker, scrape in zip(targets.asked, scrapes, strict=True):
-        up[worker] = int(scrape is not None and merger.size + len(scrape) <= WHOLE_LIMIT)
+        up[worker] = int(scrape is not None and merger.size + len(scrape) <= TOTAL_LIMIT)
         if up[worker] and scrape is not None:
             await _take(merger, worker.url, scrape)
     head = f"# HELP {UP} 1 if the worker's metrics are in this scrape\n# TYPE {UP} gauge\n"
@@ -76,9 +82,9 @@ async def _take(merger: Merger, url: str, scrape: bytes) -> None:
             await asyncio.sleep(0)
 
 
-async def _scrape(worker: Worker, call: Call, patience: float) -> bytes | None:
+async def _scrape(worker: Worker, call: Call, seconds: float) -> bytes | None:
     try:
-        answer = await ask_among_others(worker, call, seconds=patience, limit=ANSWER_LIMIT)
+        answer = await ask_among_others(worker, call, seconds=seconds, limit=ANSWER_LIMIT)
     except NotAnswered:
         return None
     return answer.body if answer.accepted else None

@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.control.replies import Failure, failure, get
 from gateway.control.views import FleetView, Views
-from gateway.control.workers_rows import dumps, entry
+from gateway.control.workers_rows import compact_json, worker_row
 from gateway.fleet.changes import Change, ChangeKind, forget
 
 PATH = "/workers/events"
@@ -105,7 +105,7 @@ async def _events(views: Views) -> AsyncIterator[ServerSentEvent]:
             loads = await views.loads_elsewhere()
             for known in now:
                 load = loads.get(known.worker.url, 0)
-                yield _event(known.kind, entry(known.worker, known.state, known.reason, load))
+                yield _event(known.kind, worker_row(known.worker, known.state, known.reason, load))
                 # Nothing else waits while the client keeps up, and a large fleet is many events.
                 await asyncio.sleep(0)
             change = await changes.get()
@@ -122,4 +122,4 @@ def _now(fleet: FleetView) -> list[Change]:
 
 
 def _event(name: str, data: dict[str, Any]) -> ServerSentEvent:
-    return ServerSentEvent(dumps(data), event=name, sep=SEPARATOR)
+    return ServerSentEvent(compact_json(data), event=name, sep=SEPARATOR)

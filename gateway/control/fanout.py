@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from gateway.control.parts import lacking, returned
-from gateway.control.replies import as_it_is, told, words
-from gateway.control.targets import Skipped, named, nobody, read, targets_of
+from gateway.control.pause_calls import paused_resources, resumed_resources
+from gateway.control.replies import json_response, parse_worker_json, passthrough_response
+from gateway.control.targets import Skipped, find_worker, no_worker_error, parse_call, select_targets
 from gateway.control.views import Views
-from gateway.control.workers_calls import BadCall, Refused, body_of
+from gateway.control.workers_calls import CallError, ErrorBody, read_body
 from gateway.engine_routes import CONTROL_CALLS, ControlCall
 from gateway.errors import Draining
 from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
@@ -133,13 +133,17 @@ def fanout_router(views: Views, limits: Limits) -> APIRouter:
 #: A call that is for one worker is answered in that one's own words, whatever they are.
 _OWN: dict[str, Any] = {"*/*": {"schema": {}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"content": _OWN, "description": "All accepted it; the one that it is for in its own words"},
-    404: {"model": Refused | Any, "description": "There is no such worker", "content": _OWN},
-    409: {"model": Refused | Any, "description": "It is for one worker, and none is named", "content": _OWN},
-    413: {"model": Refused | Any, "description": "The body is too large", "content": _OWN},
+    200: {"content": _OWN, "description": "All workers accepted it; of one worker, its own reply"},
+    404: {"model": ErrorBody | Any, "description": "There is no such worker", "content": _OWN},
+    409: {
+        "model": ErrorBody | Any,
+        "description": "It is for one worker and names none",
+        "content": _OWN,
+    },
+    413: {"model": ErrorBody | Any, "description": "The body is too large", "content": _OWN},
     502: {"model": Summary | Any, "description": "Some worker did not accept it", "content": _OWN},
     503: {
-        "model": Refused | Any,
+        "model": ErrorBody | Any,
         "description": "There is no worker to call, or the gateway stopped before all had answered",
         "content": _OWN,
     },
@@ -159,14 +163,14 @@ class _Fanout:
 
     async def handle(self, request: Request) -> Response:
         try:
-            sent, name = read(request, self._call.path, await body_of(request, self._limits.body))
+            sent, name = parse_call(request, self._call.path, await read_body(request, self._limits.body))
             shape = _shape(request)
             workers, skipped, alone = self._whom(name)
             outcomes = await self._views.lifecycle.errand(self._all(workers, sent))
-        except BadCall as error:
+        except CallError as error:
             return error.reply()
         except Draining as error:
-            return BadCall(error.status, error.code, _CUT).reply()
+            return CallError(error.status, error.code, _CUT).reply()
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
         if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
@@ -176,26 +180,26 @@ class _Fanout:
     async def _all(self, workers: Sequence[Worker], sent: Call) -> Sequence[Outcome]:
         kind = self._call.pauses
         # All at once and before any is called, by whichever process or gateway they would get requests.
-        added = {} if kind is None else await self._pauses.pause(workers, kind, lacking(kind, sent))
+        added = {} if kind is None else await self._pauses.pause(workers, kind, paused_resources(kind, sent))
         asking = ask if len(workers) == 1 else ask_among_others
         return await asyncio.gather(
             *(self._one(worker, sent, added.get(worker), asking) for worker in workers)
         )
 
     def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
-        """Who is called, who is passed over, and whether it is for one worker. Raises BadCall."""
+        """Who is called, who is passed over, and whether it is for one worker. Raises CallError."""
         if name is not None:
-            return [named(self._views.registrar, name)], [], True
-        targets = targets_of(self._views.fleet.workers, self._call.formats)
+            return [find_worker(self._views.registrar, name)], [], True
+        targets = select_targets(self._views.fleet.workers, self._call.formats)
         if self._call.single and targets.total > 1:
-            raise BadCall(
+            raise CallError(
                 409,
                 "one_worker_only",
                 f"{self._call.path} is for one worker, and the fleet has {targets.total}: name it by"
                 " ?worker= or X-Worker-Id, its id or its URL",
             )
         if not targets.asked:
-            raise nobody(targets)
+            raise no_worker_error(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
     async def _one(self, worker: Worker, sent: Call, added: Parts | None, asking: _Ask) -> Outcome:
@@ -205,7 +209,7 @@ class _Fanout:
         if self._call.pauses is not None and not outcome.accepted:
             await self._pauses.resume(worker, self._call.pauses, added or ())
         if self._call.resumes is not None and outcome.accepted:
-            parts, every = returned(self._call.resumes, sent)
+            parts, every = resumed_resources(self._call.resumes, sent)
             await self._pauses.resume(worker, self._call.resumes, parts, every=every)
         return outcome
 
@@ -220,15 +224,15 @@ class _Fanout:
 def _shape(request: Request) -> str | None:
     shape = request.headers.get(SHAPE)
     if shape not in (None, SUMMARY, PLAIN):
-        raise BadCall(400, "invalid_shape", f"X-Reply-Shape must be {SUMMARY} or {PLAIN}")
+        raise CallError(400, "invalid_shape", f"X-Reply-Shape must be {SUMMARY} or {PLAIN}")
     return shape
 
 
 def _plain(outcome: Outcome) -> Response:
     """A worker's own reply."""
     if outcome.answer is None:
-        return BadCall(502, "worker_failed", f"{outcome.worker.url}: {outcome.error}").reply()
-    return as_it_is(outcome.answer.head, outcome.answer.body)
+        return CallError(502, "worker_failed", f"{outcome.worker.url}: {outcome.error}").reply()
+    return passthrough_response(outcome.answer.head, outcome.answer.body)
 
 
 def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Response:
@@ -241,7 +245,7 @@ def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Respons
             Passed(worker=one.worker.url, worker_id=one.worker.id, reason=one.reason) for one in skipped
         ],
     )
-    return told(summary.model_dump(), _status(outcomes) if failed else 200)
+    return json_response(summary.model_dump(), _status(outcomes) if failed else 200)
 
 
 def _status(outcomes: Sequence[Outcome]) -> int:
@@ -271,7 +275,7 @@ def _json(body: bytes) -> Any:
     if len(body) > JSON_LIMIT:
         return _NO_JSON
     try:
-        return words(body)
+        return parse_worker_json(body)
     except ValueError:
         return _NO_JSON
 

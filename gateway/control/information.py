@@ -14,10 +14,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from gateway.control.replies import as_it_is, get, told, words
-from gateway.control.targets import named, nobody, read, targets_of
+from gateway.control.replies import get, json_response, parse_worker_json, passthrough_response
+from gateway.control.targets import find_worker, no_worker_error, parse_call, select_targets
 from gateway.control.views import FleetView, RegistrarView
-from gateway.control.workers_calls import BadCall, Refused
+from gateway.control.workers_calls import CallError, ErrorBody
 from gateway.engine_routes import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
 from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.client import Answer
@@ -26,7 +26,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat, Elsewhere, ReplyHead, TellsLoads
 
 #: Seconds that one worker may take, and bytes that its answer may have.
-PATIENCE, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
+TIMEOUT, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
 #: That of its load, which is read here, and all at once.
 LOAD_LIMIT = 1024 * 1024
 #: Workers that are asked, one after another, before the last one's answer has to do.
@@ -38,9 +38,9 @@ _ORDER = (*USABLE, WorkerState.HELD)
 _ANY_JSON: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "As the engine answers", **_ANY_JSON},
-    404: {"model": Refused, "description": "There is no such worker"},
-    502: {"model": Refused, "description": "No worker gave an answer"},
-    503: {"model": Refused, "description": "There is no worker to ask"},
+    404: {"model": ErrorBody, "description": "There is no such worker"},
+    502: {"model": ErrorBody, "description": "No worker gave an answer"},
+    503: {"model": ErrorBody, "description": "There is no worker to ask"},
 }
 
 
@@ -84,9 +84,9 @@ class _Asking:
         async def handle(request: Request) -> Response:
             try:
                 sent, name = _read(request, path)
-                workers = [named(self._registrar, name)] if name is not None else self._usable(formats)
+                workers = [find_worker(self._registrar, name)] if name is not None else self._usable(formats)
                 return await _first(workers, sent)
-            except BadCall as error:
+            except CallError as error:
                 return error.reply()
 
         return handle
@@ -98,36 +98,36 @@ class _Asking:
             try:
                 sent, name = _read(request, path)
                 if name is not None:
-                    return await _first([named(self._registrar, name)], sent, self._load_of)
+                    return await _first([find_worker(self._registrar, name)], sent, self._load_of)
                 return await self._loads(formats, sent)
-            except BadCall as error:
+            except CallError as error:
                 return error.reply()
 
         return handle
 
     def _usable(self, formats: Sequence[str]) -> Sequence[Worker]:
-        """Those to ask, best first. Raises BadCall."""
-        targets = targets_of(self._fleet.workers, formats)
+        """Those to ask, best first. Raises CallError."""
+        targets = select_targets(self._fleet.workers, formats)
         found = [worker for worker in targets.asked if worker.state in _ORDER]
         if not found:
-            raise nobody(targets)
+            raise no_worker_error(targets)
         return sorted(found, key=lambda worker: _ORDER.index(worker.state))
 
     async def _loads(self, formats: Sequence[str], sent: Call) -> Response:
-        targets = targets_of(self._fleet.workers, formats)
+        targets = select_targets(self._fleet.workers, formats)
         if not targets.asked:
-            raise nobody(targets)
+            raise no_worker_error(targets)
         answers = await asyncio.gather(*(self._answer(worker, sent) for worker in targets.asked))
         found = [(worker, _document(one)) for worker, one in zip(targets.asked, answers, strict=True)]
         documents = [(worker, one) for worker, one in found if isinstance(one, dict | list)]
         if not documents:
             return _refusal(answers)
         silent = targets.total - len(documents)
-        return told(merged(documents), headers={"x-workers-silent": str(silent)})
+        return json_response(merge_loads(documents), headers={"x-workers-silent": str(silent)})
 
     async def _answer(self, worker: Worker, sent: Call) -> Answer | None:
         try:
-            async with asyncio.timeout(PATIENCE), worker.quotas.calls:
+            async with asyncio.timeout(TIMEOUT), worker.quotas.calls:
                 return await self._load_of(worker, sent)
         except (NotAnswered, TimeoutError):
             return None
@@ -138,21 +138,21 @@ class _Asking:
         if answer.head.status == 404:
             for format in self._tell:
                 if format.name in worker.infos and (other := format.elsewhere(sent.target)) is not None:
-                    return await _told_elsewhere(worker, sent, other) or answer
+                    return await _load_elsewhere(worker, sent, other) or answer
         return answer
 
 
 def _read(request: Request, path: str) -> tuple[Call, str | None]:
-    sent, name = read(request, path, b"")
+    sent, name = parse_call(request, path, b"")
     # A HEAD is answered as a GET without its body, which only the gateway has to leave out.
     return Call(b"GET", sent.target, sent.headers), name
 
 
 async def _ask(worker: Worker, sent: Call, limit: int = ANSWER_LIMIT) -> Answer:
-    return await ask(worker, sent, seconds=PATIENCE, limit=limit)
+    return await ask(worker, sent, seconds=TIMEOUT, limit=limit)
 
 
-async def _told_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answer | None:
+async def _load_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answer | None:
     """As the answer to ``sent``; None: it does not tell there, either."""
     answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
     if not answer.accepted:
@@ -166,7 +166,7 @@ async def _told_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answe
 async def _first(
     workers: Iterable[Worker], sent: Call, asked: Callable[[Worker, Call], Awaitable[Answer]] = _ask
 ) -> Response:
-    """The first good answer, or else the last bad one. Raises BadCall where there is none at all."""
+    """The first good answer, or else the last bad one. Raises CallError where there is none at all."""
     bad: Answer | None = None
     why = "no worker was asked"
     for worker in list(workers)[:TRIES]:
@@ -176,11 +176,11 @@ async def _first(
             why = f"{worker.url}: {error}"
             continue
         if answer.accepted:
-            return as_it_is(answer.head, answer.body)
+            return passthrough_response(answer.head, answer.body)
         bad = answer
     if bad is None:
-        raise BadCall(502, "no_answer", why)
-    return as_it_is(bad.head, bad.body)
+        raise CallError(502, "no_answer", why)
+    return passthrough_response(bad.head, bad.body)
 
 
 def _document(answer: Answer | None) -> Any:
@@ -188,20 +188,20 @@ def _document(answer: Answer | None) -> Any:
     if answer is None or not answer.accepted:
         return None
     try:
-        return words(answer.body)
+        return parse_worker_json(answer.body)
     except ValueError:
         return None
 
 
 def _refusal(answers: Sequence[Answer | None]) -> Response:
-    """That of all workers, where they agree that the caller is at fault. Raises BadCall."""
+    """That of all workers, where they agree that the caller is at fault. Raises CallError."""
     first, statuses = answers[0], {None if one is None else one.head.status for one in answers}
     if first is not None and len(statuses) == 1 and 400 <= first.head.status < 500:
-        return as_it_is(first.head, first.body)
-    raise BadCall(502, "no_answer", "no worker told its load")
+        return passthrough_response(first.head, first.body)
+    raise CallError(502, "no_answer", "no worker told its load")
 
 
-def merged(documents: Sequence[tuple[Worker, Any]]) -> Any:
+def merge_loads(documents: Sequence[tuple[Worker, Any]]) -> Any:
     """One document in the shape of each: lists are joined, and each entry is told its worker.
 
     Of an object, ``loads`` is joined so, whole numbers are added up and every other member is the first

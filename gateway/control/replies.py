@@ -43,7 +43,7 @@ def get(router: APIRouter, path: str, endpoint: Callable[..., Any], **described:
     router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, response_model=None)
 
 
-def as_it_is(head: ReplyHead, body: bytes) -> Response:
+def passthrough_response(head: ReplyHead, body: bytes) -> Response:
     """A worker's own reply, whole; what concerned its connection alone is left out."""
     response = Response(body, head.status)
     length = [(name, value) for name, value in response.raw_headers if name == b"content-length"]
@@ -51,7 +51,7 @@ def as_it_is(head: ReplyHead, body: bytes) -> Response:
     return response
 
 
-def words(body: bytes) -> Any:
+def parse_worker_json(body: bytes) -> Any:
     """A worker's JSON, so that it may stand in an answer of ours: what not every reader takes for a number
     (NaN, one that is over what a float can be) is a text. Raises ValueError."""
     try:
@@ -60,7 +60,7 @@ def words(body: bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def told(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """``value``, with ``words`` of workers in it, as JSON. ASCII: they may hold what UTF-8 cannot."""
     body = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Response(body, status, dict(headers or {}), "application/json")

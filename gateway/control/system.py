@@ -143,8 +143,12 @@ class _System:
         )
 
     def _processes(self) -> Processes | None:
-        whole = self._views.whole
-        return None if whole is None else Processes(wanted=whole.state.wanted, serving=whole.state.serving)
+        aggregate = self._views.aggregate
+        return (
+            None
+            if aggregate is None
+            else Processes(wanted=aggregate.state.wanted, serving=aggregate.state.serving)
+        )
 
     async def live(self) -> Live:
         # Also while draining: an orchestrator that saw a failure here would kill what still runs.
@@ -168,18 +172,18 @@ class _System:
     def _obstacle(self, endpoints: Sequence[EndpointReadiness]) -> str:
         if self._views.lifecycle.leaving:
             return "Service is draining"
-        if self._views.whole is not None and not self._views.whole.state.settled:
+        if self._views.aggregate is not None and not self._views.aggregate.state.settled:
             return "Not all processes serve yet"
         # One is enough: a fleet of one engine leaves the other endpoint without a worker for good.
         if not any(endpoint.workers for endpoint in endpoints):
             return "No worker is usable"
-        if self._views.whole is not None and not self._views.whole.state.usable:
+        if self._views.aggregate is not None and not self._views.aggregate.state.usable:
             return "Not all processes have a usable worker yet"
         return ""
 
     async def metrics(self) -> Response:
-        whole = self._views.whole
-        rendered = self._views.metrics() if whole is None else await whole.metrics()
+        aggregate = self._views.aggregate
+        rendered = self._views.metrics() if aggregate is None else await aggregate.metrics()
         if rendered is None:
             return failure(SERVICE_UNAVAILABLE, "The other processes of the gateway cannot be asked")
         body, content_type = rendered

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 from fastapi import Request
 
 from gateway.control.views import RegistrarView
-from gateway.control.workers_calls import BadCall
+from gateway.control.workers_calls import CallError
 from gateway.fleet.call import Call
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -42,7 +42,7 @@ class Targets:
         return len(self.asked) + len(self.skipped)
 
 
-def targets_of(workers: Iterable[Worker], formats: Collection[str] | None) -> Targets:
+def select_targets(workers: Iterable[Worker], formats: Collection[str] | None) -> Targets:
     """Those of ``workers`` that speak one of ``formats`` (None: any), held and paused ones included."""
     targets = Targets()
     for worker in workers:
@@ -69,7 +69,7 @@ def _obstacle(worker: Worker, spoken: Collection[str]) -> str | None:
     return None if spoken else f"not known yet what it speaks: {worker.reason}"
 
 
-def read(request: Request, path: str, body: bytes) -> tuple[Call, str | None]:
+def parse_call(request: Request, path: str, body: bytes) -> tuple[Call, str | None]:
     """The call as workers get it, and the worker that it names, if any.
 
     What names a worker is the gateway's own, and no part of the call; all else is as the client spelled it.
@@ -90,16 +90,16 @@ def read(request: Request, path: str, body: bytes) -> tuple[Call, str | None]:
     return Call(request.method.encode(), target, headers, body), name
 
 
-def named(registrar: RegistrarView, name: str) -> Worker:
-    """The member with this id or URL. Raises BadCall."""
+def find_worker(registrar: RegistrarView, name: str) -> Worker:
+    """The member with this id or URL. Raises CallError."""
     worker = registrar.find(name)
     if worker is None:
-        raise BadCall(404, "worker_not_found", f"there is no worker {name[:300]!r}")
+        raise CallError(404, "worker_not_found", f"there is no worker {name[:300]!r}")
     return worker
 
 
-def nobody(targets: Targets) -> BadCall:
+def no_worker_error(targets: Targets) -> CallError:
     """There is no worker to ask, at the moment."""
     reasons = "; ".join(f"{one.worker.url}: {one.reason}" for one in targets.skipped[:8])
     detail = f" ({reasons})" if reasons else ""
-    return BadCall(503, "no_worker", f"no worker can be asked at the moment{detail}", {"retry-after": "1"})
+    return CallError(503, "no_worker", f"no worker can be asked at the moment{detail}", {"retry-after": "1"})

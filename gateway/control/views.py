@@ -112,7 +112,7 @@ class AbortView(Protocol):
         ...
 
 
-class StateView(Protocol):
+class ProcessStateView(Protocol):
     """How the processes of the gateway are; ``settled``: all have served at the same time once; ``usable``:
     each that serves has a usable worker."""
 
@@ -129,11 +129,11 @@ class StateView(Protocol):
     def usable(self) -> bool: ...
 
 
-class WholeView(Protocol):
+class AggregateView(Protocol):
     """The other processes of a gateway that has several."""
 
     @property
-    def state(self) -> StateView: ...
+    def state(self) -> ProcessStateView: ...
 
     async def loads(self) -> Mapping[str, int]:
         """Requests that they have in flight, by worker."""
@@ -155,8 +155,8 @@ class Views:
     metrics: Callable[[], tuple[bytes, str]]
     registrar: RegistrarView
     pauses: PausesView
-    whole: WholeView | None = None
+    aggregate: AggregateView | None = None
 
     async def loads_elsewhere(self) -> Mapping[str, int]:
         """Requests that other processes of the gateway have in flight, by worker."""
-        return await self.whole.loads() if self.whole is not None else {}
+        return await self.aggregate.loads() if self.aggregate is not None else {}

@@ -15,8 +15,15 @@ from pydantic import BaseModel
 
 from gateway.control.replies import Failure, get
 from gateway.control.views import RegistrarView, Views
-from gateway.control.workers_calls import BadCall, Refused, keys_of, members_of, record_of, urls_of
-from gateway.control.workers_rows import WorkerEntry, WorkerList, dumps, entry, listing
+from gateway.control.workers_calls import (
+    CallError,
+    ErrorBody,
+    call_fields,
+    parse_record,
+    possible_urls,
+    worker_keys,
+)
+from gateway.control.workers_rows import WorkerEntry, WorkerList, compact_json, render_list, worker_row
 from gateway.fleet.registrar import UrlNotAllowed
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker, id_of
@@ -33,7 +40,7 @@ _BODY: dict[str, Any] = {
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     # An id with a line end in it makes no route's path, and is answered as any such path.
-    status: {"model": Refused | Failure if status == 404 else Refused, "description": text}
+    status: {"model": ErrorBody | Failure if status == 404 else ErrorBody, "description": text}
     for status, text in {
         400: "The call cannot be understood",
         403: "The URL may not be registered",
@@ -105,19 +112,21 @@ class _Listing:
         self._fleet = views.fleet
 
     async def all(self) -> Response:
-        return _json(await listing(self._fleet.workers, await self._views.loads_elsewhere()))
+        return _json(await render_list(self._fleet.workers, await self._views.loads_elsewhere()))
 
     async def urls(self) -> Response:
         # Their clients call every one of them, and some for a minute if it does not answer.
         away = (WorkerState.DEAD, WorkerState.DRAINING)
-        return _json(dumps({"urls": [one.url for one in self._fleet.workers if one.state not in away]}))
+        return _json(
+            compact_json({"urls": [one.url for one in self._fleet.workers if one.state not in away]})
+        )
 
     async def one(self, request: Request, key: str) -> Response:
         try:
             worker = _found(self._views.registrar, request, key)
             elsewhere = await self._views.loads_elsewhere()
-            return _json(dumps(entry(worker, elsewhere=elsewhere.get(worker.url, 0))))
-        except BadCall as error:
+            return _json(compact_json(worker_row(worker, elsewhere=elsewhere.get(worker.url, 0))))
+        except CallError as error:
             return error.reply()
 
 
@@ -129,8 +138,8 @@ class _Changes:
 
     async def add(self, request: Request) -> Response:
         async def work() -> Response:
-            members = await members_of(request)
-            worker = await self._registrar.add(record_of(members))
+            members = await call_fields(request)
+            worker = await self._registrar.add(parse_record(members))
             note = "; api_key was not taken, see --worker-api-key" if members.get("api_key") else ""
             status = 200 if request.url.path.endswith(ADD) else 202
             return _accepted(worker, f"worker registered{note}", status)
@@ -139,7 +148,7 @@ class _Changes:
 
     async def remove(self, request: Request) -> Response:
         async def work() -> Response:
-            record = record_of(await members_of(request))
+            record = parse_record(await call_fields(request))
             worker = self._registrar.find(record.url)
             if worker is None and await self._registrar.forget(record.url):
                 return _removed(record.url, 200)
@@ -154,7 +163,7 @@ class _Changes:
 
     async def dismiss(self, request: Request, key: str) -> Response:
         async def work() -> Response:
-            urls = [] if _member(self._registrar, request, key) else urls_of(request, key)
+            urls = [] if _member(self._registrar, request, key) else possible_urls(request, key)
             for url in urls:
                 if await self._registrar.forget(url):
                     return _removed(url, 202)
@@ -182,28 +191,28 @@ class _Changes:
 
 
 def _member(registrar: RegistrarView, request: Request, key: str) -> Worker | None:
-    found = (registrar.find(each) for each in keys_of(request, key))
+    found = (registrar.find(each) for each in worker_keys(request, key))
     return next((worker for worker in found if worker is not None), None)
 
 
 def _found(registrar: RegistrarView, request: Request, key: str) -> Worker:
     if (worker := _member(registrar, request, key)) is not None:
         return worker
-    raise BadCall(404, "worker_not_found", f"there is no worker {key[:300]!r}")
+    raise CallError(404, "worker_not_found", f"there is no worker {key[:300]!r}")
 
 
 async def _answered(work: Callable[[], Awaitable[Response]]) -> Response:
     """The answer of ``work``, or what stood in its way."""
     try:
         return await work()
-    except BadCall as error:
+    except CallError as error:
         return error.reply()
     except UrlNotAllowed as error:
-        return BadCall(403, "url_not_allowed", str(error)).reply()
+        return CallError(403, "url_not_allowed", str(error)).reply()
     except ReadOnlyStore as error:
-        return BadCall(405, "read_only_store", str(error), {"allow": "GET, HEAD"}).reply()
+        return CallError(405, "read_only_store", str(error), {"allow": "GET, HEAD"}).reply()
     except StoreUnavailable as error:
-        return BadCall(503, "store_unavailable", str(error), {"retry-after": "1"}).reply()
+        return CallError(503, "store_unavailable", str(error), {"retry-after": "1"}).reply()
 
 
 def _accepted(worker: Worker, message: str, status: int) -> Response:

@@ -18,7 +18,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.control.bodies import body_within
+from gateway.control.bodies import read_within
 from gateway.stores.record import WorkerRecord
 
 #: Largest body of a call, in bytes; a record is at most a third of it.
@@ -30,7 +30,7 @@ _WORDS = {"true": True, "1": True, "false": False, "0": False}
 _ONE_SLASH = re.compile(r"(https?):/(?!/)")
 
 
-class Told(BaseModel):
+class ErrorDetail(BaseModel):
     """``code`` is a word for programs, ``message`` a sentence for people."""
 
     message: str
@@ -38,13 +38,13 @@ class Told(BaseModel):
     code: str
 
 
-class Refused(BaseModel):
+class ErrorBody(BaseModel):
     """Error body of the workers API."""
 
-    error: Told
+    error: ErrorDetail
 
 
-class BadCall(Exception):
+class CallError(Exception):
     """The call cannot be understood or done; it is answered with ``reply``."""
 
     def __init__(
@@ -57,31 +57,31 @@ class BadCall(Exception):
         self.headers = dict(headers or {})
 
     def reply(self) -> JSONResponse:
-        told = Told(message=self.message, type=HTTPStatus(self.status).phrase, code=self.code)
-        return JSONResponse(Refused(error=told).model_dump(), self.status, self.headers)
+        told = ErrorDetail(message=self.message, type=HTTPStatus(self.status).phrase, code=self.code)
+        return JSONResponse(ErrorBody(error=told).model_dump(), self.status, self.headers)
 
 
-async def members_of(request: Request) -> dict[str, Any]:
+async def call_fields(request: Request) -> dict[str, Any]:
     """The members that a call names: those of its JSON body, and over them those of its query.
 
-    Raises BadCall.
+    Raises CallError.
     """
-    members = _object(await body_of(request, BODY_LIMIT)) | _query(request)
+    members = _object(await read_body(request, BODY_LIMIT)) | _query(request)
     for alias, name in _ALIASES.items():
         if alias in members:
             members.setdefault(name, members.pop(alias))
     return members
 
 
-def record_of(members: Mapping[str, Any]) -> WorkerRecord:
-    """The worker that a call registers; members that a record has not are passed over. Raises BadCall."""
+def parse_record(members: Mapping[str, Any]) -> WorkerRecord:
+    """The worker that a call registers; members that a record has not are passed over. Raises CallError."""
     try:
         return WorkerRecord.of(members)
     except ValueError as error:
-        raise BadCall(400, "invalid_worker", str(error)) from error
+        raise CallError(400, "invalid_worker", str(error)) from error
 
 
-def keys_of(request: Request, key: str) -> list[str]:
+def worker_keys(request: Request, key: str) -> list[str]:
     """What ``key``, the end of a path, may mean: an id, or a URL, encoded or as it is.
 
     A proxy on the way may have made one slash of two, and a URL may itself hold an escape.
@@ -91,10 +91,10 @@ def keys_of(request: Request, key: str) -> list[str]:
     return [key, _ONE_SLASH.sub(r"\1://", key, count=1), tail]
 
 
-def urls_of(request: Request, key: str) -> list[str]:
+def possible_urls(request: Request, key: str) -> list[str]:
     """Which of these may be the URL of a worker."""
     found = []
-    for each in dict.fromkeys(keys_of(request, key)):
+    for each in dict.fromkeys(worker_keys(request, key)):
         with suppress(ValueError):
             found.append(WorkerRecord(each).url)
     return found
@@ -105,7 +105,7 @@ def _query(request: Request) -> dict[str, Any]:
     try:
         found: dict[str, Any] = dict(parse_qsl(text, keep_blank_values=False, max_num_fields=100))
     except ValueError as error:
-        raise BadCall(400, "invalid_query", "the query has too many members") from error
+        raise CallError(400, "invalid_query", "the query has too many members") from error
     for name in _INTEGERS:
         if name in found and re.fullmatch(r"-?[0-9]{1,18}", found[name]):
             found[name] = int(found[name])
@@ -122,15 +122,15 @@ def _object(body: bytes) -> dict[str, Any]:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
         why = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be read"
-        raise BadCall(400, "invalid_json", f"the body is not JSON: {why}") from error
+        raise CallError(400, "invalid_json", f"the body is not JSON: {why}") from error
     if not isinstance(found, dict):
-        raise BadCall(400, "invalid_json", "the body must be a JSON object")
+        raise CallError(400, "invalid_json", "the body must be a JSON object")
     return found
 
 
-async def body_of(request: Request, limit: int) -> bytes:
-    """The body, ``limit`` bytes at most. Raises BadCall."""
-    body = await body_within(request, limit)
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, ``limit`` bytes at most. Raises CallError."""
+    body = await read_within(request, limit)
     if body is None:
-        raise BadCall(413, "body_too_large", f"the body is over the limit of {limit} bytes")
+        raise CallError(413, "body_too_large", f"the body is over the limit of {limit} bytes")
     return body

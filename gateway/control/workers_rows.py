@@ -28,7 +28,7 @@ SLICE = 64
 
 Row = dict[str, Any]
 #: There is no other process.
-NOWHERE: Mapping[str, int] = MappingProxyType({})
+NO_LOADS: Mapping[str, int] = MappingProxyType({})
 
 
 class _Shape(BaseModel):
@@ -98,7 +98,7 @@ class WorkerList(_Shape):
     stats: dict[str, int]
 
 
-def entry(
+def worker_row(
     worker: Worker, state: WorkerState | None = None, reason: str | None = None, elsewhere: int = 0
 ) -> Row:
     """``worker`` as it is, or as it was in ``state`` because of ``reason``; all else as it is now.
@@ -160,22 +160,22 @@ def _offer(name: str, info: WorkerInfo) -> Row:
     }
 
 
-def dumps(value: Any) -> str:
+def compact_json(value: Any) -> str:
     """JSON on one line, without spaces. ASCII: a worker's word may hold what UTF-8 cannot."""
     return json.dumps(value, separators=(",", ":"))
 
 
-async def listing(workers: Sequence[Worker], elsewhere: Mapping[str, int] = NOWHERE) -> str:
+async def render_list(workers: Sequence[Worker], elsewhere: Mapping[str, int] = NO_LOADS) -> str:
     """All of ``workers`` as a WorkerList in JSON, made in slices so that nobody waits for it long.
 
     ``elsewhere`` is their load from other processes of the gateway, by URL.
     """
     rows = []
     for number, worker in enumerate(workers, 1):
-        rows.append(dumps(entry(worker, elsewhere=elsewhere.get(worker.url, 0))))
+        rows.append(compact_json(worker_row(worker, elsewhere=elsewhere.get(worker.url, 0))))
         if number % SLICE == 0:
             await asyncio.sleep(0)
-    return f'{{"workers":[{",".join(rows)}],"total":{len(rows)},"stats":{dumps(_stats(workers))}}}'
+    return f'{{"workers":[{",".join(rows)}],"total":{len(rows)},"stats":{compact_json(_stats(workers))}}}'
 
 
 def _stats(workers: Sequence[Worker]) -> dict[str, int]:

@@ -42,7 +42,7 @@ class Counts(Protocol):
 
     def waited(self, seconds: float) -> None: ...
 
-    def not_held(self, reason: str) -> None:
+    def queue_refused(self, reason: str) -> None:
         """One was turned away: ``full`` or ``timeout``."""
         ...
 
@@ -138,7 +138,7 @@ class Queue:
         Whatever interrupts it, it leaves the line.
         """
         if self.waiting >= self._most or self._bytes + size > self._most_bytes:
-            self._counts.not_held("full")
+            self._counts.queue_refused("full")
             raise Overloaded("too many requests wait for a worker; please try again")
         began = time.monotonic()
         waiter = self._enter(wanted, tried, size, until)
@@ -234,7 +234,7 @@ class Queue:
             loop = asyncio.get_running_loop()
             waiter.timer = loop.call_later(due - now, self._expire, waiter)
             return
-        self._counts.not_held("timeout")
+        self._counts.queue_refused("timeout")
         self._turn(waiter, NoWorker("no worker became available in time; please try again"))
 
     def _turn(self, waiter: _Waiter, failure: GatewayError | None = None) -> None:

@@ -26,7 +26,7 @@ class WorkerEvent(StrEnum):
     """What happens to a worker. SERVES never opens a held one: only OPEN does."""
 
     SERVES = "serves"  # a good probe or a whole reply
-    CANNOT = "cannot"  # it answers, but not as one that can serve
+    EXIT_FAILED = "cannot"  # it answers, but not as one that can serve
     FULL = "full"  # it said 429 or 503, or that it takes nothing now
     DOUBT = "doubt"  # a probe failed, or a reply was broken
     DIE = "die"  # refused a connection, or failed its probes
@@ -47,7 +47,7 @@ class Hold(StrEnum):
 
 _STATE = WorkerState
 _SERVING = {
-    WorkerEvent.CANNOT: _STATE.JOINING,
+    WorkerEvent.EXIT_FAILED: _STATE.JOINING,
     WorkerEvent.DIE: _STATE.DEAD,
     WorkerEvent.HOLD: _STATE.HELD,
     WorkerEvent.DRAIN: _STATE.DRAINING,
@@ -69,11 +69,11 @@ TRANSITIONS: Mapping[WorkerState, Mapping[WorkerEvent, WorkerState]] = MappingPr
         _STATE.SUSPECT: {**_SERVING, WorkerEvent.SERVES: _STATE.READY, WorkerEvent.FULL: _STATE.BUSY},
         _STATE.HELD: {
             WorkerEvent.OPEN: _STATE.READY,
-            WorkerEvent.CANNOT: _STATE.JOINING,
+            WorkerEvent.EXIT_FAILED: _STATE.JOINING,
             WorkerEvent.DIE: _STATE.DEAD,
             WorkerEvent.DRAIN: _STATE.DRAINING,
         },
-        _STATE.DEAD: {**_AWAY, WorkerEvent.CANNOT: _STATE.JOINING, WorkerEvent.JOIN: _STATE.JOINING},
+        _STATE.DEAD: {**_AWAY, WorkerEvent.EXIT_FAILED: _STATE.JOINING, WorkerEvent.JOIN: _STATE.JOINING},
         _STATE.DRAINING: {WorkerEvent.JOIN: _STATE.JOINING, WorkerEvent.LEAVE: _STATE.GONE},
         _STATE.GONE: {},
     }
@@ -85,7 +85,7 @@ USABLE = (_STATE.READY, _STATE.BUSY, _STATE.SUSPECT)
 #: Events whose reason is news though the state stays.
 NEWS: Mapping[WorkerState, frozenset[WorkerEvent]] = MappingProxyType(
     {
-        _STATE.JOINING: frozenset({WorkerEvent.CANNOT, WorkerEvent.DOUBT, WorkerEvent.DIE}),
+        _STATE.JOINING: frozenset({WorkerEvent.EXIT_FAILED, WorkerEvent.DOUBT, WorkerEvent.DIE}),
         _STATE.READY: frozenset({WorkerEvent.SERVES}),
         _STATE.BUSY: frozenset({WorkerEvent.FULL}),
         _STATE.SUSPECT: frozenset({WorkerEvent.DOUBT}),

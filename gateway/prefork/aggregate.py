@@ -70,7 +70,7 @@ class Whole:
             return None
         others = [Snapshot.of(body) for body in answers.bodies]
         state = self.state
-        return self._metrics.render_whole(own, others, state.serving, state.restarts)
+        return self._metrics.render_aggregate(own, others, state.serving, state.restarts)
 
     async def report(self) -> None:
         """Tell the supervisor, until cancelled, what this process has counted."""

@@ -72,7 +72,7 @@ def run(settings: Settings) -> int:
         raise_file_limit()
         with closing_on_error(listener):
             app = create_app(settings)
-            logs.flood.held_back = partial(app.hit, "log_lines")
+            logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
             config = server_config(app, settings)
         server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
         tell_room(settings.share(settings.max_connections))
@@ -150,8 +150,8 @@ def _serve(
         process=os.getpid(),
     ) as logs:
         siblings = Siblings(channel, again=again)
-        app = create_app(settings, siblings=siblings, lock=locks.of(STANDARD_OUTPUT))
-        logs.flood.held_back = partial(app.hit, "log_lines")
+        app = create_app(settings, peers=siblings, lock=locks.of(STANDARD_OUTPUT))
+        logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs
         server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
         _spare_collector()

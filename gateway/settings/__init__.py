@@ -7,7 +7,7 @@ file here. Must never enter: what a setting does, a check that needs the fleet o
 from __future__ import annotations
 
 from gateway.settings.fields import SettingsError, flag_of, variable_of
-from gateway.settings.whole import Settings, ignored_variables, load_settings
+from gateway.settings.model import Settings, ignored_variables, load_settings
 from gateway.settings.workers import WorkerEntry
 
 __all__ = [

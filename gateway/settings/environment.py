@@ -22,17 +22,17 @@ _UNSUPPORTED = re.compile(
 )
 
 
-def environment() -> Mapping[str, str]:
+def variables() -> Mapping[str, str]:
     """All variables, as they are now."""
     return os.environ  # noqa: TID251 - the one place that may
 
 
-def ignored(known: Collection[str]) -> str | None:
+def ignored_variables(known: Collection[str]) -> str | None:
     """One line about the ``DYN_*`` variables that are set and not ``known``, or None.
 
     A misspelt name would otherwise be a setting that silently keeps its default.
     """
-    strange = sorted(name for name in environment() if name.startswith("DYN_") and name not in known)
+    strange = sorted(name for name in variables() if name.startswith("DYN_") and name not in known)
     unsupported = [name for name in strange if _UNSUPPORTED.fullmatch(name)]
     unknown = [name for name in strange if name not in unsupported]
     parts = [

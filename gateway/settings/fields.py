@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.settings import environment as variables
+from gateway.settings import environment
 from gateway.upstream.address import Address, BadWorkerUrl
 
 _PATH = re.compile(r"(/[^\s:*?#/%][^\s?#/%]*)+")
@@ -47,7 +47,7 @@ class _Variables(PydanticBaseSettingsSource):
     """The environment, each field under its own variable; an empty variable counts as unset."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return variables.environment().get(variable_of(field)) or None, field_name, False
+        return environment.variables().get(variable_of(field)) or None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
         fields = self.settings_cls.model_fields.items()

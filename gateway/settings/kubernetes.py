@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from gateway.settings import environment as variables
+from gateway.settings import environment
 from gateway.settings.fields import Choice, Section, server_url, setting
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -84,8 +84,8 @@ class Kubernetes(Section):
     @property
     def kubernetes_server(self) -> str | None:
         """URL of the API server: the one given, or that of the cluster the process runs in, if any."""
-        host = variables.environment().get("KUBERNETES_SERVICE_HOST")
+        host = environment.variables().get("KUBERNETES_SERVICE_HOST")
         if self.kubernetes_api_url is not None or not host:
             return self.kubernetes_api_url
-        port = variables.environment().get("KUBERNETES_SERVICE_PORT") or "443"
+        port = environment.variables().get("KUBERNETES_SERVICE_PORT") or "443"
         return f"https://{f'[{host}]' if ':' in host else host}:{port}"

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.exchange import ExchangeRecord
-from gateway.telemetry.line import Line
-from gateway.telemetry.lines import LineWriter
+from gateway.telemetry.access_log_line import AccessLogLine
+from gateway.telemetry.line_writer import LineWriter
 
 _LONGEST = 256
 _MOST_REASONS = 16
@@ -69,10 +69,10 @@ class AccessLog:
 
 def line_of(
     exchange: ExchangeRecord, now: datetime, process: int | msgspec.UnsetType = msgspec.UNSET
-) -> Line:
+) -> AccessLogLine:
     """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
     ttft, error, gaps = exchange.ttft, exchange.error, exchange.gaps
-    return Line(
+    return AccessLogLine(
         time=now,
         request_id=_cut(exchange.public_id) if exchange.public_id is not None else None,
         session_id=_cut(exchange.session) if exchange.session is not None else None,
@@ -137,7 +137,7 @@ def _cut(text: str) -> str:
 _encoder = msgspec.json.Encoder()
 
 
-def _as_json(line: Line) -> bytes:
+def _as_json(line: AccessLogLine) -> bytes:
     try:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
@@ -147,7 +147,7 @@ def _as_json(line: Line) -> bytes:
     return json.dumps(_fields(line), separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def _as_text(line: Line) -> bytes:
+def _as_text(line: AccessLogLine) -> bytes:
     """``name=value`` pairs, without those that say nothing."""
     fields = _fields(line)
     reasons = fields.pop("finish_reasons")
@@ -158,7 +158,7 @@ def _as_text(line: Line) -> bytes:
     ).encode()
 
 
-def _fields(line: Line) -> dict[str, object]:
+def _fields(line: AccessLogLine) -> dict[str, object]:
     fields = msgspec.structs.asdict(line)
     if line.process is msgspec.UNSET:
         del fields["process"]

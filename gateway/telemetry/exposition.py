@@ -17,7 +17,7 @@ from gateway.errors import Cancelled
 from gateway.fleet.roster import models_of
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.telemetry import families as of
+from gateway.telemetry import families
 from gateway.telemetry.families import CLASSES, REASONS, Family
 from gateway.telemetry.tally import Histogram, ModelTally, Tallies
 from gateway.version import COMPILED, VERSION
@@ -34,10 +34,10 @@ class Processes(NamedTuple):
     loads: Mapping[str, int]
 
 
-ALONE = Processes(1, 0, MappingProxyType({}))
+SINGLE_PROCESS = Processes(1, 0, MappingProxyType({}))
 
 
-class Now(NamedTuple):
+class CurrentValues(NamedTuple):
     """What is asked at each scrape: the fleet, access log lines lost so far, whether the store of workers can
     be read, requests that wait for a worker."""
 
@@ -47,7 +47,7 @@ class Now(NamedTuple):
     waiting: Callable[[], int] = int
 
 
-NOTHING = Now()
+NO_VALUES = CurrentValues()
 
 
 class Exposition:
@@ -57,8 +57,8 @@ class Exposition:
         self,
         prefix: str,
         tallies: Tallies,
-        now: Now,
-        processes: Processes = ALONE,
+        now: CurrentValues,
+        processes: Processes = SINGLE_PROCESS,
     ) -> None:
         self._prefix = prefix
         self._tallies = tallies
@@ -70,16 +70,16 @@ class Exposition:
         self._tallies.count_begun()
         workers = list(self._now.workers())
         parts = (self._requests(), self._running(), self._models(), self._traffic(), self._fleet(workers))
-        delay = self._histogram(of.LOOP_DELAY, [((), self._tallies.loop_delay)])
+        delay = self._histogram(families.LOOP_DELAY, [((), self._tallies.loop_delay)])
         return "".join(chain(*parts, delay, self._held(), self._several()))
 
     def _requests(self) -> Iterator[str]:
         begun, requests = self._tallies.begun, self._tallies.requests
         yield from self._plain(
-            of.STARTED, (((model, does, _type(s)), n) for (model, does, s), n in begun.items())
+            families.STARTED, (((model, does, _type(s)), n) for (model, does, s), n in begun.items())
         )
         yield from self._plain(
-            of.REQUESTS,
+            families.REQUESTS,
             (
                 ((model, does, _type(stream), "error" if error else "success", error), count)
                 for (model, does, stream, error), count in requests.items()
@@ -90,15 +90,15 @@ class Exposition:
             for (model, does, s, error), n in requests.items()
             if error == "cancelled"
         }
-        yield from self._plain(of.CANCELLED, left.items())
+        yield from self._plain(families.CANCELLED, left.items())
         gone = sum(count for (_, code), count in self._tallies.failures.items() if code == Cancelled.code)
-        yield from self._plain(of.DISCONNECTED, [((), gone)])
+        yield from self._plain(families.DISCONNECTED, [((), gone)])
         refused: Counter[tuple[str, ...]] = Counter()
         for (model, does, _, error), count in requests.items():
             if error == "overload":
                 refused[model, does] += count
-        yield from self._plain(of.REJECTED, refused.items())
-        yield from self._plain(of.FAILURES, _failures(self._tallies.failures))
+        yield from self._plain(families.REJECTED, refused.items())
+        yield from self._plain(families.FAILURES, _failures(self._tallies.failures))
 
     def _running(self) -> Iterator[str]:
         # A model stays in the list once it was there: a gauge that vanishes reads as unknown, not as 0.
@@ -107,43 +107,48 @@ class Exposition:
         for (model, _, _, _, waiting), count in self._tallies.running_now().items():
             active[model] = active.get(model, 0) + count
             queued[model] = queued.get(model, 0) + count * waiting
-        yield from self._plain(of.INFLIGHT, _by_model(active))
-        yield from self._plain(of.ACTIVE, _by_model(active))
-        yield from self._plain(of.QUEUED, _by_model(queued))
+        yield from self._plain(families.INFLIGHT, _by_model(active))
+        yield from self._plain(families.ACTIVE, _by_model(active))
+        yield from self._plain(families.QUEUED, _by_model(queued))
 
     def _models(self) -> Iterator[str]:
         parts: tuple[tuple[Family, Callable[[ModelTally], Histogram]], ...] = (
-            (of.DURATION, lambda tally: tally.duration),
-            (of.ISL, lambda tally: tally.isl),
-            (of.OSL, lambda tally: tally.osl),
-            (of.CACHED, lambda tally: tally.cached),
-            (of.TTFT, lambda tally: tally.ttft),
-            (of.ITL, lambda tally: tally.itl),
+            (families.DURATION, lambda tally: tally.duration),
+            (families.ISL, lambda tally: tally.isl),
+            (families.OSL, lambda tally: tally.osl),
+            (families.CACHED, lambda tally: tally.cached),
+            (families.TTFT, lambda tally: tally.ttft),
+            (families.ITL, lambda tally: tally.itl),
         )
         models = self._tallies.models
         for family, part in parts:
             yield from self._histogram(family, (((model,), part(tally)) for model, tally in models.items()))
         yield from self._plain(
-            of.OUTPUT, _by_model({model: tally.output_tokens for model, tally in models.items()})
+            families.OUTPUT, _by_model({model: tally.output_tokens for model, tally in models.items()})
         )
 
     def _traffic(self) -> Iterator[str]:
         formats = self._tallies.formats.items()
-        yield from self._plain(of.RETRIES, (((name,), tally.retries) for name, tally in formats))
-        yield from self._plain(of.REQUEST_BYTES, (((name,), tally.request_bytes) for name, tally in formats))
-        yield from self._plain(of.REPLY_BYTES, (((name,), tally.reply_bytes) for name, tally in formats))
+        yield from self._plain(families.RETRIES, (((name,), tally.retries) for name, tally in formats))
         yield from self._plain(
-            of.REPLIES,
+            families.REQUEST_BYTES, (((name,), tally.request_bytes) for name, tally in formats)
+        )
+        yield from self._plain(
+            families.REPLY_BYTES, (((name,), tally.reply_bytes) for name, tally in formats)
+        )
+        yield from self._plain(
+            families.REPLIES,
             (((name, end.value), n) for name, tally in formats for end, n in tally.endings.items()),
         )
         yield from self._plain(
-            of.REFUSED, (((name, rule), n) for name, tally in formats for rule, n in tally.refused.items())
+            families.REFUSED,
+            (((name, rule), n) for name, tally in formats for rule, n in tally.refused.items()),
         )
         unauthorized = self._tallies.unauthorized.items()
-        yield from self._plain(of.UNAUTHORIZED, (((realm,), n) for realm, n in unauthorized))
-        yield from self._plain(of.LIMITS, (((limit,), n) for limit, n in self._tallies.limits.items()))
-        yield from self._plain(of.ROUTED, (((name,), tally.routed) for name, tally in formats))
-        yield from self._plain(of.LOST_LINES, [((), self._now.dropped_lines())])
+        yield from self._plain(families.UNAUTHORIZED, (((realm,), n) for realm, n in unauthorized))
+        yield from self._plain(families.LIMITS, (((limit,), n) for limit, n in self._tallies.limits.items()))
+        yield from self._plain(families.ROUTED, (((name,), tally.routed) for name, tally in formats))
+        yield from self._plain(families.LOST_LINES, [((), self._now.dropped_lines())])
 
     def _fleet(self, workers: list[Worker]) -> Iterator[str]:
         ready: dict[str, float] = {}
@@ -154,47 +159,51 @@ class Exposition:
                 for model in models_of(worker, info):
                     ready[model] = max(ready.get(model, 0), usable)
                     context[model] = max(context.get(model, 0), info.context_length or 0)
-        yield from self._plain(of.READY, _by_model(ready))
+        yield from self._plain(families.READY, _by_model(ready))
         yield from self._plain(
-            of.CONTEXT, _by_model({model: most for model, most in context.items() if most})
+            families.CONTEXT, _by_model({model: most for model, most in context.items() if most})
         )
         loads = self._processes.loads
         yield from self._plain(
-            of.WORKER_IN_FLIGHT,
+            families.WORKER_IN_FLIGHT,
             (((worker.url,), worker.in_flight + loads.get(worker.url, 0)) for worker in workers),
         )
-        yield from self._plain(of.WORKER_STATE, (((worker.url, worker.state.value), 1) for worker in workers))
+        yield from self._plain(
+            families.WORKER_STATE, (((worker.url, worker.state.value), 1) for worker in workers)
+        )
         yield from self._states(workers)
-        yield from self._plain(of.WORKER_REQUESTS, self._served({worker.url for worker in workers}))
+        yield from self._plain(families.WORKER_REQUESTS, self._served({worker.url for worker in workers}))
         placed = self._tallies.placements.items()
-        yield from self._plain(of.KEYED, (((placement.value,), n) for placement, n in placed))
+        yield from self._plain(families.KEYED, (((placement.value,), n) for placement, n in placed))
 
     def _states(self, workers: list[Worker]) -> Iterator[str]:
         # All states, always: a gauge that vanishes reads as unknown, not as 0.
         counts: dict[WorkerState, int] = {state: 0 for state in WorkerState if state is not WorkerState.GONE}
         for worker in workers:
             counts[worker.state] += 1
-        yield from self._plain(of.WORKERS, (((state.value,), n) for state, n in counts.items()))
-        yield from self._plain(of.STORE_HEALTHY, [((), int(self._now.store_healthy()))])
+        yield from self._plain(families.WORKERS, (((state.value,), n) for state, n in counts.items()))
+        yield from self._plain(families.STORE_HEALTHY, [((), int(self._now.store_healthy()))])
         went = self._tallies.transitions.items()
-        yield from self._plain(of.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
+        yield from self._plain(families.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
         told = [(worker.url, worker.reported) for worker in workers]
         yield from self._plain(
-            of.WORKER_RUNNING, (((url,), load.running) for url, load in told if load is not None)
+            families.WORKER_RUNNING, (((url,), load.running) for url, load in told if load is not None)
         )
         yield from self._plain(
-            of.WORKER_WAITING, (((url,), load.waiting) for url, load in told if load is not None)
+            families.WORKER_WAITING, (((url,), load.waiting) for url, load in told if load is not None)
         )
 
     def _held(self) -> Iterator[str]:
-        yield from self._plain(of.WAITING, [((), self._now.waiting())])
-        yield from self._histogram(of.WAITED, [((), self._tallies.waits)])
-        yield from self._plain(of.NOT_HELD, (((why,), n) for why, n in self._tallies.not_held.items()))
+        yield from self._plain(families.WAITING, [((), self._now.waiting())])
+        yield from self._histogram(families.WAITED, [((), self._tallies.waits)])
+        yield from self._plain(
+            families.NOT_HELD, (((why,), n) for why, n in self._tallies.queue_refused.items())
+        )
 
     def _several(self) -> Iterator[str]:
-        yield from self._plain(of.PROCESSES, [((), self._processes.serving)])
-        yield from self._plain(of.PROCESS_RESTARTS, [((), self._processes.restarts)])
-        yield from self._plain(of.BUILD, [((VERSION, str(COMPILED).lower()), 1)])
+        yield from self._plain(families.PROCESSES, [((), self._processes.serving)])
+        yield from self._plain(families.PROCESS_RESTARTS, [((), self._processes.restarts)])
+        yield from self._plain(families.BUILD, [((VERSION, str(COMPILED).lower()), 1)])
 
     def _served(self, urls: set[str]) -> Rows:
         served = self._tallies.served

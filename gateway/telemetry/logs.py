@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self
 
-from gateway.telemetry.flood import Flood
-from gateway.telemetry.lines import LineWriter
+from gateway.telemetry.line_writer import LineWriter
+from gateway.telemetry.log_rate_limit import LogRateLimit
 
 _STANDARD_ERROR = 2
 _CAPACITY = 10_000
@@ -75,9 +75,9 @@ class Logs:
         written in a minute, 0: all. ``writer`` takes the place of the thread that writes to ``fd``; ``lock``
         is as in LineWriter. ``process`` is named in every line."""
         self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
-        self.flood = Flood(most)
+        self.rate_limit = LogRateLimit(most)
         self._handler = _LineHandler(self._writer, process)
-        self._handler.addFilter(self.flood)
+        self._handler.addFilter(self.rate_limit)
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])
         root.handlers[:] = [self._handler]
@@ -98,7 +98,7 @@ class Logs:
         """Write what is held, for at most a second."""
         root = logging.getLogger()
         if self._handler in root.handlers:
-            self.flood.close()
+            self.rate_limit.close()
             root.setLevel(self._before[0])
             root.handlers[:] = self._before[1]
             for logger, level in self._talkers.items():

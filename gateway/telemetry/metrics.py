@@ -20,9 +20,9 @@ from gateway.exchange import ExchangeRecord, State
 from gateway.fleet.states import WorkerState
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Buckets
-from gateway.telemetry.exposition import NOTHING, Exposition, Now, Processes
+from gateway.telemetry.exposition import NO_VALUES, CurrentValues, Exposition, Processes
 from gateway.telemetry.process import process_text, process_values
-from gateway.telemetry.snapshot import Snapshot, restored, take
+from gateway.telemetry.snapshot import Snapshot, restore_tallies, take_snapshot
 from gateway.telemetry.tally import MOST_MODELS, UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
 
 _LOOP_INTERVAL = 0.1
@@ -40,7 +40,7 @@ class Metrics:
         self,
         prefix: str,
         buckets: Buckets,
-        now: Now = NOTHING,
+        now: CurrentValues = NO_VALUES,
         *,
         supervisor: int | None = None,
     ) -> None:
@@ -90,9 +90,9 @@ class Metrics:
         """A request stopped waiting for a worker, whatever became of it."""
         self._tallies.waits.observe(seconds)
 
-    def not_held(self, reason: str) -> None:
+    def queue_refused(self, reason: str) -> None:
         """A request got no worker though it could have waited for one: ``full`` or ``timeout``."""
-        self._tallies.not_held[reason] += 1
+        self._tallies.queue_refused[reason] += 1
 
     def unauthorized(self, realm: str) -> None:
         """A request to a route of this kind had no valid key."""
@@ -144,9 +144,11 @@ class Metrics:
     def snapshot(self) -> Snapshot:
         """What this process has counted so far, to be summed up with that of others."""
         now = self._now
-        return take(self._tallies, self.loads(), now.dropped_lines(), now.waiting(), process_values())
+        return take_snapshot(
+            self._tallies, self.loads(), now.dropped_lines(), now.waiting(), process_values()
+        )
 
-    def render_whole(
+    def render_aggregate(
         self, own: Snapshot, others: Iterable[Snapshot], serving: int, restarts: int
     ) -> tuple[bytes, str]:
         """The scrape of a gateway of several processes: ``own`` is a snapshot of this one, ``others`` those
@@ -157,7 +159,7 @@ class Metrics:
             own.add(other)
         processes = Processes(serving, restarts, loads)
         lost = int(own.numbers["lost_lines",])
-        tallies = restored(own, self._buckets)
+        tallies = restore_tallies(own, self._buckets)
         waiting = int(own.numbers["waiting",])
         now = self._now._replace(dropped_lines=lambda: lost, waiting=lambda: waiting)
         text = Exposition(self._prefix, tallies, now, processes).text()

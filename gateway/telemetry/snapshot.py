@@ -91,7 +91,7 @@ def _closed(last: Snapshot) -> Snapshot:
     return Snapshot(numbers, last.histograms)
 
 
-def take(
+def take_snapshot(
     tallies: Tallies, loads: Mapping[str, int], lost_lines: int, waiting: int, process: Mapping[str, float]
 ) -> Snapshot:
     """What this process has counted. ``loads`` are the requests in flight by worker, which must be all of the
@@ -107,7 +107,7 @@ def take(
     for name, value in process.items():
         numbers["process", name] = value
     numbers.update({("placed", placement): count for placement, count in tallies.placements.items()})
-    numbers.update({("not_held", reason): count for reason, count in tallies.not_held.items()})
+    numbers.update({("queue_refused", reason): count for reason, count in tallies.queue_refused.items()})
     numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
     numbers.update({("limits", limit): count for limit, count in tallies.limits.items()})
     for name, tally in tallies.formats.items():
@@ -136,7 +136,7 @@ def _values(histogram: Histogram) -> list[float]:
     return [histogram.total, *histogram.counts]
 
 
-def restored(total: Snapshot, buckets: Buckets) -> Tallies:
+def restore_tallies(total: Snapshot, buckets: Buckets) -> Tallies:
     """Tallies that show what ``total`` has of exchanges. ``buckets`` are those it was counted in."""
     tallies = Tallies()
     for key, number in total.numbers.items():
@@ -178,8 +178,8 @@ def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) 
             tallies.limits[limit] = number
         case "placed", placement:
             tallies.placements[Placement(placement)] = number
-        case "not_held", reason:
-            tallies.not_held[reason] = number
+        case "queue_refused", reason:
+            tallies.queue_refused[reason] = number
         case "refused", name, rule:
             _format(tallies, name).refused[rule] = number
         case (kind, name) if kind in _TRAFFIC:

@@ -119,7 +119,7 @@ class Tallies:
         #: Seconds that requests waited for a usable worker.
         self.waits = Histogram(_WAIT_BOUNDS)
         #: reason -> requests that got none so
-        self.not_held: Counter[str] = Counter()
+        self.queue_refused: Counter[str] = Counter()
         #: running exchanges -> already in ``begun``?
         self.running: dict[ExchangeRecord, bool] = {}
         #: The same as ``running_now`` gives, of other processes, where this is a sum over them.

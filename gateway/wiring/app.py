@@ -54,7 +54,7 @@ from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.record import WorkerRecord
 from gateway.telemetry.access_log import AccessLog
-from gateway.telemetry.exposition import Now
+from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
 from gateway.upstream.resolver import Resolver
 from gateway.wiring.background import Background
@@ -64,7 +64,7 @@ from gateway.wiring.stores import STORES
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Shared:
     """What lives longer than an app, or is shared with others. ``lock`` is held while one of several
     processes writes to standard output."""
 
@@ -72,7 +72,7 @@ class Outside:
     following: Following
     keys: Sources
     tls: Renewed | None
-    siblings: Siblings | None
+    peers: Siblings | None
     lock: AbstractContextManager[object] | None
 
 
@@ -137,24 +137,24 @@ def create_app(
     settings: Settings,
     *,
     catalog: Sequence[Endpoint] | None = None,
-    siblings: Siblings | None = None,
+    peers: Siblings | None = None,
     lock: AbstractContextManager[object] | None = None,
 ) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
 
-    ``catalog`` replaces the default list of endpoints. ``siblings`` are the other processes where this is one
+    ``catalog`` replaces the default list of endpoints. ``peers`` are the other processes where this is one
     of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
     FormatError.
     """
     served = serving(settings, reserved_paths(settings), catalog)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
-    outside = Outside(store, Following(store), keys=keys, tls=tls, siblings=siblings, lock=lock)
-    services = _services(settings, [endpoint.format for endpoint in served.generate], outside)
+    shared = Shared(store, Following(store), keys=keys, tls=tls, peers=peers, lock=lock)
+    services = _services(settings, [endpoint.format for endpoint in served.generate], shared)
     sharing = CordonReplication(Marks(services.fleet), store)
     members = _members(settings, services, sharing.marks)
     registrar = Registrar(store, members, services.fleet, settings.worker_patterns, sharing)
-    member = None if siblings is None else _member(siblings, services, served.generate, sharing)
+    member = None if peers is None else _member(peers, services, served.generate, sharing)
     views = _views(services, registrar, member, Pauses(sharing))
     app = control_app(settings, served.generate, views, served.relays)
     control = _behind_a_door(app, settings, served.formats, services.guard)
@@ -171,7 +171,7 @@ def create_app(
         )
         for endpoint in (*served.generate, *served.relays)
     }
-    background = Background(services, outside.following, members, sharing, member, settings.worker_patterns)
+    background = Background(services, shared.following, members, sharing, member, settings.worker_patterns)
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background, _client_limits(settings))
 
@@ -190,10 +190,10 @@ def _client_limits(settings: Settings) -> ClientLimits:
 
 
 def _member(
-    siblings: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: CordonReplication
+    peers: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: CordonReplication
 ) -> Member:
     formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
-    return Member(siblings, services.metrics, services.lifecycle, services.aborter, formats, sharing)
+    return Member(peers, services.metrics, services.lifecycle, services.aborter, formats, sharing)
 
 
 def _views(services: Services, registrar: Registrar, member: Member | None, pauses: Pauses) -> Views:
@@ -229,8 +229,8 @@ def _members(settings: Settings, services: Services, marks: Marks) -> Members:
     return members
 
 
-def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside) -> Services:
-    tls, siblings = outside.tls, outside.siblings
+def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) -> Services:
+    tls, peers = shared.tls, shared.peers
     shield = QueryOfDeathGuard(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
@@ -243,24 +243,24 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         head=settings.head_limit,
         homes=RendezvousAffinity(settings.router_overload_factor),
     )
-    in_flight: InFlight[Running] = InFlight(shared=siblings is not None)
+    in_flight: InFlight[Running] = InFlight(shared=peers is not None)
     access_log = AccessLog(
         enabled=settings.access_log,
         shape=settings.access_log_format,
-        lock=outside.lock,
-        process=None if siblings is None else siblings.process,
+        lock=shared.lock,
+        process=None if peers is None else peers.process,
     )
     interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,
         settings.buckets,
-        Now(
+        CurrentValues(
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
-            store_healthy=lambda: outside.following.healthy,
+            store_healthy=lambda: shared.following.healthy,
             waiting=lambda: queue.waiting,
         ),
-        supervisor=None if siblings is None else siblings.supervisor,
+        supervisor=None if peers is None else peers.supervisor,
     )
     fleet.moved, fleet.placed = metrics.moved, metrics.placed
     queue = Queue(
@@ -282,7 +282,7 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], outside: Outside
         time_slices=TimeSlices(),
         shedding=BodyRelease(),
         shield=shield,
-        guard=guard_of(settings, outside.keys, metrics.unauthorized),
+        guard=guard_of(settings, shared.keys, metrics.unauthorized),
         metrics=metrics,
         access_log=access_log,
         body_limit=settings.body_limit,

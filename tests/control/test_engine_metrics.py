@@ -45,7 +45,7 @@ async def test_dead_worker_is_skipped_and_one_without_metrics_is_told_of() -> No
 async def test_worker_that_hangs_holds_up_nobody_for_long() -> None:
     async with fleet("sglang", "vllm", config=METRICS) as of:
         of.sims[0].behave(Silence(), path="/metrics", times=100)
-        merger = await engine_metrics.scraped(of.gateway.app.fleet.workers, (), patience=0.3)
+        merger = await engine_metrics.scrape_workers(of.gateway.app.fleet.workers, (), seconds=0.3)
         assert ups(b"".join(merger.render()).decode()) == {of.sims[0].url: 0, of.sims[1].url: 1}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.control.information import merged
+from gateway.control.information import merge_loads
 from gateway.engine_routes import INFORMATION_PATHS
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -183,9 +183,9 @@ def test_merged_documents_keep_the_shape_of_each() -> None:
     a, b = Worker(Address.parse("http://a:1")), Worker(Address.parse("http://b:1"))
     one, two = {"loads": [{"n": 1}], "num": 1, "s": "x"}, {"loads": [{"n": 2}], "num": 3, "s": "y"}
     whole = {"loads": [{"worker": a.url, "n": 1}, {"worker": b.url, "n": 2}], "num": 4, "s": "x"}
-    assert merged([(a, one), (b, two)]) == whole
-    assert merged([(a, [{"n": 1}, 7]), (b, {"odd": 1})]) == [{"worker": a.url, "n": 1}, 7]
-    assert merged([(a, {"on": True, "none": None}), (b, {})]) == {
+    assert merge_loads([(a, one), (b, two)]) == whole
+    assert merge_loads([(a, [{"n": 1}, 7]), (b, {"odd": 1})]) == [{"worker": a.url, "n": 1}, 7]
+    assert merge_loads([(a, {"on": True, "none": None}), (b, {})]) == {
         "on": True,
         "none": None,
         "workers": [{"worker": a.url, "on": True, "none": None}, {"worker": b.url}],

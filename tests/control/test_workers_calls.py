@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi import Request
 
-from gateway.control.workers_calls import BODY_LIMIT, BadCall, keys_of, members_of, record_of
+from gateway.control.workers_calls import BODY_LIMIT, CallError, call_fields, parse_record, worker_keys
 
 
 def call(body: bytes = b"", query: bytes = b"", raw_path: bytes = b"/workers") -> Request:
@@ -52,7 +52,7 @@ def said(**members: Any) -> bytes:
 )
 async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str, Any]) -> None:
     """JSON or query, the query over the JSON; other routers' names are understood."""
-    assert await members_of(call(body, query)) == members
+    assert await call_fields(call(body, query)) == members
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str
 )
 async def test_body_that_cannot_be_read(body: bytes, code: str) -> None:
     """Whatever it is, it is the caller's fault and told so."""
-    with pytest.raises(BadCall) as caught:
-        await members_of(call(body))
+    with pytest.raises(CallError) as caught:
+        await call_fields(call(body))
     assert (caught.value.code, caught.value.status) == (code, 413 if code == "body_too_large" else 400)
 
 
 async def test_query_without_end_is_refused() -> None:
-    with pytest.raises(BadCall, match="too many"):
-        await members_of(call(query=b"&".join(b"a=1" for _ in range(101))))
+    with pytest.raises(CallError, match="too many"):
+        await call_fields(call(query=b"&".join(b"a=1" for _ in range(101))))
 
 
 def test_error_names_the_member_at_fault() -> None:
-    with pytest.raises(BadCall, match="bootstrap_port must be an integer") as caught:
-        record_of({"url": "http://a:1", "bootstrap_port": "x"})
+    with pytest.raises(CallError, match="bootstrap_port must be an integer") as caught:
+        parse_record({"url": "http://a:1", "bootstrap_port": "x"})
     body = json.loads(bytes(caught.value.reply().body))
     assert body == {
         "error": {"message": caught.value.message, "type": "Bad Request", "code": "invalid_worker"}
@@ -100,4 +100,4 @@ def test_error_names_the_member_at_fault() -> None:
 )
 def test_key_at_the_end_of_a_path(key: str, raw: bytes, meant: str) -> None:
     """An id, a URL that is encoded, one that is not, and one that lost a slash on its way."""
-    assert meant in keys_of(call(raw_path=raw), key)
+    assert meant in worker_keys(call(raw_path=raw), key)

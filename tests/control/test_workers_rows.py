@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.control.workers_rows import WorkerEntry, WorkerList, entry, listing
+from gateway.control.workers_rows import WorkerEntry, WorkerList, render_list, worker_row
 from gateway.fleet.states import Hold, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import WorkerInfo, WorkerLoad
@@ -30,7 +30,7 @@ def test_row_has_what_was_registered_and_what_was_told() -> None:
     worker.authorization = b"Bearer hunter2"
     worker.record = WorkerRecord(worker.url, priority=3, bootstrap_port=8998, labels={"zone": "a"})
     worker.in_flight, worker.reported = 2, WorkerLoad(5, 1, 0.25)
-    row = entry(worker)
+    row = worker_row(worker)
     assert row == {
         "id": worker.id,
         "url": "http://a:1",
@@ -74,7 +74,7 @@ def test_row_has_what_was_registered_and_what_was_told() -> None:
 def test_row_of_a_worker_that_never_answered() -> None:
     """What its owner said stands in for what it did not tell."""
     worker = Worker(Address.parse("http://a:1@3"), record=WorkerRecord("http://a:1@3", model="said"))
-    row = entry(worker)
+    row = worker_row(worker)
     assert WorkerEntry.model_validate(row)
     assert (row["url"], row["model_id"], row["engine"], row["offers"]) == ("http://a:1@3", "said", None, [])
     assert (row["state"], row["reason"], row["is_healthy"]) == ("joining", "not probed yet", False)
@@ -85,14 +85,14 @@ def test_healthy_is_who_may_be_given_requests(state: WorkerState) -> None:
     """Whoever reads no states reads this."""
     worker = known()
     worker.state = state
-    assert entry(worker)["is_healthy"] is worker.usable
+    assert worker_row(worker)["is_healthy"] is worker.usable
 
 
 def test_row_of_a_moment_that_is_over() -> None:
     """State and reason are those of the moment, the rest is as it is now."""
     worker = known()
     worker.holds[Hold.OWNER] = "why"
-    row = entry(worker, WorkerState.DEAD, "gone")
+    row = worker_row(worker, WorkerState.DEAD, "gone")
     assert (row["state"], row["reason"], row["is_healthy"], row["holds"]) == (
         "dead",
         "gone",
@@ -105,7 +105,7 @@ def test_usable_offer_counts_where_a_worker_has_several() -> None:
     worker = known()
     off = WorkerInfo("other", "cap", False, reason="off", models=("x",))
     worker.infos = {"a": off, **worker.infos}
-    assert (entry(worker)["engine"], entry(worker)["model_id"]) == ("eng", "m")
+    assert (worker_row(worker)["engine"], worker_row(worker)["model_id"]) == ("eng", "m")
 
 
 async def test_list_counts_types_and_states() -> None:
@@ -113,7 +113,7 @@ async def test_list_counts_types_and_states() -> None:
     workers = [known("http://a:1"), known("http://b:1")]
     workers[1].state = WorkerState.DEAD
     workers[1].record = WorkerRecord("http://b:1", worker_type="prefill")
-    body = json.loads(await listing(workers))
+    body = json.loads(await render_list(workers))
     assert WorkerList.model_validate(body).total == 2
     assert body["stats"] == {
         "regular_count": 1,
@@ -127,13 +127,13 @@ async def test_list_counts_types_and_states() -> None:
         "dead_count": 1,
         "draining_count": 0,
     }
-    empty = json.loads(await listing([]))
+    empty = json.loads(await render_list([]))
     assert (empty["workers"], empty["total"]) == ([], 0)
 
 
 async def test_workers_whose_words_are_no_text_are_listed() -> None:
     """JSON may hold lone surrogates, which do not encode."""
-    assert json.loads(await listing([known(version="\ud800")]))["workers"][0]["version"] == "\ud800"
+    assert json.loads(await render_list([known(version="\ud800")]))["workers"][0]["version"] == "\ud800"
 
 
 async def test_list_of_a_large_fleet_is_made_fast_and_in_slices() -> None:
@@ -142,11 +142,11 @@ async def test_list_of_a_large_fleet_is_made_fast_and_in_slices() -> None:
 
     async def took() -> float:
         began = time.thread_time()
-        await listing(workers)
+        await render_list(workers)
         return time.thread_time() - began
 
     assert min([await took() for _ in range(5)]) < 0.1
-    rendering = listing(workers)
+    rendering = render_list(workers)
     turns = 0
     try:
         while True:

@@ -32,7 +32,7 @@ class Counts:
     def waited(self, seconds: float) -> None:
         self.waits.append(seconds)
 
-    def not_held(self, reason: str) -> None:
+    def queue_refused(self, reason: str) -> None:
         self.refused.append(reason)
 
 

@@ -33,7 +33,7 @@ def test_every_state_has_its_row() -> None:
 def test_held_worker_becomes_usable_through_open_alone(happened: list[WorkerEvent]) -> None:
     """However good its probes are. (A held worker that died is held again: Fleet.on sees to that.)"""
     without = [event for event in happened if event not in (WorkerEvent.OPEN, WorkerEvent.DIE)]
-    without = [event for event in without if event not in (WorkerEvent.CANNOT, WorkerEvent.DRAIN)]
+    without = [event for event in without if event not in (WorkerEvent.EXIT_FAILED, WorkerEvent.DRAIN)]
     assert after(HELD, *without) is HELD
     assert after(HELD, *without, WorkerEvent.OPEN) is READY
 

@@ -23,13 +23,13 @@ from gateway.formats.base import WorkerInfo
 from gateway.settings import Settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.telemetry.access_log import AccessLog
-from gateway.telemetry.lines import CAPACITY
+from gateway.telemetry.line_writer import CAPACITY
 from gateway.wiring.app import Gateway, create_app
 from tests.performance.ticking import Ticking, ticking
 from tests.security.certificates import Authority
 from tests.support.generate import KINDS, PROMPT, body_of
 from tests.telemetry.support import completed, count, dispatched
-from tests.telemetry.test_lines import fill
+from tests.telemetry.test_line_writer import fill
 
 MEBIBYTE = 1024 * 1024
 BIG = 64 * MEBIBYTE

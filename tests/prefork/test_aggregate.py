@@ -18,7 +18,7 @@ from gateway.prefork.aggregate import Whole, WideAborter
 from gateway.prefork.frames import Frame, Frames, Verb
 from gateway.prefork.peers import Siblings, State, Unanswered
 from gateway.proxy.aborts import Aborter, WorkerResult
-from gateway.telemetry.exposition import Now
+from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot
 from gateway.upstream.address import Address
@@ -41,7 +41,7 @@ class Stage:
     ) -> None:
         self.siblings = siblings
         fleet = [busy()]
-        self.metrics = Metrics("p", BUCKETS, Now(lambda: fleet), supervisor=1)
+        self.metrics = Metrics("p", BUCKETS, CurrentValues(lambda: fleet), supervisor=1)
         self.whole = Whole(siblings, self.metrics)
         self._reader = reader
         self.writer = writer

@@ -13,7 +13,7 @@ from gateway.errors import GatewayError
 from gateway.formats.sglang.rules import META, TOP, Join
 from gateway.formats.vllm.rules import REPLY, Rule
 from gateway.settings import Settings, flag_of, variable_of
-from gateway.telemetry.line import Line
+from gateway.telemetry.access_log_line import AccessLogLine
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
@@ -75,7 +75,7 @@ def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
 def test_every_field_of_an_access_log_line_has_its_row_in_order() -> None:
     table = CONFIGURATION.split("The access log goes to")[1].split("\n## ")[0]
     named = [name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])]
-    assert named == list(Line.__struct_fields__)
+    assert named == list(AccessLogLine.__struct_fields__)
 
 
 def joined_keys(title: str) -> dict[str, str]:

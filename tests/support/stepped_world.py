@@ -182,8 +182,8 @@ def _formats() -> dict[str, AnyFormat]:
 def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
     settings, formats = _settings(workers), _formats()
     store = MemoryStore()
-    outside = composition.Outside(
-        store, Following(store), keys=sources_of(settings), tls=None, siblings=None, lock=None
+    outside = composition.Shared(
+        store, Following(store), keys=sources_of(settings), tls=None, peers=None, lock=None
     )
     services = composition._services(settings, list(formats.values()), outside)
     for entry in settings.workers:

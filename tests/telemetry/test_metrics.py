@@ -27,7 +27,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending, WorkerInfo
 from gateway.loop.tasks import Tasks
 from gateway.stores.record import WorkerRecord
-from gateway.telemetry.exposition import Now
+from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.families import REASONS
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.tally import MOST_MODELS
@@ -40,7 +40,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics("dynamo_frontend", BUCKETS, Now(lambda: [worker("http://w:1")]))
+    return Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: [worker("http://w:1")]))
 
 
 def worker(url: str) -> Worker:
@@ -246,7 +246,7 @@ def test_retries_and_bytes_are_counted_per_format(metrics: Metrics) -> None:
 
 def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
     first, second = worker("http://a:1"), worker("http://b:1")
-    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: [first, second]))
+    metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: [first, second]))
     first.state = WorkerState.DEAD
     assert value(metrics, "model_ready", model="m") == 1
     second.state = WorkerState.HELD
@@ -258,7 +258,7 @@ def test_model_that_only_the_owner_told_is_ready_as_well() -> None:
     silent = worker("http://a:1")
     silent.record = WorkerRecord("http://a:1", model="theirs")
     silent.infos = {"fmt": WorkerInfo("engine", "cap", True)}
-    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: [silent]))
+    metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: [silent]))
     assert value(metrics, "model_ready", model="theirs") == 1
 
 
@@ -266,7 +266,7 @@ def test_worker_gauges_follow_the_fleet() -> None:
     busy = worker("http://a:1")
     busy.in_flight = 4
     fleet = [busy]
-    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: fleet))
+    metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: fleet))
     assert value(metrics, "worker_inflight_requests", worker="http://a:1") == 4
     assert value(metrics, "worker_state", worker="http://a:1", state="ready") == 1
     fleet.clear()
@@ -275,7 +275,7 @@ def test_worker_gauges_follow_the_fleet() -> None:
 
 def test_worker_that_left_the_fleet_leaves_no_series_behind() -> None:
     fleet = [worker("http://w:1")]
-    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: fleet))
+    metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: fleet))
     count(metrics, completed())
     labels = {"worker": "http://w:1", "format": "fmt", "outcome": "completed"}
     assert value(metrics, "worker_requests_total", **labels) == 1
@@ -315,7 +315,7 @@ def test_exchange_that_was_never_started_is_a_fault(metrics: Metrics) -> None:
 
 def test_store_that_is_out_of_touch_is_seen() -> None:
     healthy = [True]
-    metrics = Metrics("dynamo_frontend", BUCKETS, Now(store_healthy=lambda: healthy[0]))
+    metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(store_healthy=lambda: healthy[0]))
     assert value(metrics, "store_healthy") == 1
     healthy[0] = False
     assert value(metrics, "store_healthy") == 0
@@ -376,7 +376,7 @@ def test_process_metrics_are_shown_too(metrics: Metrics) -> None:
 
 def test_large_fleet_is_scraped_in_a_moment() -> None:
     fleet = [worker(f"http://10.0.{i // 256}.{i % 256}:3000") for i in range(512)]
-    metrics = Metrics("dynamo_frontend", BUCKETS, Now(lambda: fleet))
+    metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: fleet))
     for member in fleet:
         count(metrics, completed(worker=member.url), failed(Cancelled("x"), dispatched(worker=member.url)))
     found = scrape(metrics)

@@ -14,9 +14,9 @@ from gateway.exchange import ExchangeRecord
 from gateway.fleet.worker import Worker
 from gateway.formats.base import Ending
 from gateway.routing.rendezvous import Placement
-from gateway.telemetry.exposition import Now
+from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.snapshot import Snapshot, merge_final_counts, restored, take
+from gateway.telemetry.snapshot import Snapshot, merge_final_counts, restore_tallies, take_snapshot
 from gateway.telemetry.tally import Tallies
 from gateway.upstream.address import Address
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh
@@ -29,7 +29,7 @@ def told(metrics: Metrics) -> Snapshot:
 
 def shown(tallies: Tallies) -> dict[Any, Any]:
     """All that tallies hold, without what only one process has."""
-    snapshot = take(tallies, {"http://w:1": 0}, 0, 0, {})
+    snapshot = take_snapshot(tallies, {"http://w:1": 0}, 0, 0, {})
     numbers = {key: number for key, number in snapshot.numbers.items() if number}
     # Sums of seconds in another order differ in the last digit.
     rounded = {key: [round(each, 6) for each in values] for key, values in snapshot.histograms.items()}
@@ -62,7 +62,7 @@ EXCHANGES = st.lists(st.tuples(KINDS, MODELS, st.integers(1, 5)), max_size=8)
 
 def _metrics() -> Metrics:
     worker = Worker(Address.parse("http://w:1"))
-    return Metrics("p", BUCKETS, Now(lambda: [worker]))
+    return Metrics("p", BUCKETS, CurrentValues(lambda: [worker]))
 
 
 @given(st.lists(EXCHANGES, min_size=1, max_size=3))
@@ -74,7 +74,7 @@ def test_sum_of_processes_is_what_one_process_would_have_counted(parts: Sequence
         for metrics in (each, one):
             count(metrics, *(_exchange(*facts) for facts in part))
         total.add(told(each))
-    assert shown(restored(total, BUCKETS)) == shown(restored(told(one), BUCKETS))
+    assert shown(restore_tallies(total, BUCKETS)) == shown(restore_tallies(told(one), BUCKETS))
 
 
 def test_placements_of_all_processes_are_summed() -> None:
@@ -84,7 +84,7 @@ def test_placements_of_all_processes_are_summed() -> None:
         for placement in (Placement.HOME, Placement.HOME, Placement.OVERLOADED):
             metrics.placed(placement)
         total.add(told(metrics))
-    assert restored(total, BUCKETS).placements == {Placement.HOME: 4, Placement.OVERLOADED: 2}
+    assert restore_tallies(total, BUCKETS).placements == {Placement.HOME: 4, Placement.OVERLOADED: 2}
 
 
 def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token() -> None:
@@ -93,7 +93,7 @@ def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token(
     with_token = dispatched(model="m", stream=True)
     with_token.saw_tokens(1, 101.0)
     metrics.started(with_token)
-    now = restored(told(metrics), BUCKETS).running_now()
+    now = restore_tallies(told(metrics), BUCKETS).running_now()
     assert now == {("m", "generate", False, True, True): 1, ("m", "generate", True, True, False): 1}
 
 
@@ -106,7 +106,7 @@ def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
     gone = merge_final_counts(
         merge_final_counts(None, metrics.snapshot().encode()), _metrics().snapshot().encode()
     )
-    tallies = restored(Snapshot.of(json.loads(gone)), BUCKETS)
+    tallies = restore_tallies(Snapshot.of(json.loads(gone)), BUCKETS)
     assert not tallies.running_now()
     assert tallies.requests == {
         ("m", "generate", False, ""): 1,

@@ -230,7 +230,7 @@ class Health:
             return await self._check(worker)
         worker.strikes = 0
         why = f"it was registered as the {half} half of a pair" if usable else self._why_unusable(worker)
-        self._fleet.on(worker, WorkerEvent.CANNOT, why)
+        self._fleet.on(worker, WorkerEvent.EXIT_FAILED, why)
         return None
 
     def _why_unusable(self, worker: Worker) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import procfs
 from benchmarks.processes import Processes, end
-from gateway.settings import environment as variables
+from gateway.settings.environment import variables
 from gateway.sim.config import SGLANG, VLLM
 from tests.chaos.run import watch
 from tests.chaos.run.fleet import Workers
@@ -128,9 +128,7 @@ def start_gateway(processes: Processes, port: int, store: Path, count: int) -> s
     words = ["--host", "127.0.0.1", "--port", str(port), "--probe-interval-secs", "1"]
     words += ["--discovery-backend", "file", "--discovery-file", str(store)]
     words += ["--processes", str(count)]
-    environment = {
-        name: value for name, value in variables.environment().items() if not name.startswith("DYN_")
-    }
+    environment = {name: value for name, value in variables().items() if not name.startswith("DYN_")}
     process = processes.start(
         "gateway", [sys.executable, "-m", "gateway", "serve", *words], environment=environment
     )

@@ -22,7 +22,7 @@ TAGS_LIMIT, TAG_LIMIT = 16, 64
 AT_LEVEL_0 = frozenset({"scheduling"})
 
 
-def lacking(kind: str, call: Call) -> Parts:
+def paused_resources(kind: str, call: Call) -> Parts:
     """Parts of ``kind`` that a worker lacks once it has accepted ``call``; never none."""
     tags = _tags(call)
     if kind != "memory":
@@ -32,7 +32,7 @@ def lacking(kind: str, call: Call) -> Parts:
     return tags or MEMORY
 
 
-def returned(kind: str, call: Call) -> tuple[Parts, bool]:
+def resumed_resources(kind: str, call: Call) -> tuple[Parts, bool]:
     """Parts that it has again, and whether it also has all others."""
     if kind != "memory":
         return frozenset({kind}), True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.control.parts import AT_LEVEL_0, MEMORY, lacking, returned
+from gateway.control.pause_calls import AT_LEVEL_0, MEMORY, paused_resources, resumed_resources
 from gateway.fleet.call import Call
 
 
@@ -28,11 +28,11 @@ def call(query: bytes = b"", body: bytes = b"") -> Call:
     ],
 )
 def test_released_memory_is_what_the_tags_say_or_all_of_it(sent: Call, parts: set[str]) -> None:
-    assert lacking("memory", sent) == parts
+    assert paused_resources("memory", sent) == parts
 
 
 def test_paused_generation_has_no_parts() -> None:
-    assert lacking("generation", call(body=b'{"tags":["weights"]}')) == {"generation"}
+    assert paused_resources("generation", call(body=b'{"tags":["weights"]}')) == {"generation"}
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_paused_generation_has_no_parts() -> None:
     ],
 )
 def test_what_comes_back_is_all_unless_tags_say_otherwise(sent: Call, parts: set[str], every: bool) -> None:
-    assert list(returned("memory", sent)) == [parts, every]
+    assert list(resumed_resources("memory", sent)) == [parts, every]
 
 
 def test_generation_comes_back_whatever_tags_say() -> None:
-    assert list(returned("generation", call(b"?tags=weights"))) == [{"generation"}, True]
+    assert list(resumed_resources("generation", call(b"?tags=weights"))) == [{"generation"}, True]

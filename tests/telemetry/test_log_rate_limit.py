@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.telemetry.flood import KINDS, WINDOW, Flood
+from gateway.telemetry.log_rate_limit import KINDS, WINDOW, LogRateLimit
 
 NAME = "gateway.of-a-flood"
 
@@ -19,8 +19,8 @@ class Kept(logging.Handler):
         self.now = 0.0
         self.lines: list[str] = []
         self.held_back = 0
-        self.flood = Flood(most, lambda: self.now)
-        self.flood.held_back = self._count
+        self.flood = LogRateLimit(most, lambda: self.now)
+        self.flood.on_dropped(self._count)
         self.addFilter(self.flood)
 
     def emit(self, record: logging.LogRecord) -> None:

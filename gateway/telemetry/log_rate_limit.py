@@ -36,7 +36,7 @@ class _Kind:
     count: int = 0
 
 
-class Flood(logging.Filter):
+class LogRateLimit(logging.Filter):
     """Lets ``most`` lines of each kind through in a window; 0: all.
 
     What is held back is told at the next line after its window, whatever kind that is of, and at ``close``:
@@ -49,18 +49,21 @@ class Flood(logging.Filter):
         self._clock = clock
         self._window_ends = clock() + WINDOW
         self._kinds: dict[_Place, _Kind] = {}
-        #: Told of each line that is held back.
-        self.held_back: Callable[[], None] = lambda: None
+        self._notify: Callable[[], None] = lambda: None
+
+    def on_dropped(self, notify: Callable[[], None]) -> None:
+        """Call ``notify`` for each line that is dropped from now on."""
+        self._notify = notify
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not self._most or isinstance(record.msg, _Told):
+        if not self._most or isinstance(record.msg, _DroppedLines):
             return True
         if self._clock() >= self._window_ends:
             self.close()
         kind = self._kind_of(record)
         kind.count += 1
         if kind.count > self._most:
-            self.held_back()
+            self._notify()
         return kind.count <= self._most
 
     def close(self) -> None:
@@ -70,7 +73,7 @@ class Flood(logging.Filter):
         for kind in kinds.values():
             if kind.count > self._most:
                 more = kind.count - self._most
-                logging.getLogger(kind.name).log(kind.level, _Told(more, kind.message))
+                logging.getLogger(kind.name).log(kind.level, _DroppedLines(more, kind.message))
 
     def _kind_of(self, record: logging.LogRecord) -> _Kind:
         what = str(record.msg) if record.args else f"{record.pathname}:{record.lineno}"
@@ -84,7 +87,7 @@ class Flood(logging.Filter):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _DroppedLines:
     """The message of a line that tells what was held back, and is not held back itself."""
 
     more: int

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.telemetry.lines import LineWriter
+from gateway.telemetry.line_writer import LineWriter
 
 Pipe = tuple[int, int]
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class AccessLogLine(msgspec.Struct, frozen=True, gc=False):
     """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds.
 
     ``process`` is the id of the one of several processes that writes it, and not there with one process."""

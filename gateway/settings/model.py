@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
-from gateway.settings import environment as variables
+from gateway.settings import environment
 from gateway.settings.fields import SettingsError, flag_of, variable_of
 from gateway.settings.keys import Keys
 from gateway.settings.kubernetes import Kubernetes
@@ -86,10 +86,10 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
         settings._flags = frozenset(given)
         return settings
     except ValidationError as error:
-        raise SettingsError("; ".join(_complaints(error, given))) from None
+        raise SettingsError("; ".join(_error_texts(error, given))) from None
 
 
-def _complaints(error: ValidationError, flags: Mapping[str, Any]) -> Iterable[str]:
+def _error_texts(error: ValidationError, flags: Mapping[str, Any]) -> Iterable[str]:
     for detail in error.errors(include_url=False, include_input=False):
         text = detail["msg"].removeprefix("Value error, ")
         name = str(detail["loc"][0]) if detail["loc"] else ""
@@ -104,4 +104,4 @@ def _source(name: str, flags: Collection[str]) -> str:
 
 def ignored_variables() -> str | None:
     """One line about the ``DYN_*`` variables in the environment that do nothing, or None."""
-    return variables.ignored({variable_of(field) for field in Settings.model_fields.values()})
+    return environment.ignored_variables({variable_of(field) for field in Settings.model_fields.values()})
