@@ -26,7 +26,7 @@ from gateway.wiring.stores import STORES
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 #: Seconds that a call may take, between two looks of --watch, and that a kept worker stays after its keeper.
-CALL_TIMEOUT, WATCH_INTERVAL, LEASE = 10.0, 1.0, 10.0
+CALL_TIMEOUT, WATCH_INTERVAL, TTL = 10.0, 1.0, 10.0
 KEY_VARIABLE = "DYN_ADMIN_API_KEY"
 #: Backends that keep leases for others than one process.
 LEASING = ("file", "etcd")
@@ -240,7 +240,7 @@ async def _keeping(store: Store, record: WorkerRecord) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     try:
-        await store.put(record, lease=LEASE)
+        await store.put(record, ttl=TTL)
         typer.echo(f"keeping {record.url} until interrupted")
         await over.wait()
         await store.delete(record.url)

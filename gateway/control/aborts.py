@@ -29,7 +29,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, Headers
 from gateway.proxy.aborts import ABORT_TIMEOUT
 from gateway.security.auth_middleware import caller_of
-from gateway.security.guard import Realm, challenge
+from gateway.security.guard import AccessScope, challenge
 
 #: Largest body of an abort call, in bytes.
 BODY_LIMIT = 1024 * 1024
@@ -112,7 +112,7 @@ class _Abort:
             body = await _body(request)
             target = self._format.aborted_ids(body)
             if target.everything:  # those of everybody
-                caller_of(request.scope).require(Realm.CONTROL)
+                caller_of(request.scope).require(AccessScope.CONTROL)
             return await self._lifecycle.errand(self._done(request, body, target))
         except GatewayError as error:
             return _rendered(self._format.render(error), challenge(error))

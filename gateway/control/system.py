@@ -15,7 +15,7 @@ from gateway.catalog import Endpoint
 from gateway.control.replies import failure, get
 from gateway.control.views import Views
 from gateway.security.auth_middleware import caller_of
-from gateway.security.guard import Realm
+from gateway.security.guard import AccessScope
 from gateway.settings import Settings
 from gateway.version import COMPILED, NAME, VERSION
 
@@ -122,7 +122,7 @@ class _System:
     async def health(self, request: Request, response: Response) -> Health:
         elsewhere = await self._views.loads_elsewhere()
         # Where keys are asked for, the fleet is nothing for everybody to see.
-        workers = self._views.fleet.workers if caller_of(request.scope).may(Realm.CONTROL) else ()
+        workers = self._views.fleet.workers if caller_of(request.scope).may(AccessScope.CONTROL) else ()
         draining = self._views.lifecycle.leaving
         if draining:
             response.status_code = SERVICE_UNAVAILABLE

@@ -146,8 +146,8 @@ class AggregateView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """All of it. ``metrics`` gives the scrape's body and content type; ``whole`` is None where this process
-    is all there is."""
+    """All of it. ``metrics`` gives the scrape's body and content type; ``aggregate`` is None where this
+    process is all there is."""
 
     fleet: FleetView
     lifecycle: LifecycleView

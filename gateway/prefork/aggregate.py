@@ -16,7 +16,7 @@ from gateway.formats.base import AbortTarget, AnyFormat, Spelled
 from gateway.loop.tasks import Tasks
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import PATIENCE
-from gateway.prefork.peers import SLACK, Reply, Siblings, State, Unanswered
+from gateway.prefork.peers import SLACK, Peers, PeersUnavailable, Reply, State
 from gateway.proxy.aborts import Aborter, WorkerResult
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot
@@ -32,27 +32,27 @@ COUNT_INTERVAL = 0.25
 LOADS_WAIT = 0.2
 
 
-class Whole:
+class Aggregate:
     """The gateway as all its processes are."""
 
-    def __init__(self, siblings: Siblings, metrics: Metrics) -> None:
-        self._siblings = siblings
+    def __init__(self, peers: Peers, metrics: Metrics) -> None:
+        self._peers = peers
         self._metrics = metrics
         self._loads: Mapping[str, int] = {}
-        siblings.answer(Verb.METRICS, self._tell_metrics)
-        siblings.answer(Verb.LOADS, self._tell_loads)
+        peers.answer(Verb.METRICS, self._tell_metrics)
+        peers.answer(Verb.LOADS, self._tell_loads)
 
     @property
     def state(self) -> State:
         """As the supervisor told it last."""
-        return self._siblings.state
+        return self._peers.state
 
     async def loads(self) -> Mapping[str, int]:
         """Requests that the other processes have in flight, by worker; what was known last if none can
         tell."""
         try:
-            answers = await self._siblings.ask(Verb.LOADS, within=LOADS_WAIT)
-        except Unanswered:
+            answers = await self._peers.ask(Verb.LOADS, within=LOADS_WAIT)
+        except PeersUnavailable:
             return self._loads
         total: Counter[str] = Counter()
         for loads in answers.bodies:
@@ -64,8 +64,8 @@ class Whole:
         """One scrape over all, or None: without the others, counters would seem to have fallen."""
         own = self._metrics.snapshot()
         try:
-            answers = await self._siblings.ask(Verb.METRICS, own.encode())
-        except Unanswered as error:
+            answers = await self._peers.ask(Verb.METRICS, own.encode())
+        except PeersUnavailable as error:
             log.warning("a scrape was not answered: %s", error)
             return None
         others = [Snapshot.of(body) for body in answers.bodies]
@@ -76,11 +76,11 @@ class Whole:
         """Tell the supervisor, until cancelled, what this process has counted."""
         while True:
             await asyncio.sleep(COUNT_INTERVAL)
-            if not self._siblings.stuck:
+            if not self._peers.stuck:
                 self.report_now()
 
     def report_now(self) -> None:
-        self._siblings.tell(Verb.COUNTED, self._metrics.snapshot().encode())
+        self._peers.tell(Verb.COUNTED, self._metrics.snapshot().encode())
 
     def _tell_metrics(self, question: bytes, reply: Reply) -> None:
         reply(self._metrics.snapshot().encode())
@@ -89,15 +89,15 @@ class Whole:
         reply(json.dumps({url: load for url, load in self._metrics.loads().items() if load}).encode())
 
 
-class WideAborter:
+class PreforkAborter:
     """Aborts in all processes what an abort call names, whichever of them got the call."""
 
-    def __init__(self, siblings: Siblings, local: Aborter, formats: Mapping[str, AnyFormat]) -> None:
-        self._siblings = siblings
+    def __init__(self, peers: Peers, local: Aborter, formats: Mapping[str, AnyFormat]) -> None:
+        self._peers = peers
         self._local = local
         self._formats = formats
         self._tasks = Tasks()
-        siblings.answer(Verb.ABORT, self._tell)
+        peers.answer(Verb.ABORT, self._tell)
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
         """As Aborter.abort; the results of a worker that several processes have requests at are summed."""
@@ -118,10 +118,10 @@ class WideAborter:
             "spelled": target.spelled,
         }
         try:
-            answers = await self._siblings.ask(
+            answers = await self._peers.ask(
                 Verb.ABORT, json.dumps(question).encode(), PATIENCE[Verb.ABORT] + SLACK
             )
-        except Unanswered as error:
+        except PeersUnavailable as error:
             return [WorkerResult(None, 0, f"the gateway's other processes could not be told: {error}")]
         results = [WorkerResult(*row) for body in answers.bodies for row in body]
         if answers.missing:

@@ -13,13 +13,13 @@ import socket
 from collections.abc import Callable
 from typing import NoReturn
 
-from gateway.prefork.log_writer import PatientLines
+from gateway.prefork.log_writer import LogWriter
 from gateway.prefork.signals import SIGNALS, STOPS
 
 log = logging.getLogger(__name__)
 
 
-def forked(live: Callable[[socket.socket], int], lines: PatientLines) -> tuple[int, socket.socket]:
+def forked(live: Callable[[socket.socket], int], lines: LogWriter) -> tuple[int, socket.socket]:
     """A new process that does ``live``, with its end of the channel, and exits with the code that gives.
 
     Returns its id and our end. ``lines`` are what it logs to until it has something else. Raises OSError.
@@ -41,7 +41,7 @@ def forked(live: Callable[[socket.socket], int], lines: PatientLines) -> tuple[i
 
 
 def _begin(
-    live: Callable[[socket.socket], int], ours: socket.socket, theirs: socket.socket, lines: PatientLines
+    live: Callable[[socket.socket], int], ours: socket.socket, theirs: socket.socket, lines: LogWriter
 ) -> NoReturn:
     """What the new process does instead of returning."""
     code = 1

@@ -24,7 +24,7 @@ PATIENCE: Mapping[Verb, float] = MappingProxyType(
 )
 
 Send = Callable[[int, Frame], bool]
-Bury = Callable[[bytes | None, bytes], bytes]
+MergeCounts = Callable[[bytes | None, bytes], bytes]
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Hub:
     to those of the processes before it. Times are seconds of one monotonic clock.
     """
 
-    def __init__(self, wanted: int, send: Send, merge_final_counts: Bury) -> None:
+    def __init__(self, wanted: int, send: Send, merge_final_counts: MergeCounts) -> None:
         self._wanted = wanted
         self._send = send
         self._bury = merge_final_counts

@@ -18,7 +18,7 @@ _LONGEST = select.PIPE_BUF
 _CAPACITY = 1000
 
 
-class PatientLines:
+class LogWriter:
     """Lines for ``fd``, which other processes write to while they hold ``lock``."""
 
     def __init__(self, fd: int, lock: WriteLock) -> None:

@@ -14,9 +14,9 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.loop.tasks import Tasks
-from gateway.prefork.aggregate import Whole, WideAborter
+from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Verb
-from gateway.prefork.peers import Siblings
+from gateway.prefork.peers import Peers
 from gateway.prefork.replication import WideMarks
 from gateway.proxy.aborts import Aborter
 from gateway.proxy.lifecycle import Lifecycle
@@ -27,36 +27,36 @@ ACQUAINTANCE = 1.0
 
 
 class Member:
-    """``whole`` and ``aborter`` are for the control plane."""
+    """``aggregate`` and ``aborter`` are for the control plane."""
 
     def __init__(  # noqa: PLR0913 - whatever the processes of a gateway have in common
         self,
-        siblings: Siblings,
+        peers: Peers,
         metrics: Metrics,
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
         sharing: CordonReplication,
     ) -> None:
-        self._siblings = siblings
+        self._peers = peers
         self._tasks = Tasks()
-        self.whole = Whole(siblings, metrics)
-        self.aborter = WideAborter(siblings, aborter, formats)
-        self._marks = WideMarks(siblings, sharing)
-        siblings.on_drain = lifecycle.stop
+        self.aggregate = Aggregate(peers, metrics)
+        self.aborter = PreforkAborter(peers, aborter, formats)
+        self._marks = WideMarks(peers, sharing)
+        peers.on_drain = lifecycle.stop
 
     async def start(self, fleet: Fleet) -> None:
         """Begin to tell what is counted and whether ``fleet`` can serve, and to answer; return once it is
         known whom the others hold."""
-        await self._siblings.open()
+        await self._peers.open()
         await self._marks.learn()
         self._tasks.keep(lambda: self._tell_usable(fleet), "report of whether there is a worker")
-        self._tasks.keep(self.whole.report, "report of what was counted")
+        self._tasks.keep(self.aggregate.report, "report of what was counted")
 
     async def meet(self, fleet: Fleet) -> None:
         """Let a process that replaces another one get to know its workers: the others serve meanwhile, and
         whom this one accepted it would have to refuse."""
-        if not self._siblings.again:
+        if not self._peers.again:
             return
         try:
             async with asyncio.timeout(ACQUAINTANCE):
@@ -72,7 +72,7 @@ class Member:
             while True:
                 usable = any(worker.usable for worker in fleet.workers)
                 if usable is not told:
-                    self._siblings.tell(Verb.USABLE, json.dumps(usable).encode())
+                    self._peers.tell(Verb.USABLE, json.dumps(usable).encode())
                     told = usable
                 await changes.get()
 
@@ -80,5 +80,5 @@ class Member:
         """Say the last word: what is counted after it is lost."""
         await self.aborter.close()
         await self._tasks.stop()
-        self.whole.report_now()
-        await self._siblings.close()
+        self.aggregate.report_now()
+        await self._peers.close()

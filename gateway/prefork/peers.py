@@ -29,7 +29,7 @@ Reply = Callable[[bytes], None]
 Answerer = Callable[[bytes, Reply], None]
 
 
-class Unanswered(Exception):
+class PeersUnavailable(Exception):
     """The supervisor is gone or stuck."""
 
 
@@ -47,14 +47,14 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class PeerReplies:
     """What the others answered, as they said it; ``missing`` of them did not."""
 
     bodies: list[Any]
     missing: int
 
 
-class Siblings(asyncio.Protocol):
+class Peers(asyncio.Protocol):
     """One per process, on its event loop. ``again``: this process replaces one that died."""
 
     def __init__(self, channel: socket.socket, *, again: bool = False) -> None:
@@ -101,10 +101,10 @@ class Siblings(asyncio.Protocol):
         """The supervisor does not read what it is told."""
         return self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD
 
-    async def ask(self, verb: Verb, body: bytes = b"null", within: float = SLACK) -> Answers:
+    async def ask(self, verb: Verb, body: bytes = b"null", within: float = SLACK) -> PeerReplies:
         """What all others answer. ``within`` is in seconds. Raises Unanswered."""
         if self.lost or self.stuck:
-            raise Unanswered("the supervisor is gone or stuck")
+            raise PeersUnavailable("the supervisor is gone or stuck")
         self._asked += 1
         number = self._asked
         future = self._questions[number] = asyncio.get_running_loop().create_future()
@@ -113,10 +113,10 @@ class Siblings(asyncio.Protocol):
             async with asyncio.timeout(within):
                 said = json.loads(await future)
         except TimeoutError:
-            raise Unanswered(f"the supervisor has not answered within {within:g} s") from None
+            raise PeersUnavailable(f"the supervisor has not answered within {within:g} s") from None
         finally:
             del self._questions[number]
-        return Answers(said["answers"], said["missing"])
+        return PeerReplies(said["answers"], said["missing"])
 
     # -- what the event loop calls
 
@@ -134,7 +134,7 @@ class Siblings(asyncio.Protocol):
             self._over.set_result(None)
         for future in self._questions.values():
             if not future.done():
-                future.set_exception(Unanswered("the supervisor is gone"))
+                future.set_exception(PeersUnavailable("the supervisor is gone"))
         self.on_drain()
 
     # -- internals

@@ -12,7 +12,7 @@ import logging
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import PATIENCE
-from gateway.prefork.peers import Reply, Siblings, Unanswered
+from gateway.prefork.peers import Peers, PeersUnavailable, Reply
 from gateway.stores.versioned import Updates, edits_of
 
 log = logging.getLogger(__name__)
@@ -24,28 +24,28 @@ _SLACK = 0.2
 class WideMarks:
     """``sharing`` is this process's."""
 
-    def __init__(self, siblings: Siblings, sharing: CordonReplication) -> None:
-        self._siblings = siblings
+    def __init__(self, peers: Peers, sharing: CordonReplication) -> None:
+        self._peers = peers
         self._sharing = sharing
         sharing.to_processes = self._tell
-        siblings.answer(Verb.MARKS, self._heard)
-        siblings.answer(Verb.ALL_MARKS, self._asked)
+        peers.answer(Verb.MARKS, self._heard)
+        peers.answer(Verb.ALL_MARKS, self._asked)
 
     async def learn(self) -> None:
         """Take over what the others were told. Any of them knows all of it."""
         try:
-            answers = await self._siblings.ask(Verb.ALL_MARKS, within=PATIENCE[Verb.ALL_MARKS] + _SLACK)
-        except Unanswered as error:
+            answers = await self._peers.ask(Verb.ALL_MARKS, within=PATIENCE[Verb.ALL_MARKS] + _SLACK)
+        except PeersUnavailable as error:
             return log.warning("it is not known which workers are paused or held: %s", error)
         for edits in answers.bodies:
             self._sharing.heard(edits_of(edits))
 
     async def _tell(self, edits: Updates) -> None:
         try:
-            answers = await self._siblings.ask(
+            answers = await self._peers.ask(
                 Verb.MARKS, json.dumps(edits).encode(), PATIENCE[Verb.MARKS] + _SLACK
             )
-        except Unanswered as error:
+        except PeersUnavailable as error:
             return log.warning("the other processes may not know who is paused or held: %s", error)
         if answers.missing:
             log.warning("%d processes do not know yet who is paused or held", answers.missing)

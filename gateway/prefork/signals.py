@@ -25,7 +25,7 @@ class SignalPipe:
         self._near, self._far = socket.socketpair()
 
     @contextmanager
-    def hung(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """For as long as signals ring it; closed after that."""
         self._near.setblocking(False)
         self._far.setblocking(False)
@@ -41,7 +41,7 @@ class SignalPipe:
             self._selector.unregister(self._near)
             self.close()
 
-    def rung(self) -> bytes:
+    def drain(self) -> bytes:
         """The numbers of the signals since it was asked last; only for who was told that there are any."""
         return self._near.recv(4096)
 

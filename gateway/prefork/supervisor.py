@@ -23,7 +23,7 @@ from gateway.prefork.fork import forked
 from gateway.prefork.frames import Frame, Verb
 from gateway.prefork.hub import Hub
 from gateway.prefork.link import Link
-from gateway.prefork.log_writer import PatientLines
+from gateway.prefork.log_writer import LogWriter
 from gateway.prefork.port import Port
 from gateway.prefork.signals import STOPS, SignalPipe
 from gateway.telemetry.snapshot import merge_final_counts
@@ -75,7 +75,7 @@ class Supervisor:
     ``lines`` are where this process logs to.
     """
 
-    def __init__(self, count: int, grace: float, port: Port, serve: Serve, lines: PatientLines) -> None:
+    def __init__(self, count: int, grace: float, port: Port, serve: Serve, lines: LogWriter) -> None:
         self._grace = grace
         self._port = port
         self._serve = serve
@@ -97,7 +97,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Until all have ended; the exit code."""
-        with self._bell.hung():
+        with self._bell.installed():
             for place in self._places:
                 self._start(place, again=False)
             while self._alive or self._waiting():
@@ -109,13 +109,13 @@ class Supervisor:
     # -- the loop
 
     def _step(self) -> None:
-        rung = False
+        drain = False
         for key, events in self._selector.select(self._timeout()):
             if key.data is None:
-                rung = True
+                drain = True
             else:
                 self._talk(key.data, events)
-        if rung:
+        if drain:
             self._ring()  # last: it may close what else was ready
         now = time.monotonic()
         self._hub.expire(now)
@@ -180,7 +180,7 @@ class Supervisor:
     # -- signals
 
     def _ring(self) -> None:
-        for number in self._bell.rung():
+        for number in self._bell.drain():
             if number in STOPS:
                 self._told_to_stop()
         self._bury_the_dead()

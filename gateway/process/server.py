@@ -20,8 +20,8 @@ import uvicorn
 
 from gateway.downstream.connection import ClientConnection
 from gateway.prefork.locks import WriteLocks
-from gateway.prefork.log_writer import PatientLines
-from gateway.prefork.peers import Siblings
+from gateway.prefork.log_writer import LogWriter
+from gateway.prefork.peers import Peers
 from gateway.prefork.port import Port
 from gateway.prefork.supervisor import Supervisor
 from gateway.process.open_files import (
@@ -90,7 +90,7 @@ def run_several(settings: Settings) -> int:
         raise ProcessesImpossible(f"{source}: only one process can listen on a port of this system")
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     locks = WriteLocks()
-    lines = PatientLines(STANDARD_ERROR, locks.of(STANDARD_ERROR))
+    lines = LogWriter(STANDARD_ERROR, locks.of(STANDARD_ERROR))
     with (
         Logs(settings.log_level, most=settings.log_lines_per_minute, writer=lines),
         closing_on_error(listener),
@@ -149,11 +149,11 @@ def _serve(
         lock=locks.of(STANDARD_ERROR),
         process=os.getpid(),
     ) as logs:
-        siblings = Siblings(channel, again=again)
-        app = create_app(settings, peers=siblings, lock=locks.of(STANDARD_OUTPUT))
+        peers = Peers(channel, again=again)
+        app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT))
         logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs
-        server = MemberServer(server_config(app, settings), app.lifecycle, grace, siblings)
+        server = MemberServer(server_config(app, settings), app.lifecycle, grace, peers)
         _spare_collector()
         _keep_memory()
         server.run(sockets=[listener])

@@ -16,7 +16,7 @@ import uvicorn
 
 from gateway.downstream.tls import TlsServer
 from gateway.prefork.frames import Verb
-from gateway.prefork.peers import Siblings
+from gateway.prefork.peers import Peers
 from gateway.proxy.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -97,27 +97,25 @@ class MemberServer(Server):
     Until all processes are done it answers what comes, as new connections go to any of them.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float, siblings: Siblings
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float, peers: Peers) -> None:
         super().__init__(config, lifecycle, grace)
-        self._siblings = siblings
+        self._peers = peers
         self._told: int | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._siblings.tell(Verb.SERVING)
+            self._peers.tell(Verb.SERVING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal to the whole group is one signal, the supervisor's."""
-        if self._siblings.lost:
+        if self._peers.lost:
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
         over = await super().on_tick(counter)
-        siblings = self._siblings
-        if siblings.lost:
+        peers = self._peers
+        if peers.lost:
             if self.servers:
                 log.error("the supervisor is gone: running exchanges are finished, no others begun")
                 self._stop_listening(())
@@ -125,5 +123,5 @@ class MemberServer(Server):
         running = self._lifecycle.running
         if self._lifecycle.draining and running != self._told:
             self._told = running
-            siblings.tell(Verb.OPEN, b"%d" % running)
-        return siblings.ended
+            peers.tell(Verb.OPEN, b"%d" % running)
+        return peers.ended

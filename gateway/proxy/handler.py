@@ -36,7 +36,7 @@ from gateway.loop.stepper import in_task
 from gateway.proxy.aborts import Running
 from gateway.proxy.context import NO_CONTEXT, read_context
 from gateway.proxy.live import LiveExchange, Services, public_id_line
-from gateway.security.guard import Realm, challenge
+from gateway.security.guard import AccessScope, challenge
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import encode_head
 
@@ -113,7 +113,7 @@ class GenerateHandler:
         run.enter()
         headers, guard = client.headers, self._services.guard
         if guard.armed:
-            headers = guard.admit(Realm.INFERENCE, headers)
+            headers = guard.admit(AccessScope.INFERENCE, headers)
         run.body = await client.read_body(self._services.body_limit)
         run.exchange.request_bytes = len(run.body)
         client.on_disconnect(run.left)

@@ -15,7 +15,7 @@ from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
 from gateway.errors import GatewayError, Unauthorized
 from gateway.formats.base import ErrorReply, Headers
 from gateway.formats.failures import error_reply
-from gateway.security.guard import Guard, Realm, challenge
+from gateway.security.guard import AccessScope, Guard, challenge
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +27,11 @@ _CALLER = "tito-gateway.caller"
 class Caller(Protocol):
     """Who called a route, as far as its keys tell."""
 
-    def may(self, realm: Realm) -> bool:
-        """Whether a route of ``realm`` would be open to it."""
+    def may(self, scope: AccessScope) -> bool:
+        """Whether a route of ``scope`` would be open to it."""
         ...
 
-    def require(self, realm: Realm) -> None:
+    def require(self, scope: AccessScope) -> None:
         """Raises Unauthorized unless it ``may``."""
         ...
 
@@ -39,10 +39,10 @@ class Caller(Protocol):
 class _Anybody:
     """Where no key is configured, everybody may do everything."""
 
-    def may(self, realm: Realm) -> bool:
+    def may(self, scope: AccessScope) -> bool:
         return True
 
-    def require(self, realm: Realm) -> None:
+    def require(self, scope: AccessScope) -> None:
         return None
 
 
@@ -51,11 +51,11 @@ class _Known:
         self._guard = guard
         self._headers = headers
 
-    def may(self, realm: Realm) -> bool:
-        return self._guard.admits(realm, self._headers)
+    def may(self, scope: AccessScope) -> bool:
+        return self._guard.admits(scope, self._headers)
 
-    def require(self, realm: Realm) -> None:
-        self._guard.admit(realm, self._headers)
+    def require(self, scope: AccessScope) -> None:
+        self._guard.admit(scope, self._headers)
 
 
 ANYBODY = _Anybody()
@@ -74,18 +74,18 @@ class AuthMiddleware:
         self,
         app: AsgiApp,
         guard: Guard,
-        realm_of: Callable[[str], Realm],
+        scope_of: Callable[[str], AccessScope],
         dialects: Mapping[str, Render],
     ) -> None:
         self._app = app
         self._guard = guard
-        self._realm_of = realm_of
+        self._scope_of = scope_of
         self._dialects = dialects
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, headers = scope["path"], scope["headers"]
         try:
-            admitted = self._guard.admit(self._realm_of(path), headers)
+            admitted = self._guard.admit(self._scope_of(path), headers)
         except Unauthorized as error:
             log.info("refused for want of a valid key: %s %r", scope["method"], path[:200])
             return await _tell(self._dialects.get(path, _render), error, send)

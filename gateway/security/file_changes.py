@@ -23,14 +23,14 @@ class Refreshable(Protocol):
     """Something made of files."""
 
     @property
-    def stamps(self) -> Stamps: ...
+    def file_changes(self) -> FileChanges: ...
 
     def refresh(self) -> None:
         """Take what the files hold now, or keep what there was. Raises nothing."""
         ...
 
 
-class Stamps:
+class FileChanges:
     """The state of some files, as of the last look."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -74,5 +74,5 @@ async def keep_fresh(things: Sequence[Refreshable]) -> None:
         while things:
             await asyncio.sleep(INTERVAL)
             for thing in things:
-                if await thread.run(thing.stamps.changed):
+                if await thread.run(thing.file_changes.changed):
                     thing.refresh()

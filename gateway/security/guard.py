@@ -18,7 +18,7 @@ from gateway.formats.base import Headers
 from gateway.security.keys import Keys, bearer
 
 
-class Realm(StrEnum):
+class AccessScope(StrEnum):
     """The kinds of routes, by the key they ask for."""
 
     OPEN = "open"
@@ -43,38 +43,38 @@ class Guard:
         admin: Source | None = None,
         *,
         metrics_open: bool = False,
-        refused: Callable[[Realm], None] = lambda realm: None,
+        refused: Callable[[AccessScope], None] = lambda scope: None,
     ) -> None:
         self._sources = [source for source in (api, admin) if source is not None]
-        self._asked: Mapping[Realm, Sequence[Source]] = {
-            Realm.OPEN: (),
-            Realm.INFERENCE: () if api is None else self._sources,
-            Realm.METRICS: () if metrics_open else self._sources,
-            Realm.CONTROL: self._sources[-1:],
+        self._asked: Mapping[AccessScope, Sequence[Source]] = {
+            AccessScope.OPEN: (),
+            AccessScope.INFERENCE: () if api is None else self._sources,
+            AccessScope.METRICS: () if metrics_open else self._sources,
+            AccessScope.CONTROL: self._sources[-1:],
         }
         self._refused = refused
         #: Whether any key is configured; if not, nobody is refused and no header is taken away.
         self.armed = bool(self._sources)
 
     def __repr__(self) -> str:
-        asking = ", ".join(realm for realm, asked in self._asked.items() if asked)
+        asking = ", ".join(scope for scope, asked in self._asked.items() if asked)
         return f"<Guard {asking or 'open'}>"
 
-    def admit(self, realm: Realm, headers: Headers) -> Headers:
+    def admit(self, scope: AccessScope, headers: Headers) -> Headers:
         """The request's ``headers`` without a key of the gateway, which is nobody else's business.
 
         Raises Unauthorized.
         """
         known = self._known(headers)
-        asked = self._asked[realm]
+        asked = self._asked[scope]
         if asked and not any(source in known for source in asked):
-            self._refused(realm)
+            self._refused(scope)
             raise Unauthorized(_what_is_wrong(headers))
         return [line for line in headers if line[0] != b"authorization"] if known else headers
 
-    def admits(self, realm: Realm, headers: Headers) -> bool:
-        """Whether a route of ``realm`` would be open to such a request."""
-        asked, known = self._asked[realm], self._known(headers)
+    def admits(self, scope: AccessScope, headers: Headers) -> bool:
+        """Whether a route of ``scope`` would be open to such a request."""
+        asked, known = self._asked[scope], self._known(headers)
         return not asked or any(source in known for source in asked)
 
     def _known(self, headers: Headers) -> Sequence[Source]:

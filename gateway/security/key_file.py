@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.loop.files import open_regular
-from gateway.security.file_changes import Stamps
+from gateway.security.file_changes import FileChanges
 from gateway.security.keys import PLAUSIBLE, Keys
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class KeySource:
     def __init__(self, given: bytes | None, path: str | None) -> None:
         self._given = [] if given is None else [given]
         self._path = None if path is None else Path(path)
-        self.stamps = Stamps([] if self._path is None else [self._path])
+        self.file_changes = FileChanges([] if self._path is None else [self._path])
         self._complaint = ""
         self.keys = self._read()
 

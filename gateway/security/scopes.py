@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from gateway.security.guard import Realm
+from gateway.security.guard import AccessScope
 
 
-class Realms:
+class ScopeTable:
     """``inference_trees`` are paths whose sub-paths are inference routes as well."""
 
     def __init__(
@@ -22,16 +22,16 @@ class Realms:
         inference_trees: Collection[str] = (),
         metrics: Collection[str] = (),
     ) -> None:
-        self._exact: Mapping[str, Realm] = {
-            **dict.fromkeys(metrics, Realm.METRICS),
-            **dict.fromkeys((*inference, *inference_trees), Realm.INFERENCE),
-            **dict.fromkeys(open_paths, Realm.OPEN),
+        self._exact: Mapping[str, AccessScope] = {
+            **dict.fromkeys(metrics, AccessScope.METRICS),
+            **dict.fromkeys((*inference, *inference_trees), AccessScope.INFERENCE),
+            **dict.fromkeys(open_paths, AccessScope.OPEN),
         }
         self._trees = tuple(f"{path}/" for path in inference_trees)
 
-    def of(self, path: str) -> Realm:
+    def of(self, path: str) -> AccessScope:
         """``path`` is decoded, without its query, as routes see it."""
         found = self._exact.get(path)
         if found is not None:
             return found
-        return Realm.INFERENCE if path.startswith(self._trees) else Realm.CONTROL
+        return AccessScope.INFERENCE if path.startswith(self._trees) else AccessScope.CONTROL

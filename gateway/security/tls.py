@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.loop.files import open_regular
-from gateway.security.file_changes import Stamps
+from gateway.security.file_changes import FileChanges
 from gateway.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Files:
         return self.password
 
 
-class Renewed:
+class ReloadingContext:
     """A context whose files are read again when they changed: new connections use what they hold then.
 
     Authorities that are no longer in their file stay trusted until the end of the process: a context can only
@@ -64,7 +64,7 @@ class Renewed:
     def __init__(self, context: ssl.SSLContext, files: Files) -> None:
         self.context = context
         self._files = files
-        self.stamps = Stamps(files.paths)
+        self.file_changes = FileChanges(files.paths)
         self._complaint = ""
 
     def refresh(self) -> None:
@@ -83,7 +83,7 @@ class Renewed:
         self._complaint = ""
 
     def _complain(self, why: str) -> None:
-        self.stamps.again()
+        self.file_changes.again()
         if why != self._complaint:  # once, not at each look
             log.warning("%s cannot be used, what was read before stays: %s", self._named(), why)
         self._complaint = why
@@ -92,7 +92,7 @@ class Renewed:
         return ", ".join(map(str, self._files.paths))
 
 
-def server_tls(settings: Settings) -> Renewed | None:
+def server_tls(settings: Settings) -> ReloadingContext | None:
     """For connections of clients; None: they come in the clear. Raises SettingsError."""
     if settings.ssl_certfile is None:
         return None
@@ -108,10 +108,10 @@ def server_tls(settings: Settings) -> Renewed | None:
     if files.authorities is not None:
         context.verify_mode = ssl.CERT_REQUIRED
     _fill(context, files, settings, ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"))
-    return Renewed(context, files)
+    return ReloadingContext(context, files)
 
 
-def worker_tls(settings: Settings) -> Renewed | None:
+def worker_tls(settings: Settings) -> ReloadingContext | None:
     """For connections to https workers; None: as the system's authorities say. Raises SettingsError."""
     files = Files(settings.worker_client_cert, settings.worker_client_key, settings.worker_ca_file)
     insecure = settings.worker_tls_insecure
@@ -125,7 +125,7 @@ def worker_tls(settings: Settings) -> Renewed | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     _fill(context, files, settings, ("worker_client_cert", "worker_client_key", "worker_ca_file"))
-    return Renewed(context, files)
+    return ReloadingContext(context, files)
 
 
 def reason_of(error: OSError) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pauses:
+class BackoffDelays:
     """In seconds. ``slow`` is for what only a person can mend; ``most`` bounds what a server may ask for."""
 
     first: float = 0.5
@@ -22,7 +22,7 @@ class Pauses:
 class Backoff:
     """Doubles from ``first`` to ``longest`` with each failure until ``reset``."""
 
-    def __init__(self, pauses: Pauses, chance: random.Random) -> None:
+    def __init__(self, pauses: BackoffDelays, chance: random.Random) -> None:
         self._pauses = pauses
         self._chance = chance
         self._failures = 0

@@ -92,7 +92,7 @@ class Store(Protocol):
         """
         ...
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         """Write ``record`` in place of the one of its URL.
 
         With ``lease`` the record goes by itself so many seconds after this store was closed or its process

@@ -16,8 +16,8 @@ from gateway.stores.base import Change
 #: Changes that wait for one reader; past that its task waits.
 BACKLOG = 1024
 
-Tell = Callable[[Change], Awaitable[None]]
-Feed = Callable[[Tell], Coroutine[None, None, None]]
+Emit = Callable[[Change], Awaitable[None]]
+Feed = Callable[[Emit], Coroutine[None, None, None]]
 
 
 class Feeds:

@@ -43,7 +43,7 @@ class MemoryStore:
         finally:
             self._watchers.remove(changes)
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         """See Store. A lease lasts as long as the store does."""
         if self._records.get(record.url) != record:
             self._records[record.url] = record

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
 from gateway.stores.base import Change
-from gateway.stores.feeds import Feeds, Tell
+from gateway.stores.feeds import Emit, Feeds
 from gateway.stores.status import Status
 
 
@@ -39,5 +39,5 @@ class WatchedStore(ABC):
         await self._feeds.close()
 
     @abstractmethod
-    async def _feed(self, tell: Tell) -> None:
+    async def _feed(self, emit: Emit) -> None:
         """Tell one watch what it has to hear, a Reset first, and ``_status`` how it goes, until cancelled."""

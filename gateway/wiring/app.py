@@ -35,7 +35,7 @@ from gateway.fleet.sync import Following
 from gateway.formats.base import AnyFormat
 from gateway.loop.time_slices import TimeSlices
 from gateway.prefork.member import Member
-from gateway.prefork.peers import Siblings
+from gateway.prefork.peers import Peers
 from gateway.proxy.aborts import Aborter, Running
 from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.handler import GenerateHandler
@@ -48,8 +48,8 @@ from gateway.routing.rendezvous import RendezvousAffinity
 from gateway.security.auth_middleware import AuthMiddleware
 from gateway.security.file_changes import Refreshable
 from gateway.security.guard import Guard
-from gateway.security.scopes import Realms
-from gateway.security.tls import Renewed, worker_tls
+from gateway.security.scopes import ScopeTable
+from gateway.security.tls import ReloadingContext, worker_tls
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.record import WorkerRecord
@@ -71,8 +71,8 @@ class Shared:
     store: Store
     following: Following
     keys: Sources
-    tls: Renewed | None
-    peers: Siblings | None
+    tls: ReloadingContext | None
+    peers: Peers | None
     lock: AbstractContextManager[object] | None
 
 
@@ -137,7 +137,7 @@ def create_app(
     settings: Settings,
     *,
     catalog: Sequence[Endpoint] | None = None,
-    peers: Siblings | None = None,
+    peers: Peers | None = None,
     lock: AbstractContextManager[object] | None = None,
 ) -> Gateway:
     """A gateway for ``settings``; may be called any number of times in a process.
@@ -190,7 +190,7 @@ def _client_limits(settings: Settings) -> ClientLimits:
 
 
 def _member(
-    peers: Siblings, services: Services, catalog: Sequence[Endpoint], sharing: CordonReplication
+    peers: Peers, services: Services, catalog: Sequence[Endpoint], sharing: CordonReplication
 ) -> Member:
     formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
     return Member(peers, services.metrics, services.lifecycle, services.aborter, formats, sharing)
@@ -200,7 +200,7 @@ def _views(services: Services, registrar: Registrar, member: Member | None, paus
     fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
     if member is None:
         return Views(fleet, lifecycle, services.aborter, metrics, registrar, pauses)
-    return Views(fleet, lifecycle, member.aborter, metrics, registrar, pauses, member.whole)
+    return Views(fleet, lifecycle, member.aborter, metrics, registrar, pauses, member.aggregate)
 
 
 def _behind_a_door(
@@ -211,14 +211,14 @@ def _behind_a_door(
     aborting = {
         path: formats[name] for name, paths in ABORT_PATHS.items() for path in paths if name in formats
     }
-    realms = Realms(
+    scopes = ScopeTable(
         open_paths=(*system.open_paths(settings), DOCS_PATH, OPENAPI_PATH),
         inference=(*aborting, *information.inference_paths(), sessions.PATH),
         inference_trees=(settings.models_path,),
         metrics=(settings.metrics_path, engine_metrics.PATH),
     )
     dialects = {path: format.render for path, format in aborting.items()}
-    return AuthMiddleware(control, guard, realms.of, dialects)
+    return AuthMiddleware(control, guard, scopes.of, dialects)
 
 
 def _members(settings: Settings, services: Services, marks: Marks) -> Members:

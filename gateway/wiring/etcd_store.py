@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 
 from gateway.settings import Settings, SettingsError
-from gateway.stores.etcd.client import Access
+from gateway.stores.etcd.client import EtcdAccess
 from gateway.stores.etcd.store import EtcdStore
 
 #: Where an etcd listens that nothing was said to.
@@ -20,10 +20,10 @@ def etcd_store(settings: Settings) -> EtcdStore:
     return EtcdStore(access_of(settings), settings.etcd_prefix)
 
 
-def access_of(settings: Settings) -> Access:
+def access_of(settings: Settings) -> EtcdAccess:
     """Where, as whom and in what trust. Raises SettingsError."""
     password = settings.etcd_password
-    return Access(
+    return EtcdAccess(
         endpoints=settings.etcd_endpoints or DEFAULT_ENDPOINTS,
         user=settings.etcd_user,
         password="" if password is None else password.get_secret_value(),

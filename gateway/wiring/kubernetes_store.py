@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 from gateway.settings import Settings
-from gateway.stores.kubernetes.access import ACCOUNT, Access, account_namespace
+from gateway.stores.kubernetes.access import ACCOUNT, ApiServerAccess, account_namespace
 from gateway.stores.kubernetes.annotations import port_of
 from gateway.stores.kubernetes.follower import Selection
 from gateway.stores.kubernetes.pods import PODS
@@ -28,7 +28,7 @@ def kubernetes_store(settings: Settings, account: Path = ACCOUNT) -> KubernetesS
     return KubernetesStore(access_of(settings, account), selection_of(settings, account), random.Random())
 
 
-def access_of(settings: Settings, account: Path) -> Access:
+def access_of(settings: Settings, account: Path) -> ApiServerAccess:
     """The files given, and the pod's own only towards its own cluster."""
     server = settings.kubernetes_server
     if server is None:
@@ -36,7 +36,7 @@ def access_of(settings: Settings, account: Path) -> Access:
     token, authorities = settings.kubernetes_token_file, settings.kubernetes_ca_file
     if settings.kubernetes_api_url is None:
         token, authorities = token or str(account / "token"), authorities or str(account / "ca.crt")
-    return Access(server, _path(token), _path(authorities))
+    return ApiServerAccess(server, _path(token), _path(authorities))
 
 
 def selection_of(settings: Settings, account: Path) -> Selection:

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.security.guard import Guard, Realm
+from gateway.security.guard import AccessScope, Guard
 from gateway.security.key_file import KeySource, UnusableKeys
 from gateway.settings import Settings, SettingsError
 
@@ -31,7 +31,7 @@ def sources_of(settings: Settings) -> Sources:
     return Sources(_source(settings, "api_key"), _source(settings, "admin_api_key"))
 
 
-def guard_of(settings: Settings, sources: Sources, refused: Callable[[Realm], None]) -> Guard:
+def guard_of(settings: Settings, sources: Sources, refused: Callable[[AccessScope], None]) -> Guard:
     """``refused`` is told each refusal."""
     return Guard(sources.api, sources.admin, metrics_open=settings.metrics_open, refused=refused)
 

@@ -490,7 +490,7 @@ class Elsewhere(MemoryStore):
         self._fault = fault
         self.writable = not isinstance(fault, ReadOnlyStore)
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         raise self._fault
 
     async def delete(self, url: str) -> bool:

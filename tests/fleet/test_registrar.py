@@ -29,10 +29,10 @@ class Failing(MemoryStore):
 
     fault: Exception | None = None
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         if self.fault is not None:
             raise self.fault
-        await super().put(record, lease=lease)
+        await super().put(record, ttl=ttl)
 
     async def delete(self, url: str) -> bool:
         if self.fault is not None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from gateway.prefork import supervisor
 from gateway.prefork.frames import Frame, Frames, Verb
 from gateway.prefork.locks import WriteLocks
-from gateway.prefork.log_writer import PatientLines
+from gateway.prefork.log_writer import LogWriter
 from gateway.prefork.port import Port
 from gateway.prefork.supervisor import Serve, Supervisor
 from gateway.process.server import listen
@@ -69,7 +69,7 @@ def main(story: str, count: int = 2) -> int:
     supervisor.LAST_GRACE = 0.2
     if story == "beats":
         supervisor.HUNG, supervisor.LOOK_EVERY = 0.6, 0.1
-    lines = PatientLines(2, WriteLocks().of(2))
+    lines = LogWriter(2, WriteLocks().of(2))
     with Logs("info", writer=lines):
         port = Port(listen("127.0.0.1", 0, 10), 10)
         return Supervisor(count, 30.0, port, STORIES[story], lines).run()

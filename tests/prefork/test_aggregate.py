@@ -14,9 +14,9 @@ import pytest
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AbortTarget, AnyFormat, Spelled
 from gateway.prefork import peers as channel
-from gateway.prefork.aggregate import Whole, WideAborter
+from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Frame, Frames, Verb
-from gateway.prefork.peers import Siblings, State, Unanswered
+from gateway.prefork.peers import Peers, PeersUnavailable, State
 from gateway.proxy.aborts import Aborter, WorkerResult
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
@@ -36,13 +36,11 @@ def busy() -> Worker:
 class Stage:
     """One process, and the other end of its channel."""
 
-    def __init__(
-        self, siblings: Siblings, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.siblings = siblings
+    def __init__(self, peers: Peers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.peers = peers
         fleet = [busy()]
         self.metrics = Metrics("p", BUCKETS, CurrentValues(lambda: fleet), supervisor=1)
-        self.whole = Whole(siblings, self.metrics)
+        self.aggregate = Aggregate(peers, self.metrics)
         self._reader = reader
         self.writer = writer
 
@@ -59,13 +57,13 @@ class Stage:
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
     ours, theirs = socket.socketpair()
-    siblings = Siblings(theirs)
-    await siblings.open()
+    peers = Peers(theirs)
+    await peers.open()
     reader, writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
     try:
-        yield Stage(siblings, reader, writer)
+        yield Stage(peers, reader, writer)
     finally:
-        await siblings.close()
+        await peers.close()
         writer.close()
         await writer.wait_closed()
 
@@ -73,7 +71,7 @@ async def stage() -> AsyncIterator[Stage]:
 async def test_scrape_is_the_sum_of_what_all_say() -> None:
     async with stage() as one:
         count(one.metrics, completed())
-        scrape = asyncio.ensure_future(one.whole.metrics())
+        scrape = asyncio.ensure_future(one.aggregate.metrics())
         asked = await one.hears()
         assert asked.verb is Verb.METRICS
         one.says(Verb.STATE, {"wanted": 2, "serving": 2, "settled": True, "restarts": 5})
@@ -84,27 +82,27 @@ async def test_scrape_is_the_sum_of_what_all_say() -> None:
         assert 'p_output_tokens_total{model="m"} 6' in lines
         assert "p_process_restarts_total 5" in lines
         assert 'p_worker_inflight_requests{worker="http://w:1"} 4' in lines
-        assert one.siblings.state == State(2, 2, True, False, 5)
+        assert one.peers.state == State(2, 2, True, False, 5)
 
 
 async def test_loads_are_those_of_the_others_and_the_last_known_without_a_supervisor() -> None:
     async with stage() as one:
-        loads = asyncio.ensure_future(one.whole.loads())
+        loads = asyncio.ensure_future(one.aggregate.loads())
         asked = await one.hears()
         one.says(
             Verb.ANSWERS, {"answers": [{"http://w:1": 2}, {"http://w:1": 1}], "missing": 0}, asked.number
         )
         assert await loads == {"http://w:1": 3}
         one.writer.close()
-        await until(lambda: one.siblings.lost)
-        assert await one.whole.loads() == {"http://w:1": 3}
-        assert await one.whole.metrics() is None
+        await until(lambda: one.peers.lost)
+        assert await one.aggregate.loads() == {"http://w:1": 3}
+        assert await one.aggregate.metrics() is None
 
 
 async def test_loads_are_not_waited_for_long_when_the_supervisor_is_stuck() -> None:
     """A probe of the gateway's health asks for them, and gives it a second at most."""
     async with stage() as one, asyncio.timeout(0.9):
-        assert await one.whole.loads() == {}
+        assert await one.aggregate.loads() == {}
 
 
 async def test_process_tells_what_it_counted_when_it_is_asked_and_by_itself() -> None:
@@ -115,7 +113,7 @@ async def test_process_tells_what_it_counted_when_it_is_asked_and_by_itself() ->
         assert (answer.verb, answer.number) == (Verb.ANSWER, 4)
         one.says(Verb.LOADS, None, 5)
         assert (await one.hears()).body == b'{"http://w:1": 2}'
-        report = asyncio.ensure_future(one.whole.report())
+        report = asyncio.ensure_future(one.aggregate.report())
         pushed = await one.hears()
         report.cancel()
         assert pushed.verb is Verb.COUNTED
@@ -126,10 +124,10 @@ async def test_process_tells_what_it_counted_when_it_is_asked_and_by_itself() ->
 async def test_gateway_that_drains_or_has_lost_its_supervisor_is_told_once_each() -> None:
     async with stage() as one:
         told: list[bool] = []
-        one.siblings.on_drain = lambda: told.append(one.siblings.lost)
+        one.peers.on_drain = lambda: told.append(one.peers.lost)
         one.says(Verb.STATE, {"draining": True})
         one.says(Verb.END, None)
-        await until(lambda: one.siblings.ended)
+        await until(lambda: one.peers.ended)
         assert told == [False]
         one.writer.close()
         await until(lambda: len(told) == 2)
@@ -138,15 +136,15 @@ async def test_gateway_that_drains_or_has_lost_its_supervisor_is_told_once_each(
 
 async def test_question_ends_when_the_supervisor_goes_or_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as one:
-        with pytest.raises(Unanswered, match="not answered within 0.01 s"):
-            await one.siblings.ask(Verb.LOADS, within=0.01)
-        waiting = asyncio.ensure_future(one.siblings.ask(Verb.LOADS))
+        with pytest.raises(PeersUnavailable, match="not answered within 0.01 s"):
+            await one.peers.ask(Verb.LOADS, within=0.01)
+        waiting = asyncio.ensure_future(one.peers.ask(Verb.LOADS))
         await one.hears()
         monkeypatch.setattr(channel, "_MOST_UNREAD", -1)
-        with pytest.raises(Unanswered, match="stuck"):
-            await one.siblings.ask(Verb.LOADS)
+        with pytest.raises(PeersUnavailable, match="stuck"):
+            await one.peers.ask(Verb.LOADS)
         one.writer.close()
-        with pytest.raises(Unanswered, match="gone"):
+        with pytest.raises(PeersUnavailable, match="gone"):
             await waiting
 
 
@@ -170,8 +168,8 @@ class Format:
 FORMAT = cast(AnyFormat, Format())
 
 
-def _wide(one: Stage, local: Local) -> WideAborter:
-    return WideAborter(one.siblings, cast(Aborter, local), {"fmt": FORMAT})
+def _wide(one: Stage, local: Local) -> PreforkAborter:
+    return PreforkAborter(one.peers, cast(Aborter, local), {"fmt": FORMAT})
 
 
 @pytest.mark.parametrize(
@@ -201,7 +199,7 @@ async def test_abort_is_told_to_all_and_summed_by_worker(
 async def test_abort_without_a_supervisor_says_what_was_not_reached() -> None:
     async with stage() as one:
         one.writer.close()
-        await until(lambda: one.siblings.lost)
+        await until(lambda: one.peers.lost)
         first, second = await _wide(one, Local(WorkerResult("a", 1))).abort(AbortTarget(ids=("x",)), FORMAT)
         assert first == WorkerResult("a", 1)
         assert second.error is not None and "could not be told" in second.error

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from gateway.prefork.locks import WriteLocks
-from gateway.prefork.log_writer import PatientLines
+from gateway.prefork.log_writer import LogWriter
 
 #: A process that takes the lock of descriptor 1, says so, and holds it until its input ends.
 HOLDER = """
@@ -49,7 +49,7 @@ def test_lock_is_free_again_when_its_holder_was_killed(locks: WriteLocks) -> Non
 def test_supervisors_line_waits_for_the_lock_and_the_supervisor_does_not(locks: WriteLocks) -> None:
     out, into = os.pipe()
     with _holder(locks) as holder:
-        lines = PatientLines(into, locks.of(1))
+        lines = LogWriter(into, locks.of(1))
         lines.put(b"first")
         lines.put(b"second")
         assert len(lines) == 2
@@ -68,7 +68,7 @@ def test_blocked_pipe_keeps_the_latest_lines_and_blocks_nobody(locks: WriteLocks
         while True:
             os.write(into, b"x" * 4096)
     os.set_blocking(into, True)
-    lines = PatientLines(into, locks.of(into))
+    lines = LogWriter(into, locks.of(into))
     for number in range(1500):
         lines.put(b"%d" % number)
     assert len(lines) == 1000
@@ -85,7 +85,7 @@ def test_blocked_pipe_keeps_the_latest_lines_and_blocks_nobody(locks: WriteLocks
 def test_broken_pipe_and_closed_descriptor_take_nothing(locks: WriteLocks) -> None:
     out, into = os.pipe()
     os.close(out)
-    lines = PatientLines(into, locks.of(into))
+    lines = LogWriter(into, locks.of(into))
     lines.put(b"unheard")
     assert not lines
     os.close(into)

@@ -13,7 +13,7 @@ from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.prefork.frames import Frame, Frames, Verb
 from gateway.prefork.hub import Hub
-from gateway.prefork.peers import Siblings
+from gateway.prefork.peers import Peers
 from gateway.prefork.replication import WideMarks
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.memory import MemoryStore
@@ -31,9 +31,9 @@ class Process:
         for each in (ours, theirs):
             each.setblocking(False)
         self.channel = ours
-        self.siblings = Siblings(theirs)
+        self.peers = Peers(theirs)
         self.sharing = CordonReplication(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
-        self.wide = WideMarks(self.siblings, self.sharing)
+        self.wide = WideMarks(self.peers, self.sharing)
 
     @property
     def marks(self) -> object:
@@ -54,13 +54,13 @@ class Supervised:
         for number, process in enumerate(self.processes):
             self.hub.joined(number, again=False)
             self.hub.heard(number, Frame(Verb.SERVING), 0.0)
-            await process.siblings.open()
+            await process.peers.open()
             self._tasks.append(asyncio.ensure_future(self._serve(number)))
         return self.processes
 
     async def __aexit__(self, *raised: object) -> None:
         for process in self.processes:
-            await process.siblings.close()
+            await process.peers.close()
         await asyncio.gather(*self._tasks)
 
     def _send(self, number: int, frame: Frame) -> bool:
@@ -118,7 +118,7 @@ async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.Log
     """And it is told of."""
     async with Supervised(1) as (alone,):
         alone.channel.shutdown(socket.SHUT_WR)
-        await until(lambda: alone.siblings.lost)
+        await until(lambda: alone.peers.lost)
         await alone.sharing.edit({URL: {HELD: True}})
         await alone.wide.learn()
     assert alone.marks == {URL: {HELD}}

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from gateway.loop.tasks import Tasks
-from gateway.security import file_changes as stamps
-from gateway.security.file_changes import Stamps, keep_fresh
+from gateway.security import file_changes as file_changes
+from gateway.security.file_changes import FileChanges, keep_fresh
 from tests.support.gateway import until
 
 
 def test_change_is_told_twice_and_nothing_else() -> None:
     """Twice, as the file may be written within one tick of its clock."""
     path = Path(__file__)
-    seen = Stamps([path])
+    seen = FileChanges([path])
     assert [seen.changed() for _ in range(3)] == [True, False, False]
 
 
 def test_what_could_not_be_used_is_looked_at_again(tmp_path: Path) -> None:
-    seen = Stamps([tmp_path / "nowhere"])
+    seen = FileChanges([tmp_path / "nowhere"])
     assert [seen.changed(), seen.changed()] == [True, False]
     seen.again()
     assert seen.changed()
@@ -29,7 +29,7 @@ def test_what_could_not_be_used_is_looked_at_again(tmp_path: Path) -> None:
 
 class _Thing:
     def __init__(self, path: Path) -> None:
-        self.stamps = Stamps([path])
+        self.file_changes = FileChanges([path])
         self.read: list[str] = []
         self._path = path
 
@@ -40,7 +40,7 @@ class _Thing:
 async def test_each_is_refreshed_when_its_own_file_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stamps, "INTERVAL", 0.005)
+    monkeypatch.setattr(file_changes, "INTERVAL", 0.005)
     paths = [tmp_path / "one", tmp_path / "two"]
     for path in paths:
         path.write_text("old")

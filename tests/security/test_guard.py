@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import Unauthorized
 from gateway.formats.base import Headers
-from gateway.security.guard import Guard, Realm, challenge
+from gateway.security.guard import AccessScope, Guard, challenge
 from gateway.security.keys import Keys
 
 REST = [(b"host", b"g"), (b"x-api-key", b"api")]
@@ -27,7 +27,7 @@ def _with(token: str | None) -> Headers:
 
 
 def _opened(guard: Guard, token: str | None) -> str:
-    return "".join(realm[0] for realm in Realm if guard.admits(realm, _with(token)))
+    return "".join(scope[0] for scope in AccessScope if guard.admits(scope, _with(token)))
 
 
 @pytest.mark.parametrize(
@@ -47,35 +47,37 @@ def test_realms_that_a_key_opens(guard: Guard, by: dict[str | None, str]) -> Non
 
 
 def test_refusal_is_counted_and_says_what_to_do_without_the_key() -> None:
-    refused: list[Realm] = []
+    refused: list[AccessScope] = []
     guard = Guard(API, ADMIN, refused=refused.append)
     for headers, said in ((_with(None), "a key is needed"), (_with("wrong"), "not valid here")):
         with pytest.raises(Unauthorized, match=said) as failure:
-            guard.admit(Realm.INFERENCE, headers)
+            guard.admit(AccessScope.INFERENCE, headers)
         assert failure.value.status == 401 and "wrong" not in failure.value.message
         assert challenge(failure.value) == [(b"www-authenticate", b"Bearer")]
     with pytest.raises(Unauthorized):
-        guard.admit(Realm.CONTROL, _with("api"))
-    assert refused == [Realm.INFERENCE, Realm.INFERENCE, Realm.CONTROL]
-    assert not guard.admits(Realm.CONTROL, REST) and len(refused) == 3
+        guard.admit(AccessScope.CONTROL, _with("api"))
+    assert refused == [AccessScope.INFERENCE, AccessScope.INFERENCE, AccessScope.CONTROL]
+    assert not guard.admits(AccessScope.CONTROL, REST) and len(refused) == 3
 
 
 def test_key_of_the_gateway_goes_no_further() -> None:
     """Nor any line beside it; the client's own goes on where the gateway knows it not."""
     twice = [*_with("api"), (b"authorization", b"Bearer other")]
-    assert Guard(API).admit(Realm.INFERENCE, twice) == REST
-    assert Guard(None, ADMIN).admit(Realm.INFERENCE, _with("admin")) == REST
-    assert Guard(None, ADMIN).admit(Realm.INFERENCE, _with("engine")) == _with("engine")
-    assert Guard().admit(Realm.INFERENCE, _with("engine")) == _with("engine")
+    assert Guard(API).admit(AccessScope.INFERENCE, twice) == REST
+    assert Guard(None, ADMIN).admit(AccessScope.INFERENCE, _with("admin")) == REST
+    assert Guard(None, ADMIN).admit(AccessScope.INFERENCE, _with("engine")) == _with("engine")
+    assert Guard().admit(AccessScope.INFERENCE, _with("engine")) == _with("engine")
 
 
 def test_second_line_opens_nothing() -> None:
     lines = [(b"authorization", b"Bearer wrong"), (b"authorization", b"Bearer api")]
-    assert not Guard(API).admits(Realm.INFERENCE, lines)
+    assert not Guard(API).admits(AccessScope.INFERENCE, lines)
 
 
 def test_keys_that_changed_count_at_once() -> None:
     source = Source(Keys([b"old"]))
     guard = Guard(source)
     source.keys = Keys([b"new"])
-    assert not guard.admits(Realm.INFERENCE, _with("old")) and guard.admits(Realm.INFERENCE, _with("new"))
+    assert not guard.admits(AccessScope.INFERENCE, _with("old")) and guard.admits(
+        AccessScope.INFERENCE, _with("new")
+    )

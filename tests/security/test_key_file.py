@@ -92,8 +92,8 @@ def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
     link = file.with_name("link")
     link.symlink_to(file)
     source = KeySource(None, str(link))
-    source.stamps.changed()
-    assert not source.stamps.changed()
+    source.file_changes.changed()
+    assert not source.file_changes.changed()
 
     def over() -> None:
         file.write_text("two\n")
@@ -110,7 +110,7 @@ def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
     names = ["one", "two", "three", "four"]
     for number, change in enumerate((over, moved, relinked), 1):
         change()
-        assert source.stamps.changed()
+        assert source.file_changes.changed()
         source.refresh()
         assert _knows(source, *names) == [index == number for index in range(4)]
 

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.security.guard import Realm
-from gateway.security.scopes import Realms
+from gateway.security.guard import AccessScope
+from gateway.security.scopes import ScopeTable
 
-REALMS = Realms(
+REALMS = ScopeTable(
     open_paths=("/", "/live"), inference=("/abort",), inference_trees=("/models",), metrics=("/m",)
 )
 
 
 @pytest.mark.parametrize(
-    ("path", "realm"),
+    ("path", "scope"),
     [
-        ("/", Realm.OPEN),
-        ("/live", Realm.OPEN),
-        ("/live/", Realm.CONTROL),
-        ("/live/x", Realm.CONTROL),
-        ("//live", Realm.CONTROL),
-        ("/LIVE", Realm.CONTROL),
-        ("", Realm.CONTROL),
-        ("/abort", Realm.INFERENCE),
-        ("/abort/x", Realm.CONTROL),
-        ("/models", Realm.INFERENCE),
-        ("/models/a/b", Realm.INFERENCE),
-        ("/modelsx", Realm.CONTROL),
-        ("/m", Realm.METRICS),
-        ("/whatever/comes", Realm.CONTROL),
+        ("/", AccessScope.OPEN),
+        ("/live", AccessScope.OPEN),
+        ("/live/", AccessScope.CONTROL),
+        ("/live/x", AccessScope.CONTROL),
+        ("//live", AccessScope.CONTROL),
+        ("/LIVE", AccessScope.CONTROL),
+        ("", AccessScope.CONTROL),
+        ("/abort", AccessScope.INFERENCE),
+        ("/abort/x", AccessScope.CONTROL),
+        ("/models", AccessScope.INFERENCE),
+        ("/models/a/b", AccessScope.INFERENCE),
+        ("/modelsx", AccessScope.CONTROL),
+        ("/m", AccessScope.METRICS),
+        ("/whatever/comes", AccessScope.CONTROL),
     ],
 )
-def test_realm_of_a_path(path: str, realm: Realm) -> None:
+def test_scope_of_a_path(path: str, scope: AccessScope) -> None:
     """Exactly the paths that are named; all else is for the admin."""
-    assert REALMS.of(path) is realm
+    assert REALMS.of(path) is scope

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.control import information, sessions
 from gateway.engine_routes import RELAY_PATHS
-from gateway.security import file_changes as stamps
+from gateway.security import file_changes as file_changes
 from gateway.settings import Settings, load_settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.wiring.app import create_app
@@ -217,7 +217,7 @@ async def test_refusals_are_counted_and_no_key_leaves_a_trace(
 
 
 async def test_keys_are_rotated_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamps, "INTERVAL", 0.02)
+    monkeypatch.setattr(file_changes, "INTERVAL", 0.02)
     file = tmp_path / "keys"
     file.write_text("old\n")
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, api_key_file=str(file)) as gateway:

@@ -119,11 +119,11 @@ def test_files_that_do_not_fit_leave_the_context_as_it_was(
     other, other_key = authority.files(stem="other")
     Path(certificate).write_bytes(Path(other).read_bytes())
     for _ in range(2):
-        assert tls.stamps.changed()
+        assert tls.file_changes.changed()
         tls.refresh()
     assert caplog.text.count("the key is not that of the certificate") == 1
     Path(key).write_bytes(Path(other_key).read_bytes())
-    assert tls.stamps.changed()
+    assert tls.file_changes.changed()
     tls.refresh()
     assert "can be used again" in caplog.text
 

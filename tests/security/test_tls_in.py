@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.security import file_changes as stamps
+from gateway.security import file_changes as file_changes
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.wiring.app import Gateway
 from tests.process.test_server import served
@@ -250,7 +250,7 @@ async def test_new_certificate_is_shown_without_a_restart(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """New connections see it, old ones go on; files that cannot be used change nothing, and are told of."""
-    monkeypatch.setattr(stamps, "INTERVAL", 0.02)
+    monkeypatch.setattr(file_changes, "INTERVAL", 0.02)
     async with secured(authority) as gateway:
         client = await client_of(gateway, authority)
         first = await _serial(gateway, authority)

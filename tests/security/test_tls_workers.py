@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.security import file_changes as stamps
+from gateway.security import file_changes as file_changes
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.security.certificates import Authority
 from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
@@ -157,7 +157,7 @@ async def test_new_client_certificate_is_shown_without_a_restart(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the worker refused becomes usable once the files are right."""
-    monkeypatch.setattr(stamps, "INTERVAL", 0.02)
+    monkeypatch.setattr(file_changes, "INTERVAL", 0.02)
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
         rig(**_shown(authority, Authority(tmp_path, "stranger"))) as gateway,

@@ -123,7 +123,7 @@ class StoreContract:
     async def test_leased_record_stays_while_its_store_is_open(self, open_store: Open) -> None:
         store = open_store()
         async with watching(store) as watched:
-            await store.put(ONE, lease=1)
+            await store.put(ONE, ttl=1)
             await watched.until(lambda: watched.urls == {ONE.url})
             await asyncio.sleep(2.5)
         assert watched.urls == {ONE.url}
@@ -131,7 +131,7 @@ class StoreContract:
     async def test_leased_record_can_be_deleted(self, open_store: Open) -> None:
         store = open_store()
         async with watching(store) as watched:
-            await store.put(ONE, lease=1)
+            await store.put(ONE, ttl=1)
             await watched.until(lambda: watched.urls == {ONE.url})
             assert await store.delete(ONE.url)
             await watched.until(lambda: not watched.urls)
@@ -184,7 +184,7 @@ class SharedStoreContract(StoreContract):
     async def test_leased_record_goes_after_its_keeper_does(self, open_store: Open) -> None:
         keeper, other = open_store(), open_store()
         await keeper.put(TWO)
-        await keeper.put(ONE, lease=1)
+        await keeper.put(ONE, ttl=1)
         async with watching(other) as watched:
             await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
             await keeper.close()
@@ -193,7 +193,7 @@ class SharedStoreContract(StoreContract):
     async def test_put_by_another_keeps_the_lease(self, open_store: Open) -> None:
         """A worker that is held, opened or registered again goes with its keeper all the same."""
         keeper, other = open_store(), open_store()
-        await keeper.put(TWO, lease=1)
+        await keeper.put(TWO, ttl=1)
         held = replace(TWO, held=True)
         async with watching(other) as watched:
             await other.put(held)
@@ -205,7 +205,7 @@ class SharedStoreContract(StoreContract):
 
     async def test_record_taken_away_by_another_stays_away(self, open_store: Open) -> None:
         keeper, other = open_store(), open_store()
-        await keeper.put(ONE, lease=1)
+        await keeper.put(ONE, ttl=1)
         async with watching(other) as watched:
             await watched.until(lambda: watched.urls == {ONE.url})
             assert await other.delete(ONE.url)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from gateway.stores.backoff import Backoff, Pauses
+from gateway.stores.backoff import Backoff, BackoffDelays
 
-PAUSES = Pauses(first=1, longest=8, slow=100, most=1000)
+PAUSES = BackoffDelays(first=1, longest=8, slow=100, most=1000)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.loop import tasks
 from gateway.stores.base import Change, Gone
-from gateway.stores.feeds import BACKLOG, Feeds, Tell
+from gateway.stores.feeds import BACKLOG, Emit, Feeds
 
 
 def nobody(reason: str) -> None:
@@ -23,10 +23,10 @@ class Endless:
         self.told = 0
         self.ended = asyncio.Event()
 
-    async def feed(self, tell: Tell) -> None:
+    async def feed(self, emit: Emit) -> None:
         try:
             while True:
-                await tell(Gone(f"http://w:{self.told}"))
+                await emit(Gone(f"http://w:{self.told}"))
                 self.told += 1
         finally:
             self.ended.set()
@@ -66,8 +66,8 @@ async def test_close_ends_a_watch_whose_reader_is_behind() -> None:
 
 
 async def test_watch_ends_with_its_feed() -> None:
-    async def feed(tell: Tell) -> None:
-        await tell(Gone("http://w:1"))
+    async def feed(emit: Emit) -> None:
+        await emit(Gone("http://w:1"))
 
     feeds = Feeds()
     async with asyncio.timeout(10):
@@ -80,8 +80,8 @@ async def test_feed_that_fails_begins_again_and_its_reader_waits(monkeypatch: py
     monkeypatch.setattr(tasks, "FIRST_PAUSE", 0.01)
     told: list[str] = []
 
-    async def feed(tell: Tell) -> None:
-        await tell(Gone(f"http://w:{len(told)}"))
+    async def feed(emit: Emit) -> None:
+        await emit(Gone(f"http://w:{len(told)}"))
         if len(told) < 2:
             raise RuntimeError("a bug")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.security.guard import Realm
+from gateway.security.guard import AccessScope
 from gateway.settings import Settings, SettingsError, load_settings
 from gateway.wiring.app import create_app
 from gateway.wiring.security import guard_of, sources_of, warnings_of
@@ -44,10 +44,10 @@ def test_settings_make_the_guard(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("from-file\n")
     settings = load_settings({"api_key": "given", "api_key_file": str(file), "metrics_open": True})
-    guard = guard_of(settings, sources_of(settings), lambda realm: None)
+    guard = guard_of(settings, sources_of(settings), lambda scope: None)
     for key in (b"given", b"from-file"):
-        assert guard.admits(Realm.CONTROL, [(b"authorization", b"Bearer " + key)])
-    assert guard.admits(Realm.METRICS, []) and not guard.admits(Realm.INFERENCE, [])
+        assert guard.admits(AccessScope.CONTROL, [(b"authorization", b"Bearer " + key)])
+    assert guard.admits(AccessScope.METRICS, []) and not guard.admits(AccessScope.INFERENCE, [])
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _STALE_LOGIN = ("invalid auth token", "revision in header is old")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class EtcdAccess:
     """Where a cluster is and how to get in. ``tls`` is for https endpoints, None: the system's trust."""
 
     endpoints: Sequence[str]
@@ -45,7 +45,7 @@ class Access:
 class EtcdClient:
     """Calls to a cluster. Whichever endpoint answered last is asked first."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: EtcdAccess) -> None:
         self._access = access
         self._endpoints = [endpoint.rstrip("/") for endpoint in access.endpoints]
         self._tls = access.tls

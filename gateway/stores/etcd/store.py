@@ -19,13 +19,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gateway.stores.backoff import Backoff, Pauses
+from gateway.stores.backoff import Backoff, BackoffDelays
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.etcd.client import Access, EtcdClient, within
+from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
-from gateway.stores.etcd.watch import PlaceLost, Reader
+from gateway.stores.etcd.watch import PlaceLost, WatchReader
 from gateway.stores.etcd.wire import EtcdError
-from gateway.stores.feeds import Tell
+from gateway.stores.feeds import Emit
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
 from gateway.stores.versioned import Updates, Versioned
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 #: Seconds for a write, however many calls and endpoints it takes: whoever waits for it may wait for one.
 PATIENCE = 0.9
 #: Between two tries to watch.
-PAUSES = Pauses(first=0.05, longest=2.0)
+PAUSES = BackoffDelays(first=0.05, longest=2.0)
 
 _Reply = TypeVar("_Reply")
 
@@ -63,7 +63,7 @@ class EtcdStore(WatchedStore):
     writable = True
     keeps_marks = True
 
-    def __init__(self, access: Access, prefix: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, access: EtcdAccess, prefix: str, *, patience: float = PATIENCE) -> None:
         super().__init__(f"etcd at {', '.join(access.endpoints)}")
         self._client = EtcdClient(access)
         self._keys = Keys(prefix)
@@ -73,14 +73,14 @@ class EtcdStore(WatchedStore):
         #: A lease under which marks are remembered, and until when that is done (monotonic time).
         self._memory, self._memory_ends = "", float("-inf")
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         """See Store. A lease is of whole seconds, rounded up; etcd makes very short ones longer."""
-        if lease is None:
+        if ttl is None:
             await self._written(self._replace(record))
             if kept := self._kept.get(record.url):
                 kept.record = record
             return
-        kept = _Kept(record, max(1, math.ceil(lease)))
+        kept = _Kept(record, max(1, math.ceil(ttl)))
         await self._written(self._register(kept, within(self._patience)))
         self._kept[record.url] = kept
         await self._renewals.start(record.url, kept.seconds, lambda: self._written(self._renew(kept)))
@@ -143,17 +143,17 @@ class EtcdStore(WatchedStore):
         await super().close()
         await self._renewals.close()
 
-    async def _feed(self, tell: Tell) -> None:
+    async def _feed(self, emit: Emit) -> None:
         backoff = Backoff(PAUSES, random.Random())
 
         def in_touch() -> None:
             self._status.up()
             backoff.reset()
 
-        reader = Reader(self._client, self._keys, in_touch)
+        reader = WatchReader(self._client, self._keys, in_touch)
         while True:
             try:
-                await reader.read(tell)
+                await reader.read(emit)
             except PlaceLost as lost:
                 log.info("all records are read from etcd again: %s", lost)
                 backoff.reset()

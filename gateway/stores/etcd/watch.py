@@ -19,7 +19,7 @@ from gateway.stores.base import Change, Gone, Marked, Put, Reset
 from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.wire import EtcdError, Unreachable
-from gateway.stores.feeds import Tell
+from gateway.stores.feeds import Emit
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Versioned, undated
 
@@ -36,7 +36,7 @@ class PlaceLost(Exception):
     """What comes next cannot be told from what was seen last; the message says why."""
 
 
-class Reader:
+class WatchReader:
     """Reads the records below ``keys`` for one watch. ``in_touch`` is called once a watch has begun."""
 
     def __init__(self, client: EtcdClient, keys: Keys, in_touch: Callable[[], None]) -> None:
@@ -52,10 +52,10 @@ class Reader:
         #: The revision each key was changed at last, those that hold no record as well.
         self._revisions: dict[bytes, int] = {}
 
-    async def read(self, tell: Tell) -> None:
+    async def read(self, emit: Emit) -> None:
         """Tell changes until something fails. Raises EtcdError, and PlaceLost when the place is given up."""
         if not self._next:
-            await tell(await self._list())
+            await emit(await self._list())
         endpoint = self._client.endpoint
         watch = {"create_request": {**self._keys.all, "start_revision": str(self._next)}}
         try:
@@ -66,7 +66,7 @@ class Reader:
                 group.create_task(self._check(endpoint))
                 async for message in messages:
                     for change in self._understood(message):
-                        await tell(change)
+                        await emit(change)
         except BaseExceptionGroup as failures:
             raise _cause(failures) from failures
 

@@ -22,10 +22,10 @@ from typing import TypeVar
 
 from gateway.loop.daemon_thread import DaemonThread
 from gateway.stores.base import StoreUnavailable
-from gateway.stores.feeds import Tell
-from gateway.stores.file.disk import Disk
+from gateway.stores.feeds import Emit
 from gateway.stores.file.document import Document, Unreadable
-from gateway.stores.file.look import Look, read
+from gateway.stores.file.reader import FileReader, read
+from gateway.stores.file.shared_file import SharedFile
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
 from gateway.stores.versioned import Updates
@@ -51,29 +51,29 @@ class FileStore(WatchedStore):
     def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
         super().__init__(f"the file of workers {path}")
         self._path = path
-        self._disk = Disk(path)
+        self._disk = SharedFile(path)
         self._patience = patience
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
-        self._looks: set[Look] = set()
+        self._looks: set[FileReader] = set()
         self._known = False
         # One writes, so that no write overtakes another of this process.
         self._reader = DaemonThread("file-reader")
         self._writer = DaemonThread("file-writer")
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         """See Store."""
-        if lease is None:
+        if ttl is None:
             await self._write(lambda document: document.put(record, None, _now()))
             self._wrote(record.url, record)
             if kept := self._kept.get(record.url):
                 kept.record = record
             return
-        kept = _Kept(record, timedelta(seconds=lease))
+        kept = _Kept(record, timedelta(seconds=ttl))
         await self._write(kept.register)
         self._wrote(record.url, record)
         self._kept[record.url] = kept
-        await self._renewals.start(record.url, lease, lambda: self._write(kept.renew))
+        await self._renewals.start(record.url, ttl, lambda: self._write(kept.renew))
 
     async def delete(self, url: str) -> bool:
         """See Store."""
@@ -94,15 +94,15 @@ class FileStore(WatchedStore):
         self._reader.close()
         self._writer.close()
 
-    async def _feed(self, tell: Tell) -> None:
-        look = Look(self._disk)
+    async def _feed(self, emit: Emit) -> None:
+        look = FileReader(self._disk)
         self._looks.add(look)
         try:
-            await self._follow(look, tell)
+            await self._follow(look, emit)
         finally:
             self._looks.discard(look)
 
-    async def _follow(self, look: Look, tell: Tell) -> None:
+    async def _follow(self, look: FileReader, emit: Emit) -> None:
         while True:
             try:
                 changes = await self._reader.run(look.changes)
@@ -114,7 +114,7 @@ class FileStore(WatchedStore):
                 self._status.up()
                 self._known = look.known
                 for change in changes:
-                    await tell(change)
+                    await emit(change)
             await asyncio.sleep(LOOK_EVERY)
 
     def _wrote(self, url: str, record: WorkerRecord | None) -> None:

@@ -19,7 +19,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ApiServerAccess:
     """``server`` is the API server's URL. Without ``ca_file`` the system's authorities are trusted."""
 
     server: str

@@ -14,12 +14,12 @@ PREFIX = "tito-gateway/"
 SCHEMES = ("http", "https")
 
 
-class BadMark(ValueError):
+class BadAnnotation(ValueError):
     """An annotation cannot be understood; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Annotations:
     """``ports`` are numbers or names, in order; ``unknown`` are names below the prefix that mean nothing."""
 
     ports: tuple[int | str, ...] = ()
@@ -34,7 +34,7 @@ class Marks:
     unknown: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, annotations: Mapping[str, str]) -> Marks:
+    def read(cls, annotations: Mapping[str, str]) -> Annotations:
         """Those of ``annotations`` that are for the gateway. Raises BadMark."""
         given = {
             name.removeprefix(PREFIX): value.strip()
@@ -102,5 +102,5 @@ def _split(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-def _bad(name: str, value: str, wanted: str) -> BadMark:
-    return BadMark(f"{PREFIX}{name}: {value[:80]!r} is not {wanted}")
+def _bad(name: str, value: str, wanted: str) -> BadAnnotation:
+    return BadAnnotation(f"{PREFIX}{name}: {value[:80]!r} is not {wanted}")

@@ -14,7 +14,7 @@ import httpx
 
 from gateway.loop.daemon_thread import DaemonThread
 from gateway.loop.sockets import tcp_keepalive_options
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.failures import Unreachable, refusal
 from gateway.stores.kubernetes.objects import Object
 
@@ -85,7 +85,7 @@ class Api:
 
 
 @asynccontextmanager
-async def connected(access: Access) -> AsyncIterator[Api]:
+async def connected(access: ApiServerAccess) -> AsyncIterator[Api]:
     """Something to ask with. Made anew for each watch, as tokens and certificates are replaced all the time,
     and several API servers share the load of those that come. Raises Failure."""
     with closing(DaemonThread("credentials")) as thread:

@@ -36,7 +36,7 @@ class Expired(Failure):
     """The server does not remember so far back: all has to be listed anew."""
 
 
-class Refused(Failure):
+class ApiRefusal(Failure):
     """The server answered with ``status``, and why."""
 
     def __init__(self, status: int, why: str, wait: float = 0.0) -> None:
@@ -72,7 +72,7 @@ def _failure(status: int, told: object, wait: float) -> Failure:
     # After a restore from a backup the server is behind the place that it gave out before.
     if any(text(each, "reason") == "ResourceVersionTooLarge" for each in parts(told, "details", "causes")):
         return Expired(why)
-    return Refused(status, why, wait)
+    return ApiRefusal(status, why, wait)
 
 
 def _phrase(status: int) -> str:

@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.stores.backoff import Backoff, Pauses
+from gateway.stores.backoff import Backoff, BackoffDelays
 from gateway.stores.base import Reset
-from gateway.stores.feeds import Tell
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.feeds import Emit
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.api import Api, Query, Stream, connected
 from gateway.stores.kubernetes.failures import Expired, Failure, Unreachable
-from gateway.stores.kubernetes.members import Name
 from gateway.stores.kubernetes.mirror import Mirror
 from gateway.stores.kubernetes.objects import Object, parts, text
-from gateway.stores.kubernetes.reading import Defaults, Kind, Reading
+from gateway.stores.kubernetes.reading import Defaults, ObjectWorkers, Resource
+from gateway.stores.kubernetes.worker_index import Name
 from gateway.stores.status import Status
 
 #: Objects in a page. A pod is some 10 KiB, and the loop stands still while a page is taken apart.
@@ -34,7 +34,7 @@ BRIEF = 1.0
 class Selection:
     """Which objects to follow: of ``kind``, in ``namespace`` (None: all), with the labels of ``selector``."""
 
-    kind: Kind
+    kind: Resource
     selector: str
     namespace: str | None
     defaults: Defaults = Defaults()
@@ -48,14 +48,19 @@ class Timing:
     watch: float = 240.0
     slack: float = 10.0
     answer: float = 30.0
-    pauses: Pauses = Pauses()
+    pauses: BackoffDelays = BackoffDelays()
 
 
 class Follower:
-    """One watch of a store: tells ``tell`` a Reset, then changes, until it is cancelled."""
+    """One watch of a store: tells ``emit`` a Reset, then changes, until it is cancelled."""
 
     def __init__(
-        self, access: Access, selection: Selection, timing: Timing, status: Status, chance: random.Random
+        self,
+        access: ApiServerAccess,
+        selection: Selection,
+        timing: Timing,
+        status: Status,
+        chance: random.Random,
     ) -> None:
         self._access = access
         self._target = selection.kind.target(selection.namespace)
@@ -66,24 +71,24 @@ class Follower:
         self._backoff = Backoff(timing.pauses, chance)
         self._mirror = Mirror(selection.kind, selection.defaults)
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, emit: Emit) -> None:
         """Go on for ever, whatever fails."""
         while True:
             try:
                 async with self._connected() as api:
-                    await self._follow(api, tell)
+                    await self._follow(api, emit)
             except Failure as failure:
                 await self._recover(failure)
 
-    async def _follow(self, api: Api, tell: Tell) -> None:
+    async def _follow(self, api: Api, emit: Emit) -> None:
         """One watch, after a list if the place was lost. Raises Failure."""
         if self._mirror.version is None:
-            await tell(await self._list(api))
+            await emit(await self._list(api))
         async with self._watching(api) as watch:
             while (events := await watch.read()) is not None:
                 for event in events:
                     for change in self._mirror.take(event):
-                        await tell(change)
+                        await emit(change)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Api]:
@@ -120,7 +125,7 @@ class Follower:
             return await self._pages(api, self._query)
 
     async def _pages(self, api: Api, query: Query) -> Reset:
-        readings: dict[Name, Reading] = {}
+        readings: dict[Name, ObjectWorkers] = {}
         following: Query = {}
         while True:
             async with self._answering():

@@ -9,25 +9,25 @@ from collections.abc import Iterable
 
 from gateway.stores.base import Gone, Put, Reset
 from gateway.stores.kubernetes.failures import error_event
-from gateway.stores.kubernetes.members import Members, Name
 from gateway.stores.kubernetes.objects import Object, part, text
-from gateway.stores.kubernetes.reading import Defaults, Kind, Reading, name_of
+from gateway.stores.kubernetes.reading import Defaults, ObjectWorkers, Resource, name_of
+from gateway.stores.kubernetes.worker_index import Name, WorkerIndex
 
 
 class Mirror:
     """``version`` is where to go on from; None: the place is lost, or was never found."""
 
-    def __init__(self, kind: Kind, defaults: Defaults) -> None:
+    def __init__(self, kind: Resource, defaults: Defaults) -> None:
         self._kind = kind
         self._defaults = defaults
-        self._members = Members()
+        self._members = WorkerIndex()
         self.version: str | None = None
 
-    def read(self, objects: Iterable[Object]) -> dict[Name, Reading]:
+    def read(self, objects: Iterable[Object]) -> dict[Name, ObjectWorkers]:
         """What the objects of a page say, which is far less than they hold."""
         return {name_of(each): self._kind.read(each, self._defaults) for each in objects}
 
-    def restart(self, readings: dict[Name, Reading], version: str) -> Reset:
+    def restart(self, readings: dict[Name, ObjectWorkers], version: str) -> Reset:
         """All there is was read, at ``version``."""
         self._members.replace(readings)
         self.version = version

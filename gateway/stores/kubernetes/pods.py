@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.stores.kubernetes.annotations import Marks
+from gateway.stores.kubernetes.annotations import Annotations
 from gateway.stores.kubernetes.objects import Object, number, part, parts, text, texts
 from gateway.stores.kubernetes.reading import (
+    Candidate,
     Defaults,
-    Kind,
-    PassedOver,
-    Reading,
-    Seat,
+    ObjectWorkers,
+    Resource,
+    UnusableObject,
     address_of,
-    complaint_of,
+    problem_of,
     record_of,
 )
 from gateway.stores.record import INCARNATION
@@ -29,26 +29,27 @@ from gateway.stores.record import INCARNATION
 USUAL_NAME = "http"
 
 
-def read_pod(pod: Object, defaults: Defaults) -> Reading:
+def read_pod(pod: Object, defaults: Defaults) -> ObjectWorkers:
     """The workers in ``pod``: none while it must not be used."""
     if not _is_member(pod):
-        return Reading()
+        return ObjectWorkers()
     try:
-        marks = Marks.read(texts(pod, "metadata", "annotations"))
-        ports = [_port(pod, wanted) for wanted in marks.ports or (defaults.port,)]
+        annotations = Annotations.read(texts(pod, "metadata", "annotations"))
+        ports = [_port(pod, wanted) for wanted in annotations.ports or (defaults.port,)]
         seats = tuple(
-            _seat(pod, marks, port, marks.scheme or defaults.scheme) for port in dict.fromkeys(ports)
+            _seat(pod, annotations, port, annotations.scheme or defaults.scheme)
+            for port in dict.fromkeys(ports)
         )
     except ValueError as error:
-        return Reading(complaint=f"passed over: {error}")
-    return Reading(seats, complaint_of(marks))
+        return ObjectWorkers(problem=f"passed over: {error}")
+    return ObjectWorkers(seats, problem_of(annotations))
 
 
-def _seat(pod: Object, marks: Marks, port: int, scheme: str) -> Seat:
+def _seat(pod: Object, annotations: Annotations, port: int, scheme: str) -> Candidate:
     host, rank = address_of(text(pod, "status", "podIP"))
-    record = record_of(f"{scheme}://{host}:{port}", marks, _labels(pod))
+    record = record_of(f"{scheme}://{host}:{port}", annotations, _labels(pod))
     owner = text(pod, "metadata", "uid")
-    return Seat(record, (owner, str(port)), rank, text(pod, "metadata", "creationTimestamp"))
+    return Candidate(record, (owner, str(port)), rank, text(pod, "metadata", "creationTimestamp"))
 
 
 def _is_member(pod: Object) -> bool:
@@ -79,7 +80,7 @@ def _port(pod: Object, wanted: int | str | None) -> int:
     for each, port in ports:
         if each == name:
             return port
-    raise PassedOver(_no_port(wanted, len(ports)))
+    raise UnusableObject(_no_port(wanted, len(ports)))
 
 
 def _no_port(wanted: str | None, count: int) -> str:
@@ -102,4 +103,4 @@ def _container_ports(pod: Object) -> Iterator[tuple[str, int]]:
                 yield text(each, "name"), port
 
 
-PODS = Kind("pods", "/api/v1", read_pod)
+PODS = Resource("pods", "/api/v1", read_pod)

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.stores.kubernetes.annotations import PREFIX, Marks
+from gateway.stores.kubernetes.annotations import PREFIX, Annotations
 from gateway.stores.kubernetes.objects import Object, text
 from gateway.stores.record import WorkerRecord
 
@@ -23,12 +23,12 @@ class Defaults:
     scheme: str = "http"
 
 
-class PassedOver(ValueError):
+class UnusableObject(ValueError):
     """An object that should be a worker cannot be one; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Candidate:
     """One worker that an object speaks of.
 
     ``identity`` is one for all addresses of one server, of which ``rank`` says which is liked best (the
@@ -43,20 +43,20 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """``complaint`` is for the object's owner, and empty where there is nothing to say."""
+class ObjectWorkers:
+    """``problem`` is for the object's owner, and empty where there is nothing to say."""
 
-    seats: tuple[Seat, ...] = ()
-    complaint: str = ""
+    seats: tuple[Candidate, ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Resource:
     """A kind of object that knows workers. ``path`` is that of its API group and version."""
 
     name: str
     path: str
-    read: Callable[[Object, Defaults], Reading]
+    read: Callable[[Object, Defaults], ObjectWorkers]
 
     def target(self, namespace: str | None) -> str:
         """Path of its collection in ``namespace``, None: in all."""
@@ -69,24 +69,24 @@ def address_of(ip: str) -> tuple[str, int]:
     try:
         address = ipaddress.ip_address(ip)
     except ValueError:
-        raise PassedOver(f"its address {ip[:80]!r} is no IP address") from None
+        raise UnusableObject(f"its address {ip[:80]!r} is no IP address") from None
     if "%" in ip:
-        raise PassedOver(f"its address {ip[:80]!r} is one of a single link")
+        raise UnusableObject(f"its address {ip[:80]!r} is one of a single link")
     return (f"[{address}]", 1) if address.version == 6 else (str(address), 0)
 
 
-def record_of(url: str, marks: Marks, labels: Mapping[str, str]) -> WorkerRecord:
+def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> WorkerRecord:
     """``labels`` tell where in the cluster it is; those that are empty are left out. Raises ValueError."""
     where = {name: value for name, value in labels.items() if value}
     return WorkerRecord(
         url=url,
-        format=marks.format,
-        model=marks.model,
-        worker_type=marks.worker_type,
-        bootstrap_port=marks.bootstrap_port,
-        priority=marks.priority,
-        labels={**marks.labels, **where},
-        held=marks.held,
+        format=annotations.format,
+        model=annotations.model,
+        worker_type=annotations.worker_type,
+        bootstrap_port=annotations.bootstrap_port,
+        priority=annotations.priority,
+        labels={**annotations.labels, **where},
+        held=annotations.held,
     )
 
 
@@ -95,6 +95,8 @@ def name_of(thing: Object) -> tuple[str, str]:
     return text(thing, "metadata", "namespace"), text(thing, "metadata", "name")
 
 
-def complaint_of(marks: Marks) -> str:
+def problem_of(annotations: Annotations) -> str:
     """What is wrong with annotations that do no harm."""
-    return f"unknown: {', '.join(PREFIX + name for name in marks.unknown)}" if marks.unknown else ""
+    return (
+        f"unknown: {', '.join(PREFIX + name for name in annotations.unknown)}" if annotations.unknown else ""
+    )

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gateway.stores.kubernetes.annotations import SCHEMES, Marks
+from gateway.stores.kubernetes.annotations import SCHEMES, Annotations
 from gateway.stores.kubernetes.objects import Object, flag, number, parts, text, texts
 from gateway.stores.kubernetes.pods import USUAL_NAME
 from gateway.stores.kubernetes.reading import (
+    Candidate,
     Defaults,
-    Kind,
-    PassedOver,
-    Reading,
-    Seat,
+    ObjectWorkers,
+    Resource,
+    UnusableObject,
     address_of,
-    complaint_of,
+    problem_of,
     record_of,
 )
 from gateway.stores.record import INCARNATION
@@ -30,23 +30,25 @@ from gateway.stores.record import INCARNATION
 SERVICE_LABEL = "kubernetes.io/service-name"
 
 
-def read_slice(piece: Object, defaults: Defaults) -> Reading:
+def read_slice(piece: Object, defaults: Defaults) -> ObjectWorkers:
     """The workers in one slice of a Service."""
     try:
         if text(piece, "addressType") not in ("IPv4", "IPv6"):
-            raise PassedOver(f"addresses of type {text(piece, 'addressType')[:40]!r} are not used")
-        marks = Marks.read({**texts(piece, "metadata", "labels"), **texts(piece, "metadata", "annotations")})
-        ports = [_port(piece, wanted, defaults) for wanted in marks.ports or (defaults.port,)]
+            raise UnusableObject(f"addresses of type {text(piece, 'addressType')[:40]!r} are not used")
+        annotations = Annotations.read(
+            {**texts(piece, "metadata", "labels"), **texts(piece, "metadata", "annotations")}
+        )
+        ports = [_port(piece, wanted, defaults) for wanted in annotations.ports or (defaults.port,)]
     except ValueError as error:
-        return Reading(complaint=f"passed over: {error}")
-    seats: list[Seat] = []
-    complaint = complaint_of(marks)
+        return ObjectWorkers(problem=f"passed over: {error}")
+    seats: list[Candidate] = []
+    problem = problem_of(annotations)
     for endpoint in filter(_is_member, parts(piece, "endpoints")):
         try:
-            seats.extend(_seats(piece, endpoint, marks, dict(ports)))
+            seats.extend(_seats(piece, endpoint, annotations, dict(ports)))
         except ValueError as error:
-            complaint = f"an endpoint was passed over: {error}"
-    return Reading(tuple(seats), complaint)
+            problem = f"an endpoint was passed over: {error}"
+    return ObjectWorkers(tuple(seats), problem)
 
 
 def _is_member(endpoint: Object) -> bool:
@@ -55,7 +57,9 @@ def _is_member(endpoint: Object) -> bool:
     return ready and not flag(endpoint, "conditions", "terminating", default=False)
 
 
-def _seats(piece: Object, endpoint: Object, marks: Marks, ports: Mapping[int, str]) -> Iterator[Seat]:
+def _seats(
+    piece: Object, endpoint: Object, annotations: Annotations, ports: Mapping[int, str]
+) -> Iterator[Candidate]:
     addresses = endpoint.get("addresses")
     # All addresses of an endpoint lead to the same server.
     first = addresses[0] if isinstance(addresses, list) and addresses else ""
@@ -63,8 +67,8 @@ def _seats(piece: Object, endpoint: Object, marks: Marks, ports: Mapping[int, st
     labels = _labels(piece, endpoint)
     owner = labels[INCARNATION] or host
     for port, scheme in ports.items():
-        record = record_of(f"{marks.scheme or scheme}://{host}:{port}", marks, labels)
-        yield Seat(record, (owner, str(port)), rank, text(piece, "metadata", "creationTimestamp"))
+        record = record_of(f"{annotations.scheme or scheme}://{host}:{port}", annotations, labels)
+        yield Candidate(record, (owner, str(port)), rank, text(piece, "metadata", "creationTimestamp"))
 
 
 def _labels(piece: Object, endpoint: Object) -> dict[str, str]:
@@ -89,7 +93,7 @@ def _port(piece: Object, wanted: int | str | None, defaults: Defaults) -> tuple[
     if isinstance(wanted, int):
         return wanted, defaults.scheme
     named = f"no port named {wanted or USUAL_NAME!r}"
-    raise PassedOver(named if wanted else f"it has {len(ports)} ports, and {named}: set which one it is")
+    raise UnusableObject(named if wanted else f"it has {len(ports)} ports, and {named}: set which one it is")
 
 
 def _tcp_ports(piece: Object) -> Iterator[Object]:
@@ -105,4 +109,4 @@ def _described(port: Object, defaults: Defaults) -> tuple[int, str]:
     return number(port, "port") or 0, protocol if protocol in SCHEMES else defaults.scheme
 
 
-ENDPOINT_SLICES = Kind("endpointslices", "/apis/discovery.k8s.io/v1", read_slice)
+ENDPOINT_SLICES = Resource("endpointslices", "/apis/discovery.k8s.io/v1", read_slice)

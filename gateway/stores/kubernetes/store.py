@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 
 from gateway.stores.base import ReadOnlyStore
-from gateway.stores.feeds import Tell
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.feeds import Emit
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.follower import Follower, Selection, Timing
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates
@@ -23,7 +23,11 @@ class KubernetesStore(WatchedStore):
     keeps_marks = False
 
     def __init__(
-        self, access: Access, selection: Selection, chance: random.Random, timing: Timing | None = None
+        self,
+        access: ApiServerAccess,
+        selection: Selection,
+        chance: random.Random,
+        timing: Timing | None = None,
     ) -> None:
         super().__init__("kubernetes")
         self._access = access
@@ -31,7 +35,7 @@ class KubernetesStore(WatchedStore):
         self._chance = chance
         self._timing = timing or Timing()
 
-    async def put(self, record: WorkerRecord, *, lease: float | None = None) -> None:
+    async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         """Raises ReadOnlyStore."""
         raise _read_only()
 
@@ -42,9 +46,9 @@ class KubernetesStore(WatchedStore):
     async def mark(self, edits: Updates) -> None:
         """See Store: the cluster is read only."""
 
-    async def _feed(self, tell: Tell) -> None:
+    async def _feed(self, emit: Emit) -> None:
         follower = Follower(self._access, self._selection, self._timing, self._status, self._chance)
-        await follower.run(tell)
+        await follower.run(emit)
 
 
 def _read_only() -> ReadOnlyStore:

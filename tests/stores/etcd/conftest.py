@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.stores.etcd.client import Access
+from gateway.stores.etcd.client import EtcdAccess
 from gateway.stores.etcd.store import EtcdStore
 from tests.stores.contract import Open
 from tests.stores.etcd import cluster
@@ -30,11 +30,11 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[[Access, str], EtcdStore]]:
+async def opened() -> AsyncIterator[Callable[[EtcdAccess, str], EtcdStore]]:
     """Opens stores that are closed after the test."""
     async with AsyncExitStack() as stack:
 
-        def opened(access: Access, prefix: str) -> EtcdStore:
+        def opened(access: EtcdAccess, prefix: str) -> EtcdStore:
             store = EtcdStore(access, prefix, patience=PATIENCE)
             stack.push_async_callback(store.close)
             return store
@@ -43,5 +43,5 @@ async def opened() -> AsyncIterator[Callable[[Access, str], EtcdStore]]:
 
 
 @pytest.fixture
-def open_store(shared_etcd: Member, prefix: str, opened: Callable[[Access, str], EtcdStore]) -> Open:
-    return lambda: opened(Access([shared_etcd.url]), prefix)
+def open_store(shared_etcd: Member, prefix: str, opened: Callable[[EtcdAccess, str], EtcdStore]) -> Open:
+    return lambda: opened(EtcdAccess([shared_etcd.url]), prefix)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from gateway.stores.etcd.client import Access, EtcdClient, within
+from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
 from gateway.stores.etcd.wire import EtcdError, Unreachable
@@ -61,14 +61,14 @@ async def answering(*replies: bytes) -> AsyncIterator[str]:
 
 async def test_endpoints_that_fail_are_passed_by(shared_etcd: Member, silent: str, refused: str) -> None:
     """And asked last from then on."""
-    client = EtcdClient(Access([refused, silent, shared_etcd.url + "/"]))
+    client = EtcdClient(EtcdAccess([refused, silent, shared_etcd.url + "/"]))
     assert await ask(client, 3)
     assert client.endpoint == shared_etcd.url
     assert await ask(client, 3)
 
 
 async def test_call_is_over_in_its_time_whatever_the_endpoints_do(silent: str, refused: str) -> None:
-    client = EtcdClient(Access([silent, refused, silent + "/"]))
+    client = EtcdClient(EtcdAccess([silent, refused, silent + "/"]))
     started = asyncio.get_running_loop().time()
     with pytest.raises(Unreachable, match="no answer in time") as failure:
         await ask(client, 0.5)
@@ -77,7 +77,7 @@ async def test_call_is_over_in_its_time_whatever_the_endpoints_do(silent: str, r
 
 
 async def test_stream_that_does_not_begin_is_given_up(silent: str) -> None:
-    client = EtcdClient(Access([silent]))
+    client = EtcdClient(EtcdAccess([silent]))
     with pytest.raises(Unreachable, match="no answer in time"):
         async with client.stream(silent, "/v3/watch", {}, until=within(0.2)):
             pass
@@ -99,7 +99,7 @@ async def test_stream_that_does_not_begin_is_given_up(silent: str) -> None:
 async def test_what_is_no_etcd_is_told_so(reply: bytes) -> None:
     """By an error of one kind, for a call and for a stream."""
     async with answering(reply) as url:
-        client = EtcdClient(Access([url]))
+        client = EtcdClient(EtcdAccess([url]))
         with pytest.raises(Unreachable):
             await ask(client)
         with pytest.raises(Unreachable):
@@ -111,7 +111,7 @@ async def test_what_is_no_etcd_is_told_so(reply: bytes) -> None:
 async def test_refusal_that_others_would_repeat_is_not_taken_elsewhere(
     shared_etcd: Member, refused: str
 ) -> None:
-    client = EtcdClient(Access([shared_etcd.url, refused]))
+    client = EtcdClient(EtcdAccess([shared_etcd.url, refused]))
     with pytest.raises(EtcdError, match="key is not provided") as failure:
         await client.call("/v3/kv/range", {"key": ""}, until=within(20))
     assert failure.value.code == 3
@@ -127,7 +127,9 @@ async def test_error_in_a_stream_ends_it() -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(error)
         async with answering(head + error) as url:
             with pytest.raises(EtcdError, match="no leader"):
-                async with EtcdClient(Access([url])).stream(url, "/v3/watch", {}, until=within(20)) as found:
+                async with EtcdClient(EtcdAccess([url])).stream(
+                    url, "/v3/watch", {}, until=within(20)
+                ) as found:
                     async for message in found:
                         assert message == {}
 
@@ -144,7 +146,7 @@ async def test_watch_ended_for_its_login_logs_in_anew(end: bytes) -> None:
     """A stand-in says it, as a real server says it in one of these ways only now and then."""
     ended, login = (b"HTTP/1.1 200 OK\r\n\r\n" + body for body in (end, b'{"token":"new"}'))
     async with answering(login, ended, login, b'HTTP/1.1 200 OK\r\n\r\n{"result":{"created":true}}') as url:
-        client = EtcdClient(Access([url], "gateway", "pass word"))
+        client = EtcdClient(EtcdAccess([url], "gateway", "pass word"))
         with pytest.raises(EtcdError, match="auth token|header is old"):
             async with client.stream(url, "/v3/watch", {}, until=within(20)) as messages:
                 await anext(messages)
@@ -175,9 +177,9 @@ class TestLogin:
     async def test_everything_works_for_the_user(
         self, member: Member, opened: Callable[..., EtcdStore]
     ) -> None:
-        store = opened(Access([member.url], "gateway", "pass word"), "/test")
+        store = opened(EtcdAccess([member.url], "gateway", "pass word"), "/test")
         async with watching(store) as watched:
-            await store.put(ONE, lease=2)
+            await store.put(ONE, ttl=2)
             await store.put(TWO)
             await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
             await asyncio.sleep(2.5)
@@ -189,7 +191,7 @@ class TestLogin:
         self, member: Member, opened: Callable[..., EtcdStore]
     ) -> None:
         """A restart of the server ends all of them."""
-        store = opened(Access([member.url], "gateway", "pass word"), "/test")
+        store = opened(EtcdAccess([member.url], "gateway", "pass word"), "/test")
         async with watching(store) as watched:
             await store.put(ONE)
             await watched.until(lambda: watched.urls == {ONE.url})
@@ -203,7 +205,7 @@ class TestLogin:
     async def test_wrong_password_is_told_without_it(
         self, member: Member, opened: Callable[..., EtcdStore], caplog: pytest.LogCaptureFixture
     ) -> None:
-        access = Access([member.url], "gateway", "s3cret")
+        access = EtcdAccess([member.url], "gateway", "s3cret")
         store = opened(access, "/test")
         async with watching(store) as watched:
             await eventually(lambda: "invalid user ID or password" in store.reason)
@@ -214,8 +216,8 @@ class TestLogin:
         self, member: Member, opened: Callable[..., EtcdStore]
     ) -> None:
         for access, words in (
-            (Access([member.url]), "user name is empty"),
-            (Access([member.url], "gateway", "pass word"), "permission denied"),
+            (EtcdAccess([member.url]), "user name is empty"),
+            (EtcdAccess([member.url], "gateway", "pass word"), "permission denied"),
         ):
             store = opened(access, "/other")
             async with watching(store):
@@ -224,7 +226,7 @@ class TestLogin:
     async def test_login_is_not_needed_where_there_are_no_users(
         self, shared_etcd: Member, opened: Callable[..., EtcdStore], prefix: str
     ) -> None:
-        store = opened(Access([shared_etcd.url], "gateway", "pass word"), prefix)
+        store = opened(EtcdAccess([shared_etcd.url], "gateway", "pass word"), prefix)
         async with watching(store) as watched:
             await store.put(ONE)
             await watched.until(lambda: watched.urls == {ONE.url})
@@ -251,14 +253,14 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Calla
     member = Member(tmp_path, tls=flags)
     member.start()
     try:
-        store = opened(Access([member.url], tls=known), "/test")
+        store = opened(EtcdAccess([member.url], tls=known), "/test")
         async with watching(store) as watched:
             await watched.until(lambda: bool(watched.changes), 60)
             await store.put(ONE)
             await watched.until(lambda: watched.urls == {ONE.url})
         with pytest.raises(Unreachable):  # in the system's words, which depend on who is quicker
-            await ask(EtcdClient(Access([member.url], tls=nameless)))
+            await ask(EtcdClient(EtcdAccess([member.url], tls=nameless)))
         with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-            await ask(EtcdClient(Access([member.url])))
+            await ask(EtcdClient(EtcdAccess([member.url])))
     finally:
         member.kill()

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.loop.tasks import Tasks
 from gateway.stores.base import Gone, Put, Reset, StoreUnavailable
-from gateway.stores.etcd.client import Access
+from gateway.stores.etcd.client import EtcdAccess
 from gateway.stores.etcd.store import EtcdStore
 from gateway.stores.record import WorkerRecord
 from tests.stores.contract import ONE, THREE, TWO
@@ -33,7 +33,7 @@ def member(tmp_path: Path) -> Iterator[Member]:
 async def stores(*endpoints: str, patience: float = PATIENCE) -> AsyncIterator[tuple[EtcdStore, EtcdStore]]:
     """Two replicas; the second one writes what the first is told."""
     async with AsyncExitStack() as stack:
-        pair = [EtcdStore(Access(endpoints), "/test", patience=patience) for _ in range(2)]
+        pair = [EtcdStore(EtcdAccess(endpoints), "/test", patience=patience) for _ in range(2)]
         for store in pair:
             stack.push_async_callback(store.close)
         yield pair[0], pair[1]
@@ -89,7 +89,7 @@ async def test_write_during_an_outage_fails_within_a_second(member: Member) -> N
         loop = asyncio.get_running_loop()
         for break_ in (member.pause, member.kill):
             break_()
-            for write in (store.put(ONE), store.put(ONE, lease=10), store.delete(ONE.url)):
+            for write in (store.put(ONE), store.put(ONE, ttl=10), store.delete(ONE.url)):
                 started = loop.time()
                 with pytest.raises(StoreUnavailable, match=member.url):
                     await write
@@ -149,7 +149,7 @@ async def test_watch_whose_events_get_lost_on_the_way_is_noticed(member: Member)
 async def test_lost_lease_is_registered_again(member: Member) -> None:
     """With the record as it was put last, and without a word from its keeper."""
     async with stores(member.url) as (store, keeper), watching(store) as watched:
-        await keeper.put(ONE, lease=1)
+        await keeper.put(ONE, ttl=1)
         changed = replace(ONE, held=False)
         await keeper.put(changed)
         await watched.until(lambda: watched.records == {ONE.url: changed})
@@ -163,7 +163,7 @@ async def test_lost_lease_is_registered_again(member: Member) -> None:
 async def test_leases_outlive_a_restart(member: Member) -> None:
     """Of one that kept its data: the record is never away, and its keeper goes on renewing."""
     async with stores(member.url) as (store, keeper), watching(store) as watched:
-        await keeper.put(ONE, lease=3)
+        await keeper.put(ONE, ttl=3)
         await watched.until(lambda: watched.urls == {ONE.url})
         await turns(store, healthy=True)
         await asyncio.to_thread(member.kill)
@@ -198,7 +198,7 @@ async def test_deployments_do_not_see_each_other(member: Member) -> None:
         AsyncExitStack() as stack,
         watching(store) as watched,
     ):
-        neighbour = EtcdStore(Access([member.url]), "/test-b", patience=PATIENCE)
+        neighbour = EtcdStore(EtcdAccess([member.url]), "/test-b", patience=PATIENCE)
         stack.push_async_callback(neighbour.close)
         await neighbour.put(TWO)
         await store.put(ONE)

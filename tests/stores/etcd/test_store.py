@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.stores.base import Marked, StoreUnavailable
-from gateway.stores.etcd.client import Access, EtcdClient, within
+from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
 from gateway.stores.versioned import Versioned, undated
@@ -17,7 +17,7 @@ from tests.stores.etcd.cluster import Member
 from tests.stores.etcd.conftest import PATIENCE
 from tests.stores.watching import watching
 
-Opened = Callable[[Access, str], EtcdStore]
+Opened = Callable[[EtcdAccess, str], EtcdStore]
 
 
 class TestContract(SharedStoreContract):
@@ -29,7 +29,7 @@ async def test_marks_of_a_gateway_that_knows_no_order_are_told_and_overwritten(
 ) -> None:
     """It adds a key without a value, and takes it away. What was said before that, written late, undoes
     neither."""
-    access = Access([shared_etcd.url])
+    access = EtcdAccess([shared_etcd.url])
     store, client, keys = opened(access, prefix), EtcdClient(access), Keys(prefix)
     key = {"key": keys.of_mark(ONE.url, "held", there=True)}
     lifted, said = Versioned(7, "a", False), Versioned(8, "a", True)
@@ -61,7 +61,7 @@ async def test_mark_is_taken_away_though_etcd_lost_what_it_remembers_by(
     shared_etcd: Member, prefix: str, opened: Opened
 ) -> None:
     """Its data were replaced by others."""
-    store = opened(Access([shared_etcd.url]), prefix)
+    store = opened(EtcdAccess([shared_etcd.url]), prefix)
     there, lifted = Versioned(7, "a", True), Versioned(8, "a", False)
     await store.mark({ONE.url: {"held": there, "other": lifted}})
     store._memory = "1"

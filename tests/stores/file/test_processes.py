@@ -57,7 +57,7 @@ import asyncio, pathlib, sys
 from gateway.stores.record import WorkerRecord
 from gateway.stores.file.store import FileStore
 async def keep():
-    await FileStore(pathlib.Path(sys.argv[1]), patience=30).put(WorkerRecord("http://kept:1"), lease=1)
+    await FileStore(pathlib.Path(sys.argv[1]), patience=30).put(WorkerRecord("http://kept:1"), ttl=1)
     print("kept", flush=True)
     await asyncio.Event().wait()
 asyncio.run(keep())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.stores.base import Gone, Put, Reset, StoreUnavailable
-from gateway.stores.file.disk import Disk
+from gateway.stores.file.shared_file import SharedFile
 from gateway.stores.file.store import FileStore
 from gateway.stores.record import WorkerRecord
 from tests.stores.contract import ONE, THREE, TWO, Open, SharedStoreContract
@@ -71,7 +71,7 @@ async def test_edit_that_leaves_time_and_size_alike_is_noticed(path: Path, open_
 async def test_broken_file_leaves_the_fleet_as_it_is_known(text: str, path: Path, open_store: Open) -> None:
     """Says so, and is not written to until it is mended."""
     store, keeper = open_store(), open_store()
-    await keeper.put(ONE, lease=2)
+    await keeper.put(ONE, ttl=2)
     async with watching(store) as watched:
         await watched.until(lambda: watched.urls == {ONE.url})
         await turns(store, healthy=True)
@@ -124,7 +124,7 @@ async def test_file_broken_from_the_start_is_told_and_waited_for(path: Path, ope
 async def test_leases_do_not_run_out_with_a_file_that_is_broken(path: Path, open_store: Open) -> None:
     """No keeper can renew one meanwhile, and none is blamed for it when the file is mended."""
     store, keeper = open_store(), open_store()
-    await keeper.put(ONE, lease=1)
+    await keeper.put(ONE, ttl=1)
     async with watching(store) as watched:
         await watched.until(lambda: watched.urls == {ONE.url})
         good = text_of(path)
@@ -150,17 +150,17 @@ async def test_what_others_wrote_into_the_file_stays(path: Path, open_store: Ope
 async def test_write_that_changes_nothing_leaves_the_file_alone(path: Path, open_store: Open) -> None:
     """Its spaces and all."""
     edit(path, f'{{"workers":\n\n["{TWO.url}" ]}}')
-    before = Disk(path).stamp()
+    before = SharedFile(path).stamp()
     store = open_store()
     await store.put(TWO)
     await store.delete(ONE.url)
-    assert Disk(path).stamp() == before
+    assert SharedFile(path).stamp() == before
 
 
 async def test_write_that_gets_no_lock_fails_within_a_second(path: Path) -> None:
     store = FileStore(path)
     loop = asyncio.get_running_loop()
-    with Disk(path).locked(0):
+    with SharedFile(path).locked(0):
         started = loop.time()
         with pytest.raises(StoreUnavailable, match="other processes are writing it"):
             await store.put(ONE)

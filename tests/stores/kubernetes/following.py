@@ -9,12 +9,12 @@ from contextlib import aclosing
 from pathlib import Path
 
 from gateway.loop.tasks import Tasks
-from gateway.stores.backoff import Pauses
+from gateway.stores.backoff import BackoffDelays
 from gateway.stores.base import Reset
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.follower import Selection, Timing
 from gateway.stores.kubernetes.pods import PODS
-from gateway.stores.kubernetes.reading import Defaults, Kind
+from gateway.stores.kubernetes.reading import Defaults, Resource
 from gateway.stores.kubernetes.store import KubernetesStore
 from gateway.stores.record import WorkerRecord
 from tests.stores.kubernetes.server import ApiServer
@@ -22,7 +22,9 @@ from tests.stores.watching import Watched
 from tests.support.gateway import until
 
 #: Pauses that a test can wait for. What is slow takes an hour: a test that waited for it would fail.
-QUICK = Timing(watch=20, slack=5, answer=5, pauses=Pauses(first=0.01, longest=0.03, slow=3600, most=3600))
+QUICK = Timing(
+    watch=20, slack=5, answer=5, pauses=BackoffDelays(first=0.01, longest=0.03, slow=3600, most=3600)
+)
 
 NO_DEFAULTS = Defaults()
 
@@ -67,15 +69,15 @@ class Site:
     def store(
         self,
         *,
-        kind: Kind = PODS,
+        kind: Resource = PODS,
         selector: str = "app=engine",
         namespace: str | None = "default",
         defaults: Defaults = NO_DEFAULTS,
         timing: Timing = QUICK,
-        access: Access | None = None,
+        access: ApiServerAccess | None = None,
     ) -> KubernetesStore:
         made = KubernetesStore(
-            access or Access(self.server.url, self.token, self.certificates),
+            access or ApiServerAccess(self.server.url, self.token, self.certificates),
             Selection(kind, selector, namespace, defaults),
             random.Random(),
             timing,

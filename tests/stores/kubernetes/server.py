@@ -57,7 +57,7 @@ class Watch:
         self._matches = selector(asked.query.get("labelSelector", ""))
         self._version = version
 
-    def tell(self, event: Object) -> None:
+    def emit(self, event: Object) -> None:
         self.notices.append(event)
         self.woken.set()
 
@@ -125,12 +125,12 @@ class ApiServer:
         for watch in self._watches:
             mark = {"kind": watch.kind, "metadata": {"resourceVersion": str(self.cluster.version)}}
             if watch.asked.query.get("allowWatchBookmarks") == "true":
-                watch.tell({"type": "BOOKMARK", "object": mark})
+                watch.emit({"type": "BOOKMARK", "object": mark})
 
-    def tell(self, event: Object) -> None:
+    def emit(self, event: Object) -> None:
         """Send ``event`` to all watches; one of type ERROR ends them, as it does in life."""
         for watch in self._watches:
-            watch.tell(event)
+            watch.emit(event)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.spawn(self._serve(reader, writer), "connection")
@@ -235,7 +235,7 @@ async def _reply(
 ) -> None:
     data = json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(more or {})}
-    lines = [f"HTTP/1.1 {status} {PHRASES.get(status, 'Refused')}"]
+    lines = [f"HTTP/1.1 {status} {PHRASES.get(status, 'ApiRefusal')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode() + data)
     await writer.drain()

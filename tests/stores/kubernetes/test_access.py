@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.failures import Unreachable
 
 
@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> Path:
 
 def test_token_is_what_the_file_holds_now(files: Path) -> None:
     """Kubernetes replaces the file; whatever is in it at the moment counts."""
-    access = Access("https://a", files / "token", files / "ca.crt")
+    access = ApiServerAccess("https://a", files / "token", files / "ca.crt")
     assert access.credentials()[1] == "hunter2"
     (files / "next").write_text("hunter3")
     os.replace(files / "next", files / "token")
@@ -29,22 +29,22 @@ def test_token_is_what_the_file_holds_now(files: Path) -> None:
 
 
 def test_certificates_are_those_of_the_file_alone(files: Path) -> None:
-    trust, _ = Access("https://a", None, files / "ca.crt").credentials()
+    trust, _ = ApiServerAccess("https://a", None, files / "ca.crt").credentials()
     assert trust is not None and trust.check_hostname
     assert len(trust.get_ca_certs()) == 1
 
 
 def test_http_needs_neither() -> None:
-    assert Access("http://127.0.0.1:8001").credentials() == (None, None)
+    assert ApiServerAccess("http://127.0.0.1:8001").credentials() == (None, None)
 
 
 def test_token_that_no_header_can_hold_is_not_shown(files: Path) -> None:
     (files / "token").write_text("hunter2\nX-Evil: 1")
     with pytest.raises(Unreachable) as caught:
-        Access("http://a", files / "token").credentials()
+        ApiServerAccess("http://a", files / "token").credentials()
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
 def test_token_is_in_no_representation(files: Path) -> None:
-    assert "hunter2" not in repr(Access("https://a", files / "token", files / "ca.crt"))
+    assert "hunter2" not in repr(ApiServerAccess("https://a", files / "token", files / "ca.crt"))

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from gateway.stores.kubernetes import api
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.api import Stream, connected
-from gateway.stores.kubernetes.failures import Refused, Unreachable
+from gateway.stores.kubernetes.failures import ApiRefusal, Unreachable
 from tests.stores.kubernetes.cluster import Status
 from tests.stores.kubernetes.following import Site
 
@@ -58,29 +58,29 @@ async def test_connection_that_breaks_is_unreachable(error: Exception) -> None:
 async def test_no_redirect_is_followed(site: Site) -> None:
     """A token goes to the server that was named, and to no other."""
     site.server.faults = [(Status(302, "", "elsewhere"), {"Location": f"{site.server.url}/api/v1/nodes"})]
-    async with connected(Access(site.server.url, site.token, site.certificates)) as server:
-        with pytest.raises(Refused, match="302"):
+    async with connected(ApiServerAccess(site.server.url, site.token, site.certificates)) as server:
+        with pytest.raises(ApiRefusal, match="302"):
             await server.page(TARGET, {})
     assert len(site.server.asked) == 1
 
 
 async def test_proxy_of_the_environment_is_not_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    async with connected(Access(site.server.url, site.token, site.certificates)) as server:
+    async with connected(ApiServerAccess(site.server.url, site.token, site.certificates)) as server:
         assert (await server.page(TARGET, {}))["items"] == []
 
 
 async def test_server_behind_a_path(site: Site) -> None:
     """As managers of several clusters have it."""
-    access = Access(f"{site.server.url}/k8s/clusters/c-1/", site.token, site.certificates)
+    access = ApiServerAccess(f"{site.server.url}/k8s/clusters/c-1/", site.token, site.certificates)
     async with connected(access) as server:
-        with pytest.raises(Refused, match="404"):
+        with pytest.raises(ApiRefusal, match="404"):
             await server.page(TARGET, {})
     assert site.server.asked[0].path == "/k8s/clusters/c-1/api/v1/pods"
 
 
 async def test_host_that_cannot_be_a_name_is_unreachable(tmp_path: Path) -> None:
-    async with connected(replace(Access("http://a"), server=f"http://{'x' * 70}.example")) as server:
+    async with connected(replace(ApiServerAccess("http://a"), server=f"http://{'x' * 70}.example")) as server:
         with pytest.raises(Unreachable):
             await server.page(TARGET, {})
 
@@ -88,6 +88,6 @@ async def test_host_that_cannot_be_a_name_is_unreachable(tmp_path: Path) -> None
 async def test_reason_of_a_refusal_is_read_only_so_far(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "REASON_LIMIT", 10)
     site.server.faults = [(Status(500, "Busy", "x" * 100_000), {})]
-    async with connected(Access(site.server.url, site.token, site.certificates)) as server:
-        with pytest.raises(Refused, match="500: Internal Server Error"):
+    async with connected(ApiServerAccess(site.server.url, site.token, site.certificates)) as server:
+        with pytest.raises(ApiRefusal, match="500: Internal Server Error"):
             await server.page(TARGET, {})

@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from gateway.settings import Settings, flag_of, load_settings
-from gateway.stores.kubernetes.annotations import PREFIX, Marks
+from gateway.stores.kubernetes.annotations import PREFIX, Annotations
 from gateway.stores.kubernetes.follower import Timing
 from gateway.stores.kubernetes.pods import read_pod
 from gateway.stores.kubernetes.reading import Defaults
@@ -86,7 +86,7 @@ def test_engine_shown_is_a_worker_with_all_that_its_annotations_say() -> None:
     thing["metadata"]["annotations"] = template["metadata"]["annotations"]
     thing["spec"] = template["spec"]
     reading = read_pod(thing, Defaults())
-    assert reading.complaint == ""
+    assert reading.problem == ""
     (seat,) = reading.seats
     assert isinstance(seat.record, WorkerRecord) and seat.record.url == "http://10.0.0.1:30000"
     assert (seat.record.format, seat.record.model) == ("sglang", "org/model-7b")
@@ -101,7 +101,7 @@ def test_engine_shown_is_given_time_to_finish() -> None:
 
 def test_every_annotation_has_its_row() -> None:
     documented = re.findall(rf"^\| `{PREFIX}([a-z-]+)` \|", PAGE, re.MULTILINE)
-    known = {field.name.replace("_", "-") for field in fields(Marks)} - {"unknown", "ports"} | {"port"}
+    known = {field.name.replace("_", "-") for field in fields(Annotations)} - {"unknown", "ports"} | {"port"}
     assert len(documented) == len(set(documented))
     assert set(documented) == known
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.stores.kubernetes.failures import WORDS, Expired, Refused, error_event, refusal
+from gateway.stores.kubernetes.failures import WORDS, ApiRefusal, Expired, error_event, refusal
 
 
 def body(**members: object) -> bytes:
@@ -29,7 +29,7 @@ def body(**members: object) -> bytes:
 def test_refusal_that_only_a_person_can_mend_is_slow(status: int, slow: bool) -> None:
     failure = refusal(status, "", body(message="no"))
     assert failure.slow is slow
-    assert isinstance(failure, Refused) and failure.status == status
+    assert isinstance(failure, ApiRefusal) and failure.status == status
 
 
 def test_reason_is_the_servers_own_on_one_line_and_bounded() -> None:
@@ -68,7 +68,7 @@ def test_place_that_is_too_old_or_too_new_is_lost() -> None:
     assert isinstance(error_event({"reason": "Expired"}), Expired)
     too_large = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
     assert isinstance(refusal(504, "1", body(reason="Timeout", details=too_large)), Expired)
-    assert isinstance(refusal(504, "1", body(reason="Timeout")), Refused)
+    assert isinstance(refusal(504, "1", body(reason="Timeout")), ApiRefusal)
 
 
 def test_error_event_of_any_shape_is_a_failure() -> None:
@@ -79,4 +79,4 @@ def test_error_event_of_any_shape_is_a_failure() -> None:
         {"details": []},
     ]
     for told in odd:
-        assert isinstance(error_event(told), Refused)
+        assert isinstance(error_event(told), ApiRefusal)

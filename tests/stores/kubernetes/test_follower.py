@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from gateway.stores.backoff import Pauses
+from gateway.stores.backoff import BackoffDelays
 from gateway.stores.base import Gone, Put, Reset
 from gateway.stores.kubernetes import follower
-from gateway.stores.kubernetes.access import Access
+from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
 from tests.stores.kubernetes.cluster import Status
 from tests.stores.kubernetes.following import QUICK, Site, stays
@@ -191,7 +191,7 @@ async def test_bookmark_spares_a_new_list(site: Site) -> None:
     for _ in range(5):
         site.cluster.put("endpointslices", piece("x"))
     site.server.bookmark()
-    site.server.tell({"type": "ERROR", "object": Status(500, "InternalError", "leader changed").body})
+    site.server.emit({"type": "ERROR", "object": Status(500, "InternalError", "leader changed").body})
     await until(lambda: len(site.server.watches) == 2)
     assert site.server.watches[-1].query["resourceVersion"] == str(site.cluster.version)
     await until(lambda: reader.store.healthy)
@@ -220,11 +220,11 @@ async def test_error_event_that_says_gone_leads_to_a_list(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """410 as an event within a watch; the list follows without a pause and without a word."""
-    store = site.store(timing=replace(QUICK, pauses=Pauses(first=30)))
+    store = site.store(timing=replace(QUICK, pauses=BackoffDelays(first=30)))
     reader = await site.follow(store)
     site.cluster.put("pods", pod("a"))
     await reader.knows(ONE)
-    site.server.tell({"type": "ERROR", "object": Status(410, "Expired", "too old resource version").body})
+    site.server.emit({"type": "ERROR", "object": Status(410, "Expired", "too old resource version").body})
     await until(lambda: reader.resets == 2 and len(site.server.watches) == 2)
     assert store.healthy and not caplog.records
 
@@ -238,7 +238,7 @@ async def test_watch_that_was_of_use_ends_the_trouble_before_it(
     site.cluster.put("pods", pod("a"))
     await reader.knows(ONE)
     caplog.clear()
-    site.server.tell({"type": "ERROR", "object": Status(410, "Expired", "too old resource version").body})
+    site.server.emit({"type": "ERROR", "object": Status(410, "Expired", "too old resource version").body})
     await until(lambda: reader.resets == 2 and len(site.server.watches) == 2)
     assert reader.store.healthy and not caplog.records
 
@@ -246,7 +246,7 @@ async def test_watch_that_was_of_use_ends_the_trouble_before_it(
 async def test_server_that_forgets_at_once_is_not_stormed(site: Site) -> None:
     """A 410 to every watch is answered with growing pauses, and not with a list a millisecond."""
     site.server.garbage = b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'
-    reader = site.read(site.store(timing=replace(QUICK, pauses=Pauses(first=30, longest=30))))
+    reader = site.read(site.store(timing=replace(QUICK, pauses=BackoffDelays(first=30, longest=30))))
     await until(lambda: len(site.server.lists) == 2)
     await stays(lambda: len(site.server.lists) == 2 and reader.resets <= 2)
 
@@ -317,7 +317,7 @@ async def test_server_that_does_not_answer_is_given_up(site: Site) -> None:
 async def test_watch_that_ends_as_soon_as_it_begins_is_a_failure(site: Site) -> None:
     """A server that closes every watch at once is not asked as fast as it can answer."""
     site.server.watch_limit = 0
-    store = site.store(timing=replace(QUICK, pauses=Pauses(first=30)))
+    store = site.store(timing=replace(QUICK, pauses=BackoffDelays(first=30)))
     site.read(store)
     await until(lambda: "as soon as it began" in store.reason)
     await stays(lambda: len(site.server.asked) == 2)
@@ -339,7 +339,7 @@ async def test_watch_that_makes_no_sense_is_begun_again(site: Site, garbage: byt
 )
 async def test_event_of_an_odd_shape_is_passed_over(site: Site, event: dict[str, object]) -> None:
     reader = await site.follow()
-    site.server.tell({"type": "", **event})
+    site.server.emit({"type": "", **event})
     site.cluster.put("pods", pod("a"))
     await reader.knows(ONE)
     assert len(site.server.watches) == 1
@@ -420,7 +420,7 @@ async def test_who_may_list_and_not_watch_lists_slowly(site: Site) -> None:
     """The fleet is there, the store is not healthy, and says what is missing."""
     site.server.rights.verbs = {"list"}
     site.cluster.put("pods", pod("a"))
-    store = site.store(timing=replace(QUICK, pauses=Pauses(slow=0.02)))
+    store = site.store(timing=replace(QUICK, pauses=BackoffDelays(slow=0.02)))
     reader = site.read(store)
     await reader.knows(ONE)
     await until(lambda: "cannot watch" in store.reason)
@@ -442,7 +442,7 @@ async def test_server_of_another_authority_is_not_trusted(site: Site, tmp_path: 
     """No token is sent to it; once its certificates are in the file, all is well."""
     other, good = tmp_path / "other.crt", site.certificates.read_bytes()
     trustme.CA().cert_pem.write_to_path(str(other))
-    store = site.store(access=Access(site.server.url, site.token, other))
+    store = site.store(access=ApiServerAccess(site.server.url, site.token, other))
     site.read(store)
     await until(lambda: "certificate" in store.reason.lower())
     assert not site.server.asked

@@ -21,10 +21,10 @@ def urls(thing: Object, **defaults: Any) -> list[str]:
     return [seat.record.url for seat in read_pod(thing, Defaults(**defaults)).seats]
 
 
-def complaint(thing: Object, **defaults: Any) -> str:
+def problem(thing: Object, **defaults: Any) -> str:
     reading = read_pod(thing, Defaults(**defaults))
     assert reading.seats == ()
-    return reading.complaint
+    return reading.problem
 
 
 def test_path_is_that_of_the_core_api() -> None:
@@ -58,7 +58,7 @@ def test_address_of_either_family(ip: str, host: str) -> None:
 
 @pytest.mark.parametrize("ip", ["", "engine-0", "10.0.0.256", "fe80::1%eth0"])
 def test_ready_pod_without_a_usable_address_is_passed_over(ip: str) -> None:
-    assert "address" in complaint(pod("a", ip))
+    assert "address" in problem(pod("a", ip))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_port_of_a_sidecar_can_be_named() -> None:
         {"name": "setup", "ports": [{"name": "setup", "containerPort": 1}]},
     ]
     assert urls(thing) == ["http://10.0.0.1:8000"]
-    assert "'setup'" in complaint(thing, port="setup")
+    assert "'setup'" in problem(thing, port="setup")
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_port_of_a_sidecar_can_be_named() -> None:
 def test_pod_whose_port_is_not_known_is_passed_over(
     ports: list[Object], defaults: dict[str, Any], words: str
 ) -> None:
-    assert words in complaint(pod("a", ports=ports), **defaults)
+    assert words in problem(pod("a", ports=ports), **defaults)
 
 
 @pytest.mark.parametrize("thing", [pod("a", ready=False, priority="x"), pod("a", leaving=True, priority="x")])
 def test_pod_that_is_not_to_be_used_is_not_complained_of(thing: Object) -> None:
-    assert complaint(thing) == ""
+    assert problem(thing) == ""
 
 
 def test_pod_without_conditions_is_not_ready() -> None:
@@ -126,18 +126,18 @@ def test_pod_without_conditions_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    "marks",
+    "annotations",
     [{"model": "m" * 300}, {"bootstrap_port": "70000"}, {"labels": ",".join(f"l{n}=x" for n in range(70))}],
 )
-def test_mark_that_no_record_can_hold_passes_the_pod_over(marks: dict[str, str]) -> None:
+def test_mark_that_no_record_can_hold_passes_the_pod_over(annotations: dict[str, str]) -> None:
     thing = pod("a")
     thing["metadata"]["annotations"] = {
-        f"tito-gateway/{name.replace('_', '-')}": value for name, value in marks.items()
+        f"tito-gateway/{name.replace('_', '-')}": value for name, value in annotations.items()
     }
-    assert complaint(thing).startswith("passed over: ")
+    assert problem(thing).startswith("passed over: ")
 
 
 def test_misspelt_annotation_is_told_and_does_no_harm() -> None:
     reading = read_pod(pod("a", modle="x"), Defaults())
     assert len(reading.seats) == 1
-    assert reading.complaint == "unknown: tito-gateway/modle"
+    assert reading.problem == "unknown: tito-gateway/modle"

@@ -21,10 +21,10 @@ def urls(thing: Object, **defaults: Any) -> list[str]:
     return [seat.record.url for seat in read_slice(thing, Defaults(**defaults)).seats]
 
 
-def complaint(thing: Object, **defaults: Any) -> str:
+def problem(thing: Object, **defaults: Any) -> str:
     reading = read_slice(thing, Defaults(**defaults))
     assert reading.seats == ()
-    return reading.complaint
+    return reading.problem
 
 
 def test_path_is_that_of_the_discovery_api() -> None:
@@ -56,7 +56,7 @@ def test_first_of_an_endpoints_addresses_is_used() -> None:
 
 
 def test_slice_of_names_is_passed_over() -> None:
-    assert "'FQDN'" in complaint(piece("s", endpoint("engine.example"), family="FQDN"))
+    assert "'FQDN'" in problem(piece("s", endpoint("engine.example"), family="FQDN"))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_port_and_scheme(ports: list[Object], defaults: dict[str, Any], url: str
     ("ports", "defaults"), [([], {}), ([GRPC, SECURE], {}), ([HTTP], {"port": "api"}), ([DNS], {})]
 )
 def test_slice_whose_port_is_not_known_is_passed_over(ports: list[Object], defaults: dict[str, Any]) -> None:
-    assert "no port named" in complaint(piece("s", endpoint("10.0.0.1"), ports=ports), **defaults)
+    assert "no port named" in problem(piece("s", endpoint("10.0.0.1"), ports=ports), **defaults)
 
 
 def test_labels_of_the_service_speak_for_its_workers_and_annotations_are_heard_first() -> None:
@@ -101,7 +101,7 @@ def test_labels_of_the_service_speak_for_its_workers_and_annotations_are_heard_f
 
 
 def test_bad_label_is_told() -> None:
-    assert "tito-gateway/priority" in complaint(piece("s", labels={"tito-gateway/priority": "x"}))
+    assert "tito-gateway/priority" in problem(piece("s", labels={"tito-gateway/priority": "x"}))
 
 
 def test_endpoint_without_an_address_costs_no_other() -> None:
@@ -109,7 +109,7 @@ def test_endpoint_without_an_address_costs_no_other() -> None:
     broken["addresses"] = []
     thing = piece("s", broken, endpoint("10.0.0.1"))
     assert urls(thing) == ["http://10.0.0.1:30000"]
-    assert "an endpoint was passed over" in read_slice(thing, Defaults()).complaint
+    assert "an endpoint was passed over" in read_slice(thing, Defaults()).problem
 
 
 def test_slice_without_endpoints_is_empty() -> None:

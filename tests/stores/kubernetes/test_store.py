@@ -16,7 +16,7 @@ async def test_nothing_can_be_written(site: Site) -> None:
     store = site.store()
     assert not store.writable
     with pytest.raises(ReadOnlyStore, match="Kubernetes"):
-        await store.put(WorkerRecord("http://a:1"), lease=10)
+        await store.put(WorkerRecord("http://a:1"), ttl=10)
     with pytest.raises(ReadOnlyStore, match="Kubernetes"):
         await store.delete("http://a:1")
     assert not site.server.asked

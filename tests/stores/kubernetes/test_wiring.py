@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import Settings, SettingsError, load_settings
-from gateway.stores.kubernetes.access import ACCOUNT, Access, account_namespace
+from gateway.stores.kubernetes.access import ACCOUNT, ApiServerAccess, account_namespace
 from gateway.stores.kubernetes.pods import PODS
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
@@ -39,7 +39,7 @@ def settings(**given: str) -> Settings:
     )
 
 
-def complaint(**given: str) -> str:
+def problem(**given: str) -> str:
     with pytest.raises(SettingsError) as caught:
         settings(**given)
     return str(caught.value)
@@ -47,7 +47,9 @@ def complaint(**given: str) -> str:
 
 def test_gateway_in_a_cluster_uses_what_its_pod_has(inside: Path) -> None:
     made = settings()
-    assert access_of(made, inside) == Access("https://10.96.0.1:6443", inside / "token", inside / "ca.crt")
+    assert access_of(made, inside) == ApiServerAccess(
+        "https://10.96.0.1:6443", inside / "token", inside / "ca.crt"
+    )
     selection = selection_of(made, inside)
     assert selection == type(selection)(PODS, "app=engine", "blue", Defaults())
 
@@ -64,9 +66,9 @@ def test_cluster_of_ipv6_addresses(inside: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_token_of_the_pod_goes_to_its_own_cluster_only(inside: Path) -> None:
     """With a URL, only files that are named with it are used."""
-    assert access_of(settings(api_url="https://other:6443"), inside) == Access("https://other:6443")
+    assert access_of(settings(api_url="https://other:6443"), inside) == ApiServerAccess("https://other:6443")
     named = settings(api_url="https://other:6443", token_file="/t", ca_file="/c")
-    assert access_of(named, inside) == Access("https://other:6443", Path("/t"), Path("/c"))
+    assert access_of(named, inside) == ApiServerAccess("https://other:6443", Path("/t"), Path("/c"))
 
 
 def test_files_can_be_named_in_a_cluster(inside: Path) -> None:
@@ -106,7 +108,7 @@ def test_namespace_outside_of_a_cluster_is_the_usual_one(tmp_path: Path) -> None
     ],
 )
 def test_bad_value_is_refused_by_name(inside: Path, name: str, value: str) -> None:
-    text = complaint(**{name: value})
+    text = problem(**{name: value})
     assert text.startswith(f"--kubernetes-{name.replace('_', '-')}: ")
     assert "hunter2" not in text
 
@@ -118,12 +120,12 @@ def test_selector_has_to_be_given(inside: Path) -> None:
 
 
 def test_server_has_to_be_given_outside_of_a_cluster() -> None:
-    assert complaint().startswith("DYN_KUBERNETES_API_URL: ")
+    assert problem().startswith("DYN_KUBERNETES_API_URL: ")
     assert settings(api_url="http://127.0.0.1:8001").kubernetes_server == "http://127.0.0.1:8001"
 
 
 def test_token_is_sent_over_https_only() -> None:
-    assert complaint(api_url="http://other", token_file="/t").startswith("DYN_KUBERNETES_TOKEN_FILE: ")
+    assert problem(api_url="http://other", token_file="/t").startswith("DYN_KUBERNETES_TOKEN_FILE: ")
 
 
 def test_other_backends_need_none_of_it() -> None:

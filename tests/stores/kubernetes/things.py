@@ -27,16 +27,16 @@ def pod(
     ready: bool = True,
     leaving: bool = False,
     ports: list[Object] | None = None,
-    **marks: str,
+    **annotations: str,
 ) -> Object:
-    """A pod. ``marks`` are annotations of ours, ``_`` for ``-``."""
+    """A pod. ``annotations`` are annotations of ours, ``_`` for ``-``."""
     meta: Object = {
         "name": name,
         "namespace": namespace,
         "uid": uid or f"uid-{namespace}-{name}",
         "creationTimestamp": stamp(),
         "labels": {"app": "engine"} if labels is None else labels,
-        "annotations": {f"tito-gateway/{key.replace('_', '-')}": value for key, value in marks.items()},
+        "annotations": {f"tito-gateway/{key.replace('_', '-')}": value for key, value in annotations.items()},
     }
     if leaving:
         meta["deletionTimestamp"] = stamp()

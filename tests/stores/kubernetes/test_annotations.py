@@ -6,15 +6,17 @@ import re
 
 import pytest
 
-from gateway.stores.kubernetes.annotations import BadMark, Marks, port_of
+from gateway.stores.kubernetes.annotations import Annotations, BadAnnotation, port_of
 
 
-def read(**marks: str) -> Marks:
-    return Marks.read({f"tito-gateway/{name.replace('_', '-')}": value for name, value in marks.items()})
+def read(**annotations: str) -> Annotations:
+    return Annotations.read(
+        {f"tito-gateway/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    )
 
 
 def test_nothing_said_is_nothing_set() -> None:
-    assert Marks.read({"other/port": "x", "tito-gateway": "x"}) == Marks()
+    assert Annotations.read({"other/port": "x", "tito-gateway": "x"}) == Annotations()
 
 
 def test_all_that_can_be_said() -> None:
@@ -28,7 +30,7 @@ def test_all_that_can_be_said() -> None:
         priority="-3",
         held="true",
         labels="gpu=h100, zone = a,empty=",
-    ) == Marks(
+    ) == Annotations(
         ports=(30000, "http"),
         scheme="https",
         format="sglang",
@@ -53,7 +55,7 @@ def test_empty_value_is_nothing_said() -> None:
         "held",
         "labels",
     )
-    assert read(**dict.fromkeys(names, " ")) == Marks()
+    assert read(**dict.fromkeys(names, " ")) == Annotations()
 
 
 @pytest.mark.parametrize(
@@ -76,8 +78,8 @@ def test_empty_value_is_nothing_said() -> None:
     ],
 )
 def test_bad_value_is_told_by_the_name_of_its_annotation(name: str, value: str) -> None:
-    with pytest.raises(BadMark, match=re.escape(f"tito-gateway/{name}: ")) as caught:
-        Marks.read({f"tito-gateway/{name}": value})
+    with pytest.raises(BadAnnotation, match=re.escape(f"tito-gateway/{name}: ")) as caught:
+        Annotations.read({f"tito-gateway/{name}": value})
     assert len(str(caught.value)) < 200
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from gateway.stores.base import Change, Gone, Marked, Put, Reset
-from gateway.stores.file.disk import Disk, Stamp
 from gateway.stores.file.document import Document, Unreadable
+from gateway.stores.file.shared_file import FileVersion, SharedFile
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates, undated
 
@@ -21,12 +21,12 @@ from gateway.stores.versioned import Updates, undated
 LENIENCE = 3.0
 
 
-class Look:
+class FileReader:
     """One reader's."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SharedFile) -> None:
         self._disk = disk
-        self._stamp: Stamp | None = None
+        self._stamp: FileVersion | None = None
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
@@ -91,7 +91,7 @@ class Look:
         return records
 
 
-def read(disk: Disk, *, known: bool) -> Document:
+def read(disk: SharedFile, *, known: bool) -> Document:
     """What the file says. With ``known`` workers in it before, one that is missing or empty says nothing: an
     editor may have emptied it to write it anew. Raises OSError and Unreadable."""
     text = disk.read()

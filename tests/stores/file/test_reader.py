@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.stores.base import Gone, Marked, Put, Reset
-from gateway.stores.file.disk import Disk
 from gateway.stores.file.document import Unreadable
-from gateway.stores.file.look import Look
+from gateway.stores.file.reader import FileReader
+from gateway.stores.file.shared_file import SharedFile
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Versioned, undated
 from tests.stores.contract import ONE, TWO
@@ -21,28 +21,28 @@ def write(path: Path, *urls: str) -> None:
 
 
 @pytest.fixture
-def look(path: Path) -> Look:
+def look(path: Path) -> FileReader:
     """One that was told of ONE."""
     write(path, ONE.url)
-    found = Look(Disk(path))
+    found = FileReader(SharedFile(path))
     assert found.changes() == [Reset({ONE.url: WorkerRecord(ONE.url)})]
     return found
 
 
-def test_own_record_that_somebody_took_away_unseen_is_told_as_gone(look: Look) -> None:
+def test_own_record_that_somebody_took_away_unseen_is_told_as_gone(look: FileReader) -> None:
     """The fleet has it already and would keep it, though the file is as it was."""
     look.written(TWO.url, TWO)
     assert look.changes() == [Gone(TWO.url)]
     assert look.changes() == []
 
 
-def test_own_removal_that_somebody_undid_unseen_is_told(look: Look) -> None:
+def test_own_removal_that_somebody_undid_unseen_is_told(look: FileReader) -> None:
     look.written(ONE.url, None)
     assert look.changes() == [Put(WorkerRecord(ONE.url))]
     assert look.changes() == []
 
 
-def test_own_write_that_stands_is_told_once(path: Path, look: Look) -> None:
+def test_own_write_that_stands_is_told_once(path: Path, look: FileReader) -> None:
     write(path, TWO.url)
     look.written(ONE.url, None)
     look.written(TWO.url, WorkerRecord(TWO.url))
@@ -50,7 +50,9 @@ def test_own_write_that_stands_is_told_once(path: Path, look: Look) -> None:
     assert look.changes() == []
 
 
-def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(path: Path, look: Look) -> None:
+def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(
+    path: Path, look: FileReader
+) -> None:
     path.write_text("[")
     look.written(TWO.url, TWO)
     with pytest.raises(Unreadable):
@@ -59,7 +61,9 @@ def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(pat
     assert look.changes() == [Gone(TWO.url)]
 
 
-def test_marks_that_a_person_sets_and_takes_away_are_told_without_a_date(path: Path, look: Look) -> None:
+def test_marks_that_a_person_sets_and_takes_away_are_told_without_a_date(
+    path: Path, look: FileReader
+) -> None:
     """As are those of a gateway that knows no order."""
 
     def marked(**marks: object) -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from gateway.stores.base import Gone, Put
-from gateway.stores.kubernetes.members import Members, merge
-from gateway.stores.kubernetes.reading import Reading, Seat
+from gateway.stores.kubernetes.reading import Candidate, ObjectWorkers
+from gateway.stores.kubernetes.worker_index import WorkerIndex, merge
 from gateway.stores.record import WorkerRecord
 
 A, B = ("default", "a"), ("default", "b")
 
 
-def seat(url: str, owner: str, *, rank: int = 0, born: str = "1", model: str | None = None) -> Seat:
-    return Seat(WorkerRecord(url, model=model), (owner, "80"), rank, born)
+def seat(url: str, owner: str, *, rank: int = 0, born: str = "1", model: str | None = None) -> Candidate:
+    return Candidate(WorkerRecord(url, model=model), (owner, "80"), rank, born)
 
 
-def reading(*seats: Seat) -> Reading:
-    return Reading(seats)
+def reading(*seats: Candidate) -> ObjectWorkers:
+    return ObjectWorkers(seats)
 
 
 def test_change_of_an_object_is_the_difference_it_makes() -> None:
     """Who joins comes before who leaves, so that a fleet which moves is never empty."""
-    members = Members()
+    members = WorkerIndex()
     members.replace({A: reading(seat("http://a:1", "u1"), seat("http://b:1", "u2"))})
     changes = members.update(A, reading(seat("http://b:1", "u2"), seat("http://c:1", "u3")))
     assert changes == [Put(WorkerRecord("http://c:1")), Gone("http://a:1")]
@@ -29,7 +29,7 @@ def test_change_of_an_object_is_the_difference_it_makes() -> None:
 
 
 def test_record_that_changed_is_put_again() -> None:
-    members = Members()
+    members = WorkerIndex()
     members.replace({A: reading(seat("http://a:1", "u1"))})
     changed = seat("http://a:1", "u1", model="m")
     assert members.update(A, reading(changed)) == [Put(changed.record)]
@@ -37,7 +37,7 @@ def test_record_that_changed_is_put_again() -> None:
 
 def test_server_in_two_objects_leaves_with_the_last_of_them() -> None:
     """A slice gives up an endpoint before, or after, another one takes it."""
-    members = Members()
+    members = WorkerIndex()
     members.update(A, reading(seat("http://a:1", "u1")))
     assert members.update(B, reading(seat("http://a:1", "u1"))) == []
     assert members.update(A, reading()) == []
@@ -48,7 +48,7 @@ def test_server_with_addresses_of_two_families_is_one_worker() -> None:
     """The better liked one, whichever came first, and the other once that is gone."""
     four, six = seat("http://10.0.0.1:80", "u1"), seat("http://[fd00::1]:80", "u1", rank=1, born="9")
     assert list(merge([four, six])) == list(merge([six, four])) == [four.record.url]
-    members = Members()
+    members = WorkerIndex()
     members.replace({A: reading(four), B: reading(six)})
     assert members.update(A, None) == [Put(six.record), Gone(four.record.url)]
 
@@ -59,5 +59,5 @@ def test_url_belongs_to_the_younger_of_two_servers() -> None:
 
 
 def test_ports_of_one_server_are_workers_of_their_own() -> None:
-    two = [Seat(WorkerRecord(f"http://a:{port}"), ("u1", str(port)), 0, "1") for port in (1, 2)]
+    two = [Candidate(WorkerRecord(f"http://a:{port}"), ("u1", str(port)), 0, "1") for port in (1, 2)]
     assert list(merge(two)) == ["http://a:1", "http://a:2"]

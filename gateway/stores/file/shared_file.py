@@ -19,21 +19,21 @@ from gateway.loop.files import open_regular
 _LOCK_AGAIN = 0.005
 
 #: Tells one state of a file from another: inode, time of its change in nanoseconds, size in bytes.
-Stamp = tuple[int, int, int]
+FileVersion = tuple[int, int, int]
 
 
-class Locked(OSError):
+class LockTimeout(OSError):
     """Others held the lock for as long as was to be waited."""
 
 
-class Disk:
+class SharedFile:
     """The file at ``path``, or where a link there leads. Beside it lie NAME.lock and, while it is written,
     NAME.tmp; whoever holds a lock on the first may write the second."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def stamp(self) -> Stamp | None:
+    def stamp(self) -> FileVersion | None:
         """None: there is no file."""
         try:
             found = self._path.stat()
@@ -56,7 +56,7 @@ class Disk:
         try:
             while not _take(lock):
                 if time.monotonic() >= until:
-                    raise Locked("other processes are writing it")
+                    raise LockTimeout("other processes are writing it")
                 time.sleep(_LOCK_AGAIN)
             yield
         finally:

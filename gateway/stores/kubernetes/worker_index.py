@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from gateway.stores.base import Gone, Put
-from gateway.stores.kubernetes.reading import Reading, Seat
+from gateway.stores.kubernetes.reading import Candidate, ObjectWorkers
 from gateway.stores.record import WorkerRecord
 
 log = logging.getLogger(__name__)
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 Name = tuple[str, str]
 
 
-class Members:
+class WorkerIndex:
     """``records`` are the workers by URL."""
 
     def __init__(self) -> None:
-        self._readings: dict[Name, Reading] = {}
+        self._readings: dict[Name, ObjectWorkers] = {}
         self.records: Mapping[str, WorkerRecord] = {}
 
-    def replace(self, readings: Mapping[Name, Reading]) -> None:
+    def replace(self, readings: Mapping[Name, ObjectWorkers]) -> None:
         """Forget all, and know only ``readings``."""
         before, self._readings = self._readings, dict(readings)
         for name, reading in readings.items():
             _complain(name, reading, before.get(name))
         self.records = merge(self._seats())
 
-    def update(self, name: Name, reading: Reading | None) -> list[Put | Gone]:
+    def update(self, name: Name, reading: ObjectWorkers | None) -> list[Put | Gone]:
         """What the object ``name`` says now, None: it is no more. Who joins is told before who leaves."""
         before = self._readings.pop(name, None)
         if reading is not None:
@@ -45,29 +45,29 @@ class Members:
         joined = [Put(record) for url, record in self.records.items() if old.get(url) != record]
         return [*joined, *(Gone(url) for url in old if url not in self.records)]
 
-    def _seats(self) -> Iterator[Seat]:
+    def _seats(self) -> Iterator[Candidate]:
         return (seat for reading in self._readings.values() for seat in reading.seats)
 
 
-def _complain(name: Name, reading: Reading, before: Reading | None) -> None:
+def _complain(name: Name, reading: ObjectWorkers, before: ObjectWorkers | None) -> None:
     # Once, not with every heartbeat of an object that stays as it is.
-    if reading.complaint and (before is None or before.complaint != reading.complaint):
-        log.warning("kubernetes: %s/%s: %s", *name, reading.complaint)
+    if reading.problem and (before is None or before.problem != reading.problem):
+        log.warning("kubernetes: %s/%s: %s", *name, reading.problem)
 
 
-def merge(seats: Iterable[Seat]) -> dict[str, WorkerRecord]:
+def merge(seats: Iterable[Candidate]) -> dict[str, WorkerRecord]:
     """One record for each server, and one server for each URL.
 
     A server can be in several objects: in two slices while Kubernetes moves it, in slices of both families of
     addresses for as long as it lives. Two servers can have one URL: an address is given to a new pod before
     the end of the old one is known.
     """
-    servers: dict[tuple[str, str], Seat] = {}
+    servers: dict[tuple[str, str], Candidate] = {}
     for seat in seats:
         known = servers.get(seat.identity)
         if known is None or _liking(seat) > _liking(known):
             servers[seat.identity] = seat
-    owners: dict[str, Seat] = {}
+    owners: dict[str, Candidate] = {}
     for seat in servers.values():
         owner = owners.get(seat.record.url)
         if owner is None or seat.born >= owner.born:
@@ -75,5 +75,5 @@ def merge(seats: Iterable[Seat]) -> dict[str, WorkerRecord]:
     return {url: seat.record for url, seat in owners.items()}
 
 
-def _liking(seat: Seat) -> tuple[int, str]:
+def _liking(seat: Candidate) -> tuple[int, str]:
     return -seat.rank, seat.born

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.file.disk import Disk, Locked
+from gateway.stores.file.shared_file import LockTimeout, SharedFile
 
 
 def test_lock_is_for_one_at_a_time(path: Path) -> None:
     """Gives up when it was to, and is free again after the block, whatever happened in it."""
-    with pytest.raises(ValueError), Disk(path).locked(0):
-        with pytest.raises(Locked), Disk(path).locked(time.monotonic() + 0.05):
+    with pytest.raises(ValueError), SharedFile(path).locked(0):
+        with pytest.raises(LockTimeout), SharedFile(path).locked(time.monotonic() + 0.05):
             raise AssertionError("two at once")
         raise ValueError
-    with Disk(path).locked(0):
+    with SharedFile(path).locked(0):
         pass
 
 
 def test_stamp_tells_a_new_text_from_the_old(path: Path) -> None:
-    disk = Disk(path)
+    disk = SharedFile(path)
     assert (disk.stamp(), disk.read()) == (None, None)
     disk.replace(b"one")
     first = disk.stamp()
@@ -36,7 +36,7 @@ def test_pipe_is_refused_and_not_waited_for(path: Path) -> None:
     """A thread that waits for a pipe's writer would keep the process from ending."""
     os.mkfifo(path)
     with pytest.raises(OSError, match="not a regular file"):
-        Disk(path).read()
+        SharedFile(path).read()
 
 
 def test_replace_keeps_mode_and_link(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_replace_keeps_mode_and_link(tmp_path: Path) -> None:
     target.write_text("old")
     target.chmod(0o640)
     link.symlink_to(target)
-    disk = Disk(link)
+    disk = SharedFile(link)
     with disk.locked(0):
         disk.replace(b"new")
     assert link.is_symlink()
