@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 from gateway.engine_routes import RELAY_PATHS
 from gateway.exchange import GENERATE
-from gateway.formats.base import ANY_OF, AnyFormat, StopsRelayed
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import ANY_OF
 from gateway.formats.relayed import NAME as RELAYED
 from gateway.formats.relayed import RelayedFormat
 
@@ -120,8 +121,7 @@ def relays(
         served_by = [formats[name] for name in of if name in formats]
         if served_by:
             capabilities = ANY_OF.join(format.capability for format in served_by)
-            hosts = tuple(format for format in served_by if isinstance(format, StopsRelayed))
-            format = _configured(RelayedFormat(path, capabilities, hosts=hosts), chosen)
+            format = _configured(RelayedFormat(path, capabilities, hosts=tuple(served_by)), chosen)
             # As Dynamo calls them where it has them: chat_completions, embeddings.
             operation = path.strip("/").removeprefix("v1/").replace("/", "_")
             found.append(Endpoint(path, ("POST",), format, operation))

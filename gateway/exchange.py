@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import Cancelled, GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending
+from gateway.formats.contract import Ending
 
 
 class State(StrEnum):

@@ -46,18 +46,18 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 PACKAGES: Mapping[str, str] = {
     "errors": "",
     "limits": "",
-    "exchange": "errors formats.base",
+    "exchange": "errors formats.contract",
     "version": "exchange",
     "loop": "",
     "formats": "errors",
     "engine_routes": "",
     "catalog": "engine_routes errors exchange formats",
-    "upstream": "errors formats.base limits loop",
-    "downstream": "errors exchange formats.base limits loop",
-    "routing": "errors formats.base",
+    "upstream": "errors formats.contract limits loop",
+    "downstream": "errors exchange formats.contract limits loop",
+    "routing": "errors formats.contract",
     "stores": "loop upstream.address",
     "fleet": "errors formats limits loop routing stores upstream",
-    "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.base routing.rendezvous "
+    "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
     "settings": "errors fleet.allow limits telemetry.buckets upstream.address",
     "security": "downstream errors formats loop settings",
@@ -66,7 +66,7 @@ PACKAGES: Mapping[str, str] = {
     "version",
     # Simulated engines are the tests' doubles: a fault shared with the data plane would stay undetected.
     "sim": "loop",
-    "prefork": "fleet formats.base loop proxy stores.versioned telemetry",
+    "prefork": "fleet formats.base formats.contract formats.optional loop proxy stores.versioned telemetry",
     "wiring": "catalog control downstream engine_routes errors exchange fleet formats limits loop prefork "
     "proxy routing security settings stores telemetry upstream version",
     "process": "downstream fleet.quotas loop prefork proxy security settings telemetry wiring",
@@ -102,8 +102,8 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
-    "base failures headers id_mapping json large openapi options passthrough paths registry routing_data "
-    "sse".split()
+    "base contract failures headers id_mapping json large openapi optional options passthrough paths "
+    "registry routing_data routing_hints sse worker_contract".split()
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 

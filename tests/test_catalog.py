@@ -183,7 +183,7 @@ class Choosy(VllmFormat):
     """Takes its own name's options and remembers them."""
 
     def __init__(self, name: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.name = name  # type: ignore[misc]
+        self.name = name
         self.options = options
 
     def configured(self, options: Mapping[str, str]) -> Choosy:

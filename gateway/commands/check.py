@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, interview
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, WorkerInfo
+from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.security.tls import worker_tls
 from gateway.settings import Settings

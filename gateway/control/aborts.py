@@ -26,7 +26,9 @@ from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.call import Call, NotAnswered, ask_among_others
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, Headers
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import ErrorReply, Headers
+from gateway.formats.optional import AbortTarget
 from gateway.proxy.aborts import ABORT_TIMEOUT
 from gateway.security.auth_middleware import caller_of
 from gateway.security.guard import AccessScope, challenge

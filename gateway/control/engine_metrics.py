@@ -22,7 +22,7 @@ from gateway.control.views import FleetView
 from gateway.engine_routes import METRICS_PATH
 from gateway.fleet.call import Call, NotAnswered, ask_among_others
 from gateway.fleet.worker import Worker
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 
 PATH = "/engine_metrics"
 #: Seconds that all workers together have to answer, bytes of one answer, and of all that is merged.

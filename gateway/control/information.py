@@ -23,7 +23,8 @@ from gateway.fleet.call import Call, NotAnswered, ask
 from gateway.fleet.client import Answer
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Elsewhere, ReplyHead, TellsLoads
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import ReplyHead
 
 #: Seconds that one worker may take, and bytes that its answer may have.
 TIMEOUT, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
@@ -57,8 +58,7 @@ def inference_paths() -> tuple[str, ...]:
 def information_router(fleet: FleetView, registrar: RegistrarView, formats: Iterable[AnyFormat]) -> APIRouter:
     """One route per path. Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker."""
     router = APIRouter(tags=["information"])
-    tell = [format for format in formats if isinstance(format, TellsLoads)]
-    asking = _Asking(fleet, registrar, tell)
+    asking = _Asking(fleet, registrar, list(formats))
     for path, of in INFORMATION_PATHS.items():
         get(router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described())
     for path, of in LOAD_PATHS.items():
@@ -73,7 +73,7 @@ def _described() -> dict[str, Any]:
 class _Asking:
     """Makes the handlers."""
 
-    def __init__(self, fleet: FleetView, registrar: RegistrarView, tell: Sequence[TellsLoads]) -> None:
+    def __init__(self, fleet: FleetView, registrar: RegistrarView, tell: Sequence[AnyFormat]) -> None:
         self._fleet = fleet
         self._registrar = registrar
         self._tell = tell
@@ -137,7 +137,10 @@ class _Asking:
         answer = await _ask(worker, sent, LOAD_LIMIT)
         if answer.head.status == 404:
             for format in self._tell:
-                if format.name in worker.infos and (other := format.elsewhere(sent.target)) is not None:
+                if (
+                    format.name in worker.infos
+                    and (other := format.load_alternative(sent.target)) is not None
+                ):
                     return await _load_elsewhere(worker, sent, other) or answer
         return answer
 

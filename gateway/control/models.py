@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from gateway.control.replies import Failure, failure, get
 from gateway.control.views import FleetView
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 
 
 class Model(BaseModel):

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.formats.base import ReplyHead
+from gateway.formats.contract import ReplyHead
 from gateway.formats.headers import to_client
 
 #: Digits of a whole number that is still added up, or shown, as a number.

@@ -12,7 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.fleet.changes import Changes
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.optional import AbortTarget
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.stores.record import WorkerRecord
 
 T = TypeVar("T")

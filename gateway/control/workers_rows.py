@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.stores.record import WORKER_TYPES
 
 #: Rows that are rendered before others get their turn on the loop.

@@ -15,7 +15,7 @@ from io import BytesIO
 from gateway.downstream.asgi import Message, Receive, Scope, Send
 from gateway.downstream.client import NO_BODY
 from gateway.errors import Cancelled, GatewayError, RequestTooLarge
-from gateway.formats.base import Headers, header
+from gateway.formats.contract import Headers, header
 
 _CLOSE = (b"connection", b"close")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 
 #: Statuses whose replies have neither a body nor a Content-Length (RFC 9110, sections 15.3.5 and 15.4.5).
 NO_BODY = frozenset({204, 304})

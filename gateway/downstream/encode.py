@@ -10,7 +10,7 @@ import http
 import json
 
 from gateway.downstream.client import NO_BODY
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 
 
 def phrase_of(status: int) -> str:

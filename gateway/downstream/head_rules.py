@@ -6,7 +6,7 @@ what a head says of the body behind it. Must never enter: a socket, replies.
 
 from __future__ import annotations
 
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from gateway.limits import HeadLimits
 
 #: What a head can have too much of, and what is then said to the client.

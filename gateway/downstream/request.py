@@ -14,7 +14,7 @@ from gateway.downstream import encode
 from gateway.downstream.client import NO_BODY
 from gateway.downstream.request_body import RequestBody
 from gateway.errors import Cancelled, GatewayError
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 
 #: Bytes of a reply above which copying them takes longer than sending them in parts.
 LARGE: Final = 32 * 1024

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gateway.errors import GatewayError
 from gateway.fleet.client import Answer, request_worker
 from gateway.fleet.worker import Worker
-from gateway.formats.base import Headers, UpstreamRequest
+from gateway.formats.contract import Headers, UpstreamRequest
 from gateway.formats.headers import to_worker
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gateway.errors import UpstreamMalformed
 from gateway.fleet.worker import Worker
-from gateway.formats.base import ReplyHead, UpstreamRequest
+from gateway.formats.contract import ReplyHead, UpstreamRequest
 from gateway.loop.stepper import in_task
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import encode_head

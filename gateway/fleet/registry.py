@@ -18,7 +18,7 @@ from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy

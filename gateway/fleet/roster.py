@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gateway.errors import InvalidRequest, UnknownModel
 from gateway.fleet.states import USABLE
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 
 #: Workers by how fit they are: any of the first group before any of the next. No group is empty.
 Tiers = tuple[tuple[Worker, ...], ...]

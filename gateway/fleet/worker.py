@@ -13,7 +13,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.states import USABLE, Hold, WorkerState
-from gateway.formats.base import ANY_OF, WorkerInfo, WorkerLoad
+from gateway.formats.contract import ANY_OF
+from gateway.formats.optional import WorkerLoad
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.rendezvous import seed_of
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
@@ -24,7 +26,7 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A worker as one format sees it (gateway.formats.base.WorkerView)."""
+    """A worker as one format sees it (gateway.formats.contract.WorkerView)."""
 
     prefix: bytes
     authorization: bytes | None = field(repr=False)

@@ -7,7 +7,7 @@ body of an error, which is the dialect's.
 from __future__ import annotations
 
 from gateway.errors import GatewayError, InvalidRequest, UnknownModel
-from gateway.formats.base import ErrorReply
+from gateway.formats.contract import ErrorReply
 
 
 def error_reply(error: GatewayError, document: bytes) -> ErrorReply:

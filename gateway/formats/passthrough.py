@@ -8,7 +8,7 @@ packages.
 from __future__ import annotations
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.paths import PathCutter
 
 #: A reply up to this size, in bytes, is held until it is whole, so that a broken one can still be answered by

@@ -1,7 +1,7 @@
 """Finding the installed formats and refusing, at start-up, one that does not keep the contract.
 
-Owns: the entry-point group and the check of a plugin against ``gateway.formats.base.Format``. Must never
-enter: the name of any dialect, which endpoint a format serves, I/O beyond importing the plugins.
+Owns: the entry-point group and the check of a plugin against the contract. Must never enter: the name of any
+dialect, which endpoint a format serves, I/O beyond importing the plugins.
 """
 
 from __future__ import annotations
@@ -13,14 +13,29 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
-from gateway.formats.base import AnyFormat, Format, ProbeRequest
+from gateway.formats.base import AnyFormat, BaseFormat
+from gateway.formats.contract import Format
+from gateway.formats.optional import JoinsStreams, ReleasesBody, Stepwise
+from gateway.formats.worker_contract import ProbeRequest, WorkerContract
 
 #: Entry points of this group name one format instance each; the gateway's own are found the same way.
 GROUP = "gateway.formats"
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_MEMBERS = {name: member for name, member in vars(Format).items() if not name.startswith("_")}
-_METHODS = {name: member for name, member in _MEMBERS.items() if inspect.isfunction(member)}
+#: What every plugin defines itself: a method by its declaration, an attribute by None.
+REQUIRED: Mapping[str, Any] = {
+    name: vars(protocol).get(name)
+    for protocol in (Format, WorkerContract)
+    for name in (*protocol.__annotations__, *vars(protocol))
+    if not name.startswith("_")
+}
+#: Methods that have a default, or that a plugin may do without.
+OPTIONAL: Mapping[str, Any] = {
+    name: member
+    for declaring in (BaseFormat, Stepwise, ReleasesBody, JoinsStreams)
+    for name, member in vars(declaring).items()
+    if inspect.isfunction(member) and not name.startswith("_")
+}
 # What importing a module of somebody else's, or reading its properties, may raise.
 _PLUGIN_FAILURES = (
     ArithmeticError,
@@ -62,18 +77,27 @@ def load_formats(entry_points: Iterable[metadata.EntryPoint] | None = None) -> M
 
 
 def check_format(candidate: Any, plugin: str) -> AnyFormat:
-    """``candidate``, once it is known to keep the contract. Raises FormatError, which names ``plugin``."""
+    """Return ``candidate`` once it is known to keep the contract.
+
+    Raises FormatError, whose message names ``plugin`` and the member at fault.
+    """
     if isinstance(candidate, type):
         raise FormatError(f"format plugin {plugin}: is a class; the entry point must name an instance")
-    members = {name: _member(candidate, name, plugin) for name in _MEMBERS}
+    if not isinstance(candidate, BaseFormat):
+        raise FormatError(f"format plugin {plugin}: is not derived from gateway.formats.base.BaseFormat")
+    for name, declared in REQUIRED.items():
+        # A method that a plugin leaves out is found in the protocol itself.
+        if getattr(type(candidate), name, None) is declared and name not in vars(candidate):
+            raise FormatError(f"format plugin {plugin}: {name} is missing")
     for name, check in _ATTRIBUTE_CHECKS.items():
-        if (fault := check(members[name])) is not None:
+        if (fault := check(_member(candidate, name, plugin))) is not None:
             raise FormatError(f"format plugin {plugin}: {name} {fault}")
-    for name, declared in _METHODS.items():
-        if (fault := _signature_fault(members[name], declared)) is not None:
+    for name, declared in {**REQUIRED, **OPTIONAL}.items():
+        if declared is None or not (hasattr(type(candidate), name) or name in vars(candidate)):
+            continue  # an attribute, checked above, or a method that the plugin does without
+        if (fault := _signature_fault(_member(candidate, name, plugin), declared)) is not None:
             raise FormatError(f"format plugin {plugin}: {name} {fault}")
-    checked: AnyFormat = candidate
-    return checked
+    return candidate
 
 
 def _import(entry_point: metadata.EntryPoint, plugin: str) -> Any:
@@ -86,8 +110,6 @@ def _import(entry_point: metadata.EntryPoint, plugin: str) -> Any:
 
 
 def _member(candidate: Any, name: str, plugin: str) -> Any:
-    if not hasattr(type(candidate), name) and not hasattr(candidate, name):
-        raise FormatError(f"format plugin {plugin}: {name} is missing")
     try:
         return getattr(candidate, name)
     except _PLUGIN_FAILURES as error:

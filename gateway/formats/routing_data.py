@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.json.splice import member_spans, remove_member
 
 #: The member it is.

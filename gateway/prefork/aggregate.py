@@ -12,7 +12,8 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from gateway.formats.base import AbortTarget, AnyFormat, Spelled
+from gateway.formats.base import AnyFormat
+from gateway.formats.optional import AbortTarget, EngineId
 from gateway.loop.tasks import Tasks
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import PATIENCE
@@ -115,7 +116,7 @@ class PreforkAborter:
             "format": format.name,
             "everything": target.everything,
             "ids": target.ids,
-            "spelled": target.spelled,
+            "spelled": target.engine_ids,
         }
         try:
             answers = await self._peers.ask(
@@ -135,7 +136,7 @@ class PreforkAborter:
 
     async def _abort_here(self, question: bytes, reply: Reply) -> None:
         asked = json.loads(question)
-        spelled = tuple(Spelled(*one) for one in asked["spelled"])
+        spelled = tuple(EngineId(*one) for one in asked["spelled"])
         target = AbortTarget(asked["everything"], tuple(asked["ids"]), spelled)
         results = await self._local.abort(target, self._formats[asked["format"]])
         reply(json.dumps([[one.worker, one.aborted, one.error] for one in results]).encode())

@@ -14,16 +14,10 @@ from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
-from gateway.formats.base import (
-    ANY_OF,
-    AbortTarget,
-    AnyFormat,
-    Ids,
-    Spelled,
-    UpstreamRequest,
-    WorkerInfo,
-    WorkerView,
-)
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import ANY_OF, Ids, UpstreamRequest, WorkerView
+from gateway.formats.optional import AbortTarget, EngineId
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.loop.tasks import Tasks
 from gateway.proxy.in_flight import InFlight
 from gateway.upstream.connection import Connection
@@ -217,8 +211,8 @@ class _Names:
     def __init__(self, target: AbortTarget, format: AnyFormat) -> None:
         self._format: AnyFormat = format
         self._public = frozenset(target.ids)
-        self._spelled: dict[str, list[Spelled]] = {}
-        for one in target.spelled:
+        self._spelled: dict[str, list[EngineId]] = {}
+        for one in target.engine_ids:
             self._spelled.setdefault(one.id, []).append(one)
         #: Public ids of all that it may be about.
         self.ids = dict.fromkeys((*target.ids, *self._spelled))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gateway.errors import InvalidRequest, MetadataTooLarge
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 
 #: Entries, and bytes of names and values together, that metadata may have.
 METADATA_ENTRIES = 64

@@ -28,9 +28,11 @@ from gateway.errors import (
 )
 from gateway.exchange import GENERATE, Event
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Ids, Reader, ReplyHead, Stepwise, UpstreamRequest, header
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ids, Reader, ReplyHead, UpstreamRequest, header
 from gateway.formats.headers import to_client
 from gateway.formats.json.steps import BIG
+from gateway.formats.optional import Stepwise
 from gateway.limits import NO_TIMEOUTS, Timeouts
 from gateway.loop.stepper import in_task
 from gateway.proxy.aborts import Running

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Generic, TypeVar
 
-from gateway.formats.base import Ids
+from gateway.formats.contract import Ids
 
 T = TypeVar("T")
 

@@ -35,19 +35,10 @@ from gateway.fleet.queue import Queue, excluded
 from gateway.fleet.registry import Fleet
 from gateway.fleet.roster import models_of
 from gateway.fleet.worker import Worker
-from gateway.formats.base import (
-    AnyFormat,
-    Ending,
-    Headers,
-    Ids,
-    Projection,
-    Reader,
-    ReleasesBody,
-    ReplyFacts,
-    ReplyHead,
-    header,
-)
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ending, Headers, Ids, Projection, Reader, ReplyFacts, ReplyHead, header
 from gateway.formats.json.splice import remove_member
+from gateway.formats.optional import ReleasesBody
 from gateway.limits import Timeouts
 from gateway.loop.stepper import CoroutineStepper
 from gateway.loop.time_slices import TimeSlices

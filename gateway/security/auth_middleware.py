@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
 from gateway.errors import GatewayError, Unauthorized
-from gateway.formats.base import ErrorReply, Headers
+from gateway.formats.contract import ErrorReply, Headers
 from gateway.formats.failures import error_reply
 from gateway.security.guard import AccessScope, Guard, challenge
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gateway.errors import GatewayError, Unauthorized
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from gateway.security.keys import Keys, bearer
 
 

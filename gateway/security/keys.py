@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from gateway.formats.base import Headers, header
+from gateway.formats.contract import Headers, header
 
 #: What a key may be made of: what a header carries unchanged.
 PLAUSIBLE = re.compile(rb"[!-~]+")

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.errors import ProcessDied
 from gateway.exchange import State
 from gateway.fleet.states import WorkerState
-from gateway.formats.base import Ending
+from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from gateway.exchange import ExchangeRecord, State
 from gateway.fleet.states import WorkerState
-from gateway.formats.base import Ending
+from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Bounds, Buckets
 

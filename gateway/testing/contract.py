@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from gateway import errors
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.formats.base import AbortTarget, ProbeReply, ReplyHead, Vital, WorkerInfo, header
+from gateway.formats.contract import ReplyHead, header
+from gateway.formats.optional import AbortTarget, JoinsStreams, WorkerHealth
 from gateway.formats.registry import check_format
+from gateway.formats.worker_contract import ProbeReply, WorkerInfo
 from gateway.testing.damage import ANY_JSON, bodies, cuts, damaged
 from gateway.testing.drive import Asked, drive, strings
-from gateway.testing.laws import LAWS, Law
+from gateway.testing.laws import JOIN_LAWS, LAWS, Law
 from gateway.testing.model import EngineModel, ModelExchange
 
 #: Every kind of failure a format may have to tell a client of.
@@ -58,7 +60,10 @@ class FormatContract:
 
         self._try(check, "laws", cases=self.cases, exchange=self.model.exchanges(), data=st.data())
         idle = {law.__name__ for law in self.laws if not applied[law.__name__]}
-        assert idle == self.silent, "laws that apply to no exchange of the model, and those declared so"
+        silent = self.silent if isinstance(self.model.format, JoinsStreams) else self.silent | JOIN_LAWS
+        assert idle == silent & {law.__name__ for law in self.laws}, (
+            "laws that apply to no exchange of the model, and those declared so"
+        )
 
     def test_shape_is_the_contracts(self) -> None:
         """What the gateway checks at start-up holds, and so does what it cannot check."""
@@ -103,7 +108,9 @@ class FormatContract:
             headers = [(b"content-type", kind)] if kind else []
             body = data.draw(damaged(exchange.unary) | damaged(b"".join(exchange.stream)), "body")
             pieces = data.draw(cuts(body), "pieces")
-            for make in (self.model.format.reader, self.model.format.join):
+            format = self.model.format
+            joins = [format.join] if isinstance(format, JoinsStreams) else []
+            for make in (format.reader, *joins):
                 reader = make(asked.request, self.model.worker, asked.ids, ReplyHead(status, headers))
                 told = drive(reader, pieces)
                 assert told.failure is not None or told.facts.ending is not None
@@ -121,10 +128,13 @@ class FormatContract:
 
     def test_reply_that_is_no_stream_joins_to_itself(self) -> None:
         """A join reader that was given a whole reply hands that on."""
+        format = self.model.format
+        if not isinstance(format, JoinsStreams):
+            return
 
         def check(exchange: ModelExchange) -> None:
             asked = Asked(self.model, exchange)
-            reader = self.model.format.join(asked.request, self.model.worker, asked.ids, exchange.unary_head)
+            reader = format.join(asked.request, self.model.worker, asked.ids, exchange.unary_head)
             told = drive(reader, (exchange.unary,))
             assert (told.out, told.failure) == (exchange.unary, None)
 
@@ -158,12 +168,12 @@ class FormatContract:
         )
 
         def check(reply: ProbeReply) -> None:
-            assert isinstance(format.vital(reply), Vital)
+            assert isinstance(format.read_health(reply), WorkerHealth)
             for question in format.loads:
                 load = format.read_load(question, reply)
                 assert load is None or (load.running >= 0 and load.waiting >= 0)
 
-        assert format.vital(ProbeReply(200, b"")) is Vital.GOOD
+        assert format.read_health(ProbeReply(200, b"")) is WorkerHealth.GOOD
         self._try(check, "load", reply=answers)
 
     def test_abort_call_of_any_body_is_read(self) -> None:

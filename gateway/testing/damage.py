@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 
 _JUNK = st.sampled_from(
     (

@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReleasesBody, ReplyFacts, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyFacts, ReplyHead
+from gateway.formats.optional import JoinsStreams, ReleasesBody
 from gateway.proxy.in_flight import InFlight
 from gateway.testing.model import EngineModel, ModelExchange
 
@@ -39,6 +40,11 @@ class Asked:
     def ids(self) -> Ids:
         """Those the gateway would take if nothing else ran."""
         return claim(self.projection.ids, self.projection.ids_usable)
+
+    @property
+    def joins(self) -> bool:
+        """True if the format can fold a stream."""
+        return isinstance(self.model.format, JoinsStreams)
 
     @property
     def sent(self) -> Any:

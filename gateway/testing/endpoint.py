@@ -18,7 +18,8 @@ from hypothesis import Phase, find, settings
 
 from gateway.catalog import ABORT_PATHS
 from gateway.errors import GatewayError, InvalidRequest, NoWorker, RequestTooLarge, UpstreamMalformed
-from gateway.formats.base import Ending, ProbeReply, ReplyHead, header
+from gateway.formats.contract import Ending, ReplyHead, header
+from gateway.formats.worker_contract import ProbeReply
 from gateway.testing.drive import Asked, respelled
 from gateway.testing.model import EngineModel, ModelExchange
 from gateway.testing.rig import Rig, rig, until

@@ -11,7 +11,9 @@ from typing import Protocol
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from gateway.formats.base import AnyFormat, Ending, Headers, ReplyHead, WorkerInfo, WorkerView
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ending, Headers, ReplyHead, WorkerView
+from gateway.formats.worker_contract import WorkerInfo
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class ModelExchange:
 
 @dataclass(frozen=True)
 class ModelWorker:
-    """A worker as a format sees it (gateway.formats.base.WorkerView)."""
+    """A worker as a format sees it (gateway.formats.contract.WorkerView)."""
 
     info: WorkerInfo
     prefix: bytes = b""

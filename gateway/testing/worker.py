@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from gateway.formats.base import Headers, ProbeReply, ProbeRequest, ReplyHead
+from gateway.formats.contract import Headers, ReplyHead
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 
 
 class End(Enum):

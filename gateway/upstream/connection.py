@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import httptools
 
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Headers, ReplyHead
+from gateway.formats.contract import Headers, ReplyHead
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import enable_tcp_keepalive
 from gateway.loop.stepper import Wakeup

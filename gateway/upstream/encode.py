@@ -5,7 +5,7 @@ Owns: the request line, Host and Content-Length. Must never enter: a dialect, so
 
 from __future__ import annotations
 
-from gateway.formats.base import UpstreamRequest
+from gateway.formats.contract import UpstreamRequest
 from gateway.upstream.address import Address
 
 

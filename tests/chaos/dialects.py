@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from gateway.formats.base import ProbeReply
+from gateway.formats.worker_contract import ProbeReply
 from tests.contract import probes
 
 _PREFIX = "generate-tokens-"

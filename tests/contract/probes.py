@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.formats.base import ProbeReply
+from gateway.formats.worker_contract import ProbeReply
 
 
 def _answer(document: Any, status: int = 200) -> ProbeReply:

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import ProbeReply
 from gateway.formats.registry import load_formats
 from gateway.formats.vllm.probes import CAPABILITY
+from gateway.formats.worker_contract import ProbeReply
 from gateway.testing import laws
 from gateway.testing.contract import FormatContract
 from gateway.testing.endpoint import EndpointContract, Wire, sample

@@ -17,7 +17,10 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.fleet.changes import Changes, Followers
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat, ErrorReply, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import ErrorReply
+from gateway.formats.optional import AbortTarget
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address

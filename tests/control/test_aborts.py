@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gateway.control.aborts import BODY_LIMIT
-from gateway.formats.base import AbortTarget
+from gateway.formats.optional import AbortTarget
 from tests.control.support import Result, World, client, endpoint
 
 

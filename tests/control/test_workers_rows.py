@@ -10,7 +10,8 @@ import pytest
 from gateway.control.workers_rows import WorkerEntry, WorkerList, render_list, worker_row
 from gateway.fleet.states import Hold, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo, WorkerLoad
+from gateway.formats.optional import WorkerLoad
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
 

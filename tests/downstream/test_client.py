@@ -12,7 +12,7 @@ from gateway.downstream.asgi import Message
 from gateway.downstream.asgi_client import AsgiClient, DisconnectWatch, read_body
 from gateway.downstream.lifespan import lifespan
 from gateway.errors import Cancelled, GatewayError, RequestTooLarge
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from tests.support.gateway import until
 
 LIMIT = 10

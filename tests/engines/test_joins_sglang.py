@@ -10,9 +10,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from gateway.formats.base import Ids, ReplyHead, WorkerInfo
+from gateway.formats.contract import Ids, ReplyHead
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.rules import TIMINGS
+from gateway.formats.worker_contract import WorkerInfo
 from tests.engines.conftest import Servers, require
 from tests.engines.front import PROMPT, Json
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from gateway.formats.base import Ids, ReplyHead, WorkerInfo
+from gateway.formats.contract import Ids, ReplyHead
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.rules import VOLATILE
 from gateway.formats.vllm.upstream import GENERATE_PATH
+from gateway.formats.worker_contract import WorkerInfo
 from tests.engines.front import PROMPT, Json
 
 

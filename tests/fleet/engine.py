@@ -10,7 +10,8 @@ from typing import Any
 
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.worker import Worker
-from gateway.formats.base import ProbeReply, ProbeRequest, Vital, WorkerInfo, WorkerLoad, vital_of
+from gateway.formats.optional import WorkerHealth, WorkerLoad, health_by_status
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.upstream.address import Address
 from gateway.upstream.pool import Pool
 
@@ -34,8 +35,8 @@ class EchoFormat:
             return WorkerInfo(self.name, self.capability, False, reason=f"status {reply.status}")
         return WorkerInfo(self.name, self.capability, True, models=(reply.body.decode().partition(" ")[2],))
 
-    def vital(self, reply: ProbeReply) -> Vital:
-        return Vital.BUSY if reply.status == 429 else vital_of(reply)
+    def read_health(self, reply: ProbeReply) -> WorkerHealth:
+        return WorkerHealth.BUSY if reply.status == 429 else health_by_status(reply)
 
     def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return WorkerLoad(int(reply.body), 0) if reply.status == 200 else None

@@ -14,7 +14,7 @@ from gateway.fleet.members import Members
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.record import INCARNATION, WorkerRecord
 

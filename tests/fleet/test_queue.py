@@ -17,7 +17,7 @@ from gateway.fleet.queue import Queue
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.loop.stepper import CoroutineStepper
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address

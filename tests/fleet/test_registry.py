@@ -16,7 +16,7 @@ from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import USABLE, Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import POLICIES, LeastInFlight
 from gateway.routing.rendezvous import ALLOWANCE, Placement, RendezvousAffinity
 from gateway.upstream.address import Address

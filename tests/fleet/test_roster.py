@@ -9,7 +9,7 @@ import pytest
 from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.upstream.address import Address, BadWorkerUrl
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.exchange import Event, ExchangeRecord
-from gateway.formats.base import Ending, Headers, Ids, Reader, WorkerInfo
+from gateway.formats.contract import Ending, Headers, Ids, Reader
+from gateway.formats.worker_contract import WorkerInfo
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

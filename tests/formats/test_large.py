@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import large
-from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.json import windows as json_windows
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.sglang import FORMAT as SGLANG

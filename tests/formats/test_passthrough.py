@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.passthrough import HOLD_LIMIT, PassthroughReader
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.routing_data import taken_out, taken_out_of_event
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.registry import load_formats
 from gateway.formats.sse import PIECE, EventScanner, payload
 from tests.formats.support import EVENTS, View

@@ -12,9 +12,11 @@ from functools import partial
 from typing import Any
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.base import AnyFormat, Headers, Ids, ReplyFacts, ReplyHead, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Headers, Ids, ReplyFacts, ReplyHead
 from gateway.formats.registry import load_formats
 from gateway.formats.relayed import RelayedFormat
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.drive import Told, drive
 from gateway.testing.model import ModelWorker
 from tests.fuzz.target import Target

@@ -13,8 +13,11 @@ from functools import partial
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AnyFormat, Ids, Stepwise, UpstreamRequest, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ids, UpstreamRequest
+from gateway.formats.optional import Stepwise
 from gateway.formats.registry import load_formats
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.drive import claim
 from gateway.testing.model import ModelWorker
 from tests.fuzz.target import Target

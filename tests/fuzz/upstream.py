@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import h11
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import ReplyHead
+from gateway.formats.contract import ReplyHead
 from gateway.upstream.connection import HIGH_WATER, READ_SIZE, Connection
 from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire

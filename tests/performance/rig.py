@@ -13,8 +13,8 @@ from uvicorn.server import ServerState
 
 from gateway.downstream.connection import ClientConnection
 from gateway.fleet.states import WorkerEvent
-from gateway.formats.base import WorkerInfo
 from gateway.formats.registry import load_formats
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.upstream.connection import READ_SIZE, Connection
 from gateway.wiring.app import create_app

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from gateway.fleet.states import WorkerEvent
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.telemetry.access_log import AccessLog

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.base import ErrorReply, Ids, UpstreamRequest
+from gateway.formats.contract import ErrorReply, Ids, UpstreamRequest
 from gateway.formats.registry import load_formats
 from gateway.testing.endpoint import EndpointContract
 from tests.plugins.echo.tests import test_contract as sample

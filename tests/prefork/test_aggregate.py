@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, AnyFormat, Spelled
+from gateway.formats.base import AnyFormat
+from gateway.formats.optional import AbortTarget, EngineId
 from gateway.prefork import peers as channel
 from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Frame, Frames, Verb
@@ -186,7 +187,7 @@ async def test_abort_is_told_to_all_and_summed_by_worker(
 ) -> None:
     async with stage() as one:
         local = Local(WorkerResult("a", 1))
-        target = AbortTarget(ids=("x", "\ud800"), spelled=(Spelled("x"), Spelled("y", "/p", 3)))
+        target = AbortTarget(ids=("x", "\ud800"), engine_ids=(EngineId("x"), EngineId("y", "/p", 3)))
         results = asyncio.ensure_future(_wide(one, local).abort(target, FORMAT))
         asked = await one.hears()
         named = {"ids": ["x", "\ud800"], "spelled": [["x", None, None], ["y", "/p", 3]]}
@@ -214,6 +215,6 @@ async def test_abort_for_another_process_is_done_here() -> None:
         answer = await one.hears()
         assert (answer.verb, answer.number) == (Verb.ANSWER, 9)
         assert json.loads(answer.body) == [["a", 1, None], [None, 2, "why"]]
-        target = AbortTarget(True, ("a",), (Spelled("y"), Spelled("x", "/p", 3)))
+        target = AbortTarget(True, ("a",), (EngineId("y"), EngineId("x", "/p", 3)))
         assert local.told == [(target, FORMAT)]
         await wide.close()

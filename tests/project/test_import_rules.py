@@ -91,7 +91,7 @@ def test_format_may_use_helpers_and_its_own_folder() -> None:
     """What a format is meant to import is not reported."""
     source = (
         "import msgspec\nfrom pydantic import BaseModel\nfrom gateway.errors import InvalidRequest\n"
-        "from gateway.formats import sse\nfrom gateway.formats.base import Ids\nfrom . import schema\n"
+        "from gateway.formats import sse\nfrom gateway.formats.contract import Ids\nfrom . import schema\n"
         "from gateway.formats.alpha.reader import Reader\n"
     )
     assert texts("gateway.formats.alpha.upstream", source) == []

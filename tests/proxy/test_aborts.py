@@ -12,7 +12,9 @@ import pytest
 
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AbortTarget, Ids, Spelled, UpstreamRequest, WorkerInfo
+from gateway.formats.contract import Ids, UpstreamRequest
+from gateway.formats.optional import AbortTarget, EngineId
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.proxy.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running, WorkerResult
 from gateway.proxy.in_flight import InFlight
 from gateway.routing.policy import LeastInFlight
@@ -481,7 +483,7 @@ class Batch(StubFormat):
 
 
 def part(number: int) -> AbortTarget:
-    return AbortTarget(spelled=(Spelled("job", None, number),))
+    return AbortTarget(engine_ids=(EngineId("job", None, number),))
 
 
 async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
@@ -523,7 +525,7 @@ async def test_spelling_of_another_route_is_not_this_ones() -> None:
         own, relayed = rig.run("job", on=None), rig.run("job", on=None, format=other)
         own.path, relayed.path = "/own", "/other"
         for path, found in (("/nowhere", []), ("/own", []), ("/other", [relayed]), (None, [own])):
-            target = AbortTarget(spelled=(Spelled("job", path),))
+            target = AbortTarget(engine_ids=(EngineId("job", path),))
             assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 1)] * len(found)
             assert [each for each in (own, relayed) if each.over] == found
             for each in found:

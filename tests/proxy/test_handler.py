@@ -10,7 +10,7 @@ import pytest
 
 from gateway.catalog import Endpoint
 from gateway.errors import GatewayError
-from gateway.formats.base import ErrorReply, Ids, UpstreamRequest, WorkerView
+from gateway.formats.contract import ErrorReply, Ids, UpstreamRequest, WorkerView
 from gateway.formats.sglang import SglangFormat
 from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings

@@ -14,7 +14,15 @@ import httpx
 import pytest
 
 from gateway.catalog import Endpoint
-from gateway.formats.base import Ids, Projection, Reader, ReplyFacts, ReplyHead, UpstreamRequest, WorkerView
+from gateway.formats.contract import (
+    Ids,
+    Projection,
+    Reader,
+    ReplyFacts,
+    ReplyHead,
+    UpstreamRequest,
+    WorkerView,
+)
 from gateway.formats.sglang import SglangFormat
 from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from gateway.formats.base import Ids
+from gateway.formats.contract import Ids
 from gateway.proxy.in_flight import RESERVED, InFlight
 
 #: Few letters, so that ids clash; and some that only sort oddly.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.base import AbortTarget
+from gateway.formats.optional import AbortTarget
 from gateway.loop.tasks import Tasks
 from gateway.upstream.connection import Connection
 from tests.support.stepped_world import World

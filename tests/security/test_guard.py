@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.errors import Unauthorized
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from gateway.security.guard import AccessScope, Guard, challenge
 from gateway.security.keys import Keys
 

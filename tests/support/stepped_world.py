@@ -21,8 +21,9 @@ from gateway.downstream.start_pacing import StartPacer
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.sync import Following
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, WorkerInfo
+from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.proxy.handler import GenerateHandler
 from gateway.settings import Settings
 from gateway.stores.memory import MemoryStore

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import Cancelled, InvalidRequest, NoWorker, PoisonedRequest, UpstreamIncomplete
 from gateway.exchange import ExchangeRecord, State
-from gateway.formats.base import Ending
+from gateway.formats.contract import Ending
 from gateway.telemetry.access_log import AccessLog, line_of
 from tests.telemetry.support import completed, dispatched, failed
 

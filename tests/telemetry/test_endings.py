@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import Cancelled, GatewayError, NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.exchange import ERROR_TYPES
-from gateway.formats.base import Ending
+from gateway.formats.contract import Ending
 from tests.telemetry.support import completed, dispatched, failed
 
 #: ending -> the ``error_type`` without an error status, and with 400, 503 and 500.

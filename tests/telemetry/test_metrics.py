@@ -24,7 +24,8 @@ from gateway.errors import (
 from gateway.exchange import Event
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import Ending, WorkerInfo
+from gateway.formats.contract import Ending
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.loop.tasks import Tasks
 from gateway.stores.record import WorkerRecord
 from gateway.telemetry.exposition import CurrentValues

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import Cancelled, Draining, GatewayError, InvalidRequest, UpstreamIncomplete
 from gateway.exchange import ExchangeRecord
 from gateway.fleet.worker import Worker
-from gateway.formats.base import Ending
+from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics

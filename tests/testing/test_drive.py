@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyFacts
+from gateway.formats.contract import Ids, Reader, ReplyFacts
 from gateway.testing.drive import claim, document, drive, respelled, strings
 
 

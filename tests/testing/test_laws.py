@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis.strategies import SearchStrategy
 
 from gateway.errors import GatewayError, UpstreamIncomplete
-from gateway.formats.base import Headers, Ids, Reader, ReplyHead, UpstreamRequest, WorkerView
+from gateway.formats.contract import Headers, Ids, Reader, ReplyHead, UpstreamRequest, WorkerView
 from gateway.testing import laws
 from gateway.testing.contract import FormatContract
 from gateway.testing.laws import LAWS, Law

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gateway.formats.base import ProbeReply, ProbeRequest, ReplyHead
+from gateway.formats.contract import ReplyHead
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 from gateway.testing.worker import Answer, Call, End, ScriptedWorker
 
 HEAD = ReplyHead(201, [(b"content-type", b"text/x"), (b"x-a", b"1"), (b"x-a", b"2")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httptools
 import pytest
 
-from gateway.formats.base import UpstreamRequest
+from gateway.formats.contract import UpstreamRequest
 from gateway.upstream.address import Address
 from gateway.upstream.encode import encode_head
 

@@ -22,7 +22,8 @@ from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, ask
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, Vital
+from gateway.formats.base import AnyFormat
+from gateway.formats.optional import WorkerHealth
 from gateway.loop.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -196,22 +197,22 @@ class Health:
 
     async def _check(self, worker: Worker) -> str | None:
         vital = await self._vital(worker)
-        if vital is Vital.BAD:
+        if vital is WorkerHealth.BAD:
             return "its health probe failed"
-        if vital is Vital.GOOD and not worker.says_paused:
+        if vital is WorkerHealth.GOOD and not worker.says_paused:
             self._alive(worker)
         else:
             worker.strikes = 0
             self._fleet.on(worker, WorkerEvent.FULL, "it says that it takes no requests now")
         return None
 
-    async def _vital(self, worker: Worker) -> Vital:
+    async def _vital(self, worker: Worker) -> WorkerHealth:
         for name, info in worker.infos.items():
             if info.usable:
                 format = self._formats[name]
                 reply = await ask(worker, format.health, patience=self._patience)
-                return Vital.BAD if reply is None else format.vital(reply)
-        return Vital.BAD
+                return WorkerHealth.BAD if reply is None else format.read_health(reply)
+        return WorkerHealth.BAD
 
     async def _describe(self, worker: Worker) -> str | None:
         away = worker.state not in _SERVING

@@ -14,7 +14,9 @@ from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, Upst
 from gateway.fleet.client import request_worker
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat, ProbeReply, ProbeRequest, UpstreamRequest, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import UpstreamRequest
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.upstream.tls_faults import tls_fault
 
 #: A question that takes longer has failed, in seconds, however much of its answer came.

@@ -1,6 +1,6 @@
 """The format of inference routes that are passed on as they are: chat completions, embeddings and others.
 
-Owns: gathering the parts under the contract of ``gateway.formats.base``. Must never enter: the parts
+Owns: gathering the parts under the contract of ``gateway.formats.contract``. Must never enter: the parts
 themselves, which paths there are (the catalog's).
 
 Requests and replies stay opaque. Of a request it is told which model it is for and under which id, of a reply
@@ -13,32 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.formats.base import (
-    AbortTarget,
+from gateway.formats.base import AnyFormat, BaseFormat
+from gateway.formats.contract import (
     ErrorReply,
-    Format,
     Headers,
     Ids,
-    ProbeReply,
-    ProbeRequest,
     Projection,
     Reader,
     ReplyHead,
-    StopsRelayed,
     UpstreamRequest,
-    Vital,
-    WorkerInfo,
-    WorkerLoad,
     WorkerView,
-    vital_of,
 )
+from gateway.formats.optional import AbortTarget
 from gateway.formats.options import Kind, flag, mebibytes, read
 from gateway.formats.relayed import errors, reader, schema, upstream
 from gateway.formats.relayed.request import Request, parse, parse_in_steps, project
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 NAME = "relayed"
 
@@ -47,7 +41,7 @@ _HEALTH = ProbeRequest("GET", "/health")
 
 
 @dataclass(frozen=True)
-class RelayedFormat:
+class RelayedFormat(BaseFormat[Request]):
     """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
 
     ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
@@ -59,12 +53,11 @@ class RelayedFormat:
     capability: str
     passthrough_engine_errors: bool = False
     event_limit: int = DEFAULT_EVENT_LIMIT
-    hosts: tuple[StopsRelayed, ...] = ()
+    hosts: tuple[AnyFormat, ...] = ()
 
-    name: ClassVar[str] = NAME
-    probes: ClassVar[Sequence[ProbeRequest]] = (_HEALTH,)
-    health: ClassVar[ProbeRequest] = _HEALTH
-    loads: ClassVar[Sequence[ProbeRequest]] = ()
+    name = NAME
+    probes = (_HEALTH,)
+    health = _HEALTH
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         return parse(body, headers)
@@ -93,11 +86,7 @@ class RelayedFormat:
             ids, head, passthrough=self.passthrough_engine_errors, event_limit=self.event_limit
         )
 
-    def join(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        """The same: what is not understood cannot be folded."""
-        return self.reader(request, worker, ids, head)
-
-    def configured(self, options: Mapping[str, str]) -> Format[Request]:
+    def configured(self, options: Mapping[str, str]) -> RelayedFormat:
         """``passthrough_engine_errors``: ``true`` or ``false``; ``event_limit``: a whole number of MiB."""
         return replace(self, **read(options, _OPTIONS))
 
@@ -106,12 +95,6 @@ class RelayedFormat:
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         """None: see the module."""
-        return None
-
-    def vital(self, reply: ProbeReply) -> Vital:
-        return vital_of(reply)
-
-    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return None
 
     def aborted_ids(self, body: bytes) -> AbortTarget:

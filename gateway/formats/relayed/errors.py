@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from gateway.errors import GatewayError
-from gateway.formats.base import ErrorReply
+from gateway.formats.contract import ErrorReply
 from gateway.formats.failures import error_event, error_reply, param_of
 
 _RATE_LIMIT = 429

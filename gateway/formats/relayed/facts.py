@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.json.steps import Steps
 from gateway.formats.json.windows import Span
 from gateway.formats.large import Shape, look

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from gateway.errors import GatewayError, UpstreamIncomplete
-from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.id_mapping import IdMapping
 from gateway.formats.large import Passing, Piecer, data_of, joined, passed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.formats.base import Headers, Projection, header
+from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.headers import media_type
 from gateway.formats.json.steps import Members, Steps, members, object_of, raw
 from gateway.formats.json.windows import Span

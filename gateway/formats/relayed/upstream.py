@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.formats.base import Ids, UpstreamRequest, WorkerView
+from gateway.formats.contract import Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import to_worker
 from gateway.formats.json.splice import replace_member
 from gateway.formats.json.steps import spliced

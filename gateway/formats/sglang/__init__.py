@@ -9,38 +9,32 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.formats.base import (
-    AbortTarget,
-    Elsewhere,
+from gateway.formats.base import BaseFormat
+from gateway.formats.contract import (
     ErrorReply,
-    Format,
     Headers,
     Ids,
-    ProbeReply,
-    ProbeRequest,
     Reader,
-    RelayedRequest,
     ReplyHead,
     UpstreamRequest,
-    Vital,
-    WorkerInfo,
-    WorkerLoad,
     WorkerView,
 )
+from gateway.formats.optional import AbortTarget, LoadAlternative, RelayedRequest, WorkerHealth, WorkerLoad
 from gateway.formats.sglang import big, errors, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.request import SglangRequest
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 
-class SglangFormat:
-    """The SGLang dialect; see gateway.formats.base.Format for the contract of each member."""
+class SglangFormat(BaseFormat[SglangRequest]):
+    """The SGLang dialect."""
 
     name = "sglang"
     capability = CAPABILITY
-    probes: Sequence[ProbeRequest] = PROBES
+    probes = PROBES
     health = HEALTH
-    loads: Sequence[ProbeRequest] = load.QUESTIONS
+    loads = load.QUESTIONS
 
     def __init__(self, options: Options = DEFAULTS) -> None:
         self._options = options
@@ -75,7 +69,7 @@ class SglangFormat:
     def join(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.join(request, worker, ids, head, self._options)
 
-    def configured(self, options: Mapping[str, str]) -> Format[SglangRequest]:
+    def configured(self, options: Mapping[str, str]) -> SglangFormat:
         return SglangFormat(self._options.updated(options))
 
     def render(self, error: GatewayError) -> ErrorReply:
@@ -84,14 +78,14 @@ class SglangFormat:
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return identify(replies)
 
-    def vital(self, reply: ProbeReply) -> Vital:
-        return load.vital(reply)
+    def read_health(self, reply: ProbeReply) -> WorkerHealth:
+        return load.read_health(reply)
 
     def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return load.read_load(question, reply)
 
-    def elsewhere(self, target: bytes) -> Elsewhere | None:
-        return load.elsewhere(target)
+    def load_alternative(self, target: bytes) -> LoadAlternative | None:
+        return load.load_alternative(target)
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         return upstream.aborted_ids(body)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from gateway.formats.json.steps import BIG, Steps, entries_of, members, members_of, object_of, raw
 from gateway.formats.json.windows import Span, pieces
 from gateway.formats.sglang.peek import PER_PROMPT, fill, marked, not_an_object, one_sampling

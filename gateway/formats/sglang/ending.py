@@ -5,7 +5,7 @@ Owns: from facts to an Ending. Must never enter: reading bytes.
 
 from __future__ import annotations
 
-from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.contract import Ending, ReplyFacts
 
 _BY_REASON = {"stop": Ending.STOP, "length": Ending.LENGTH, "abort": Ending.CLIENT_ABORT}
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamMalformed
-from gateway.formats.base import ErrorReply
+from gateway.formats.contract import ErrorReply
 from gateway.formats.failures import error_event, error_reply
 
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from gateway.formats.base import Headers, Hints, header
+from gateway.formats.contract import Headers, header
+from gateway.formats.routing_hints import Hints
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peeked import ABSENT, Peek
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.formats.base import Ids
+from gateway.formats.contract import Ids
 from gateway.formats.id_mapping import IdMapping
 from gateway.formats.sglang.request import SglangRequest
 

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.formats.base import Elsewhere, ProbeReply, ProbeRequest, Vital, WorkerLoad, vital_of
+from gateway.formats.optional import LoadAlternative, WorkerHealth, WorkerLoad, health_by_status
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 
 #: Read from shared memory, so cheap; its sections beside ``core`` are not wanted.
 LOADS = ProbeRequest("GET", "/v1/loads?include=core")
@@ -71,9 +72,9 @@ def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return None
 
 
-def vital(reply: ProbeReply) -> Vital:
+def read_health(reply: ProbeReply) -> WorkerHealth:
     """503 comes from a server that starts, is paused or leaves: it lives, and what it has it goes on with."""
-    return Vital.BUSY if reply.status == 503 else vital_of(reply)
+    return WorkerHealth.BUSY if reply.status == 503 else health_by_status(reply)
 
 
 def _read(body: bytes) -> WorkerLoad | None:
@@ -93,13 +94,13 @@ def _read_before(body: bytes) -> WorkerLoad | None:
     return WorkerLoad(max(0, sum(rank.num_reqs for rank in ranks) - waiting), waiting) if ranks else None
 
 
-def elsewhere(target: bytes) -> Elsewhere | None:
+def load_alternative(target: bytes) -> LoadAlternative | None:
     """Builds have one of the two, or the newer one and the older one in its words."""
     path, _, query = target.decode("latin-1").partition("?")
     if path == GET_LOAD.target:
-        return Elsewhere(LOADS.target, partial(_read_as, _as_before))
+        return LoadAlternative(LOADS.target, partial(_read_as, _as_before))
     if path == LOADS.target.partition("?")[0] and "dp_rank" not in query:
-        return Elsewhere(GET_LOAD.target, partial(_read_as, _as_since))
+        return LoadAlternative(GET_LOAD.target, partial(_read_as, _as_since))
     return None
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 ENGINE = "sglang"
 CAPABILITY = "sglang_generate"

@@ -18,7 +18,7 @@ from operator import attrgetter
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Headers, Projection, header
+from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.sglang.hints import hints_of, model_of
 from gateway.formats.sglang.members import NULL
 from gateway.formats.sglang.peek import PER_PROMPT, RESERVED, marked, marks, peek_at

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.base import Ids, Reader, ReplyHead, WorkerView
+from gateway.formats.contract import Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.id_mapping import IdMapping
 from gateway.formats.passthrough import PassthroughReader

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 
 _FACT = re.compile(
     rb'"(completion_tokens|prompt_tokens|cached_tokens)":(\d{1,15})[,}]'

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.sglang.document import ABSENT, Document, Finish, Meta
 from gateway.formats.sglang.members import NULL
 

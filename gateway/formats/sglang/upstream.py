@@ -11,18 +11,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import (
-    AbortTarget,
-    Headers,
-    Ids,
-    RelayedRequest,
-    Spelled,
-    UpstreamRequest,
-    WorkerView,
-)
+from gateway.formats.contract import Headers, Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import of_own_call, to_worker
 from gateway.formats.json.splice import insert_member, replace_member
 from gateway.formats.json.steps import spliced
+from gateway.formats.optional import AbortTarget, EngineId, RelayedRequest
 from gateway.formats.sglang.request import AbortCall, SglangRequest
 
 _encode = msgspec.json.encode
@@ -87,7 +80,9 @@ def aborted_ids(body: bytes) -> AbortTarget:
     if numbered is None:
         return AbortTarget(asked.abort_all, (asked.rid,))
     id, part = numbered[1], int(numbered[2])
-    return AbortTarget(asked.abort_all, (asked.rid,), (Spelled(id, None, part), Spelled(id, _BATCHED, part)))
+    return AbortTarget(
+        asked.abort_all, (asked.rid,), (EngineId(id, None, part), EngineId(id, _BATCHED, part))
+    )
 
 
 def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> tuple[bytes, Sequence[memoryview]]:

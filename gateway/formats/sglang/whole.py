@@ -8,7 +8,7 @@ Its ids may have to be mapped and its end may turn out broken.
 from __future__ import annotations
 
 from gateway.errors import GatewayError, UpstreamMalformed
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.id_mapping import IdMapping
 from gateway.formats.passthrough import Held
 from gateway.formats.sglang.ending import ending_of

@@ -1,39 +1,33 @@
 """The vLLM format: ``POST /inference/v1/generate``, token ids in and out.
 
-Owns: gathering the parts of the dialect under the contract of ``gateway.formats.base``. Must never enter: the
-parts themselves.
+Owns: the parts of the dialect, gathered under the contract of ``gateway.formats.contract``. Must never enter:
+the parts themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.formats.base import (
-    AbortTarget,
+from gateway.formats.base import BaseFormat
+from gateway.formats.contract import (
     ErrorReply,
-    Format,
     Headers,
     Ids,
-    ProbeReply,
-    ProbeRequest,
     Reader,
-    RelayedRequest,
     ReplyHead,
     UpstreamRequest,
-    Vital,
-    WorkerInfo,
-    WorkerLoad,
     WorkerView,
-    vital_of,
 )
+from gateway.formats.optional import AbortTarget, RelayedRequest, WorkerLoad
 from gateway.formats.options import Kind, count, flag, mebibytes, read
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.request import Request
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 _OPTIONS: Mapping[str, Kind] = {
     "passthrough_engine_errors": flag,
@@ -43,7 +37,7 @@ _OPTIONS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class VllmFormat:
+class VllmFormat(BaseFormat[Request]):
     """Stateless; see the parts for what each call promises.
 
     ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
@@ -55,11 +49,11 @@ class VllmFormat:
     vocab_size: int | None = None
     event_limit: int = DEFAULT_EVENT_LIMIT
 
-    name: ClassVar[str] = "vllm"
-    capability: ClassVar[str] = CAPABILITY
-    probes: ClassVar[Sequence[ProbeRequest]] = PROBES
-    health: ClassVar[ProbeRequest] = HEALTH
-    loads: ClassVar[Sequence[ProbeRequest]] = load.QUESTIONS
+    name = "vllm"
+    capability = CAPABILITY
+    probes = PROBES
+    health = HEALTH
+    loads = load.QUESTIONS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         request = projection.parse_whole(body, headers)
@@ -100,7 +94,7 @@ class VllmFormat:
             event_limit=self.event_limit,
         )
 
-    def configured(self, options: Mapping[str, str]) -> Format[Request]:
+    def configured(self, options: Mapping[str, str]) -> VllmFormat:
         """``passthrough_engine_errors``: ``true`` or ``false``; ``vocab_size`` and, in MiB, ``event_limit``:
         whole numbers above 0."""
         return replace(self, **read(options, _OPTIONS))
@@ -110,9 +104,6 @@ class VllmFormat:
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return identify(replies)
-
-    def vital(self, reply: ProbeReply) -> Vital:
-        return vital_of(reply)
 
     def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         return load.read_load(question, reply)
@@ -124,4 +115,4 @@ class VllmFormat:
         return schema.openapi()
 
 
-FORMAT: Format[Request] = VllmFormat()
+FORMAT = VllmFormat()

@@ -13,7 +13,7 @@ from io import BytesIO
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from gateway.formats.json.steps import BIG, Members, Steps, members, members_of, object_of, raw
 from gateway.formats.json.windows import Span, pieces
 from gateway.formats.vllm.lenient import NOT_TEXT, REPAIR_LIMIT

@@ -5,7 +5,7 @@ Owns: the meaning of finish reasons. Must never enter: reading bytes.
 
 from __future__ import annotations
 
-from gateway.formats.base import Ending, ReplyFacts
+from gateway.formats.contract import Ending, ReplyFacts
 
 #: Said of a sample that an abort call, a client that left, or a server that shuts down has cut short; the
 #: reply does not tell which.

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from gateway.formats.base import AbortTarget, Ids, Spelled
+from gateway.formats.contract import Ids
+from gateway.formats.optional import AbortTarget, EngineId
 
 #: The engine puts this before the id it was given, in replies and in aborts.
 PREFIX = "generate-tokens-"
@@ -72,19 +73,19 @@ def meant(names: Sequence[str]) -> AbortTarget:
             ids.append(name)
         else:
             spelled.append(found)
-    return AbortTarget(ids=tuple(ids), spelled=tuple(spelled))
+    return AbortTarget(ids=tuple(ids), engine_ids=tuple(spelled))
 
 
-def _spelled(name: str) -> Spelled | None:
+def _spelled(name: str) -> EngineId | None:
     if name.startswith(PREFIX):
-        return Spelled(name.removeprefix(PREFIX))
+        return EngineId(name.removeprefix(PREFIX))
     for path, (before, numbered) in _SPELLINGS.items():
         if name.startswith(before):
             id = name.removeprefix(before)
             if not numbered:
-                return Spelled(id, path)
+                return EngineId(id, path)
             if (found := _NUMBERED.fullmatch(id)) is not None:
-                return Spelled(found[1], path, int(found[2]))
+                return EngineId(found[1], path, int(found[2]))
     return None
 
 

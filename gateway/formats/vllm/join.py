@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead, WorkerView, header
+from gateway.formats.contract import Ids, Reader, ReplyFacts, ReplyHead, WorkerView, header
 from gateway.formats.paths import cut_paths
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.json.windows import place_of
 from gateway.formats.large import Found, Passing, Piecer, Shape, data_of, joined, look, passed
 from gateway.formats.paths import PathCutter

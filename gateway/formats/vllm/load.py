@@ -11,7 +11,8 @@ import re
 
 import msgspec
 
-from gateway.formats.base import ProbeReply, ProbeRequest, WorkerLoad
+from gateway.formats.optional import WorkerLoad
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 
 #: Always served, and the scheduler's own numbers, one row per engine.
 METRICS = ProbeRequest("GET", "/metrics")

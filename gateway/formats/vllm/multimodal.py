@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.formats.base import ImageSpan
+from gateway.formats.routing_hints import ImageSpan
 
 #: The one kind of input whose place in a prompt says all about it.
 MODALITY = "image"

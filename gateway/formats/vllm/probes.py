@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.formats.vllm.upstream import GENERATE_PATH
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 CAPABILITY = "vllm_generate"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.vllm.ending import FAILED
 from gateway.formats.vllm.reply import Usage, error_status, note_usage
 

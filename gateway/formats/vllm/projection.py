@@ -17,9 +17,10 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Headers, Hints, ImageSpan, Projection, header
+from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.json.ids import STAND_IN, cut_ids
 from gateway.formats.json.windows import Span
+from gateway.formats.routing_hints import Hints, ImageSpan
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
 from gateway.formats.vllm.multimodal import image_spans
@@ -146,7 +147,7 @@ def ids_of(raw: msgspec.Raw) -> Sequence[int]:
 
 
 def images(request: Request, block_size: int = 16, *, tower_lora: bool = False) -> Sequence[ImageSpan] | None:
-    """See gateway.formats.base.Images."""
+    """See gateway.formats.routing_hints.Images."""
     return image_spans(token_ids(request), request.features, block_size, tower_lora=tower_lora)
 
 

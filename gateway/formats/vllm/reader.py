@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.base import Ids, Reader, ReplyFacts, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.paths import cut_paths

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 
 
 class _Details(msgspec.Struct, gc=False):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.formats.base import Headers
+from gateway.formats.contract import Headers
 from gateway.formats.json.windows import Span
 
 NULL = msgspec.Raw(b"null")

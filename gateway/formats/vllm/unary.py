@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.passthrough import Held
 from gateway.formats.vllm.ending import FAILED, ending_of
 from gateway.formats.vllm.ids import IdMapper

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Headers, Ids, RelayedRequest, UpstreamRequest, WorkerView
+from gateway.formats.contract import Headers, Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import of_own_call, to_worker
+from gateway.formats.optional import AbortTarget, RelayedRequest
 from gateway.formats.vllm.ids import engine_id, engine_ids_at, meant
 from gateway.formats.vllm.request import Request
 

@@ -13,9 +13,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from gateway.formats.base import AnyFormat, Ending, ReplyHead, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ending, ReplyHead
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.vllm import VllmFormat
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids
 
 PATH = "/v1/chat/completions"

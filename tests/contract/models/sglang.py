@@ -15,8 +15,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from gateway.formats.base import AnyFormat, Ending, ReplyHead, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ending, ReplyHead
 from gateway.formats.sglang import FORMAT
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange
 
 JSON = ReplyHead(200, ((b"content-type", b"application/json"),))

@@ -14,7 +14,7 @@ from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, microseconds, pa
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.file.marks import StoredMarks
 from gateway.stores.record import WorkerRecord

@@ -17,7 +17,7 @@ from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import Hold, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
 from tests.fleet.engine import EchoFormat, Engine, engine

@@ -16,7 +16,7 @@ from gateway.fleet.health import probe as module
 from gateway.fleet.health.probe import Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import ProbeReply, ProbeRequest
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
 from gateway.upstream.resolver import Resolver

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Ids
+from gateway.formats.contract import Ids
 from gateway.formats.json import windows as json_windows
 from gateway.formats.json.splice import member_spans, remove_member, replace_member
 from gateway.formats.json.steps import Steps, T, entries_of, members, members_of, spliced

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete
-from gateway.formats.base import Ending, Ids, Reader, ReplyHead
+from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
 from gateway.formats.relayed.reader import reader
 from gateway.testing.damage import cuts
 from gateway.testing.drive import Told, drive

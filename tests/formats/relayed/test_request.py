@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.formats.base import Ids, WorkerInfo
+from gateway.formats.contract import Ids
 from gateway.formats.json import windows as json_windows
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.relayed.request import Request, parse, project
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.proxy.query_of_death import digest
 from gateway.testing.damage import bodies
 from gateway.testing.model import ModelWorker

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Format, Headers, Ids, Reader, ReplyHead
+from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang.request import SglangRequest
 from tests.formats.support import EVENTS, JSON, View, compact, records
 
 #: Typed as what it must be, so that the type checker compares every member with the contract.
-FORMAT: Format[SglangRequest] = SGLANG
+FORMAT = SGLANG
 
 recorded = partial(records, "sglang")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.base import Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.contract import Ids, Reader, ReplyHead
+from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang.streams import (
     STATES,
     Document,

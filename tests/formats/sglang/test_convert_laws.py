@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.formats.base import Format
-from gateway.formats.sglang.request import SglangRequest
+from gateway.formats.sglang import SglangFormat
 from gateway.testing.damage import cuts
 from gateway.testing.drive import Asked, document, drive
 from gateway.testing.model import ModelExchange
@@ -20,7 +19,7 @@ from tests.formats.sglang.support import FORMAT
 MODES = {"incremental": "cumulative", "cumulative": "incremental"}
 
 
-def converted(asked: Asked, format: Format[SglangRequest], stream: bytes, data: st.DataObject) -> bytes:
+def converted(asked: Asked, format: SglangFormat, stream: bytes, data: st.DataObject) -> bytes:
     reader = format.reader(asked.request, asked.model.worker, asked.ids, asked.exchange.stream_head)
     told = drive(reader, data.draw(cuts(stream), "pieces"))
     assert told.failure is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import GatewayError, InvalidRequest, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Headers, ReplyHead
+from gateway.formats.contract import Ending, Headers, ReplyHead
 from gateway.formats.passthrough import PassthroughReader
 from tests.formats.outcomes import rows
 from tests.formats.sglang.outcomes import OUTCOMES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest, UpstreamIncomplete
-from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sglang import FORMAT
 from tests.formats.sglang.outcomes import OUTCOMES, REFUSED, SUCCEEDED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.formats.base import Ids
+from gateway.formats.contract import Ids
 from gateway.formats.sglang.ids import swap_for
 from tests.formats.sglang.support import parsed, same
 from tests.formats.support import HEX, PRIVATE

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.contract import Ending, Headers, Ids, Reader, ReplyHead
+from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang import streams
 from tests.formats.sglang.streams import STATES, cumulative, echo, echo_part, events, incremental, part, whole
 from tests.formats.sglang.support import FORMAT, parsed, run, same

@@ -14,7 +14,8 @@ from types import FrameType
 import msgspec
 import pytest
 
-from gateway.formats.base import Reader, ReplyHead, WorkerInfo
+from gateway.formats.contract import Reader, ReplyHead
+from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang.support import FORMAT, parsed, same
 from tests.formats.support import DONE, EVENTS, HEX, View
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.base import Ids, Reader, ReplyHead
+from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.rules import TIMINGS
 from tests.formats.sglang.support import cuts, parsed, recorded, run, same

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.base import ProbeReply, Vital, WorkerLoad
+from gateway.formats.optional import WorkerHealth, WorkerLoad
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.load import GET_LOAD, LOADS
+from gateway.formats.worker_contract import ProbeReply
 
 
 def rank(running: int, waiting: int, usage: Any = 0.5) -> dict[str, Any]:
@@ -44,8 +45,14 @@ def test_route_that_is_missing() -> None:
 
 @pytest.mark.parametrize(
     ("status", "vital"),
-    [(200, Vital.GOOD), (404, Vital.GOOD), (503, Vital.BUSY), (500, Vital.BAD), (401, Vital.BAD)],
+    [
+        (200, WorkerHealth.GOOD),
+        (404, WorkerHealth.GOOD),
+        (503, WorkerHealth.BUSY),
+        (500, WorkerHealth.BAD),
+        (401, WorkerHealth.BAD),
+    ],
 )
-def test_answer_to_the_health_question(status: int, vital: Vital) -> None:
+def test_answer_to_the_health_question(status: int, vital: WorkerHealth) -> None:
     """A paused server says 503, and lives."""
-    assert FORMAT.vital(ProbeReply(status, b"")) is vital
+    assert FORMAT.read_health(ProbeReply(status, b"")) is vital

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.formats.base import ReplyHead
+from gateway.formats.contract import ReplyHead
 from gateway.formats.sglang.options import DEFAULTS
 from tests.formats.sglang.support import FORMAT, parsed, run, same
 from tests.formats.support import EVENTS, JSON, View

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.base import ProbeReply, WorkerInfo
 from gateway.formats.sglang import FORMAT
+from gateway.formats.worker_contract import ProbeReply, WorkerInfo
 from tests.formats.sglang.support import recorded
 
 CONTROL = recorded("control")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Headers, Projection
+from gateway.formats.contract import Headers, Projection
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.peek import RESERVED
 from tests.formats.sglang.support import parsed, recorded

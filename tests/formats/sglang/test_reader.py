@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids, Reader
+from gateway.formats.contract import Ids, Reader
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sglang.reader import StreamReader
 from gateway.formats.sglang.whole import UnaryReader

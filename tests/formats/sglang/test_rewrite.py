@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.base import Reader
+from gateway.formats.contract import Reader
 from tests.formats.sglang.support import event, reading, run
 from tests.formats.support import DONE
 

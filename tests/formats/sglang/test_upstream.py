@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Headers, Ids, Spelled, UpstreamRequest
+from gateway.formats.contract import Headers, Ids, UpstreamRequest
+from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.sglang import FORMAT
 from tests.formats.sglang.support import parsed, same
 from tests.formats.support import HEX, PRIVATE, View
@@ -178,8 +179,8 @@ def test_abort_call_of_a_client_is_understood(body: bytes, target: AbortTarget) 
 @pytest.mark.parametrize("part", [0, 7, 10, 999_999_999])
 def test_numbered_name_means_a_prompt_of_a_batch_as_well(part: int) -> None:
     target = FORMAT.aborted_ids(b'{"rid":"a_b_%d"}' % part)
-    spelled = (Spelled("a_b", None, part), Spelled("a_b", "/v1/completions", part))
-    assert target == AbortTarget(ids=(f"a_b_{part}",), spelled=spelled)
+    spelled = (EngineId("a_b", None, part), EngineId("a_b", "/v1/completions", part))
+    assert target == AbortTarget(ids=(f"a_b_{part}",), engine_ids=spelled)
 
 
 @pytest.mark.parametrize("name", ["a_", "_0", "a_01", "a_-1", "a_1 ", "a_1234567890", "a0", "a_\u0661"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ids
+from gateway.formats.contract import Ids
 from gateway.formats.passthrough import HOLD_LIMIT
 from tests.formats.sglang.support import cuts, document, reading, run
 from tests.formats.support import HEX, JSON, PRIVATE, compact

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 
 from gateway.errors import GatewayError
-from gateway.formats.base import Headers, Ids, Reader, ReplyHead
+from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.request import Request
 from tests.formats.support import EVENTS, JSON, View, compact, records

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gateway.errors import GatewayError, UpstreamIncomplete
-from gateway.formats.base import Ending, Headers
+from gateway.formats.contract import Ending, Headers
 from tests.formats.support import DONE, EVENTS, JSON, recorded_ending
 from tests.formats.vllm.support import chunk, pieces, reading
 

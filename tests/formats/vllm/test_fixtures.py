@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Ending, Reader, ReplyHead
+from gateway.formats.contract import Ending, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
 from tests.formats.outcomes import rows
 from tests.formats.support import View, lines

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.base import AbortTarget, Ids, Spelled
+from gateway.formats.contract import Ids
+from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.vllm.ids import IdMapper, engine_id, engine_ids_at, fits_header, meant
 from tests.formats.support import PRIVATE
 from tests.formats.vllm.support import fuzzed, pieces
@@ -19,8 +20,8 @@ ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 def test_engine_id_and_client_id_are_opposites() -> None:
     """The prefix is put on and taken off once."""
     assert engine_id("a") == "generate-tokens-a"
-    assert meant(["generate-tokens-a"]) == AbortTarget(spelled=(Spelled("a"),))
-    assert meant(["generate-tokens-generate-tokens-a"]).spelled == (Spelled("generate-tokens-a"),)
+    assert meant(["generate-tokens-a"]) == AbortTarget(engine_ids=(EngineId("a"),))
+    assert meant(["generate-tokens-generate-tokens-a"]).engine_ids == (EngineId("generate-tokens-a"),)
 
 
 @pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0", "generate-tokens-a", "a\n"])
@@ -36,7 +37,7 @@ def test_spelling_of_other_routes_means_their_requests_alone(
         assert engine_ids_at(path, ids, single=single) == []
         return
     (name,) = engine_ids_at(path, ids, single=single)
-    assert meant([name]) == AbortTarget(spelled=(Spelled(id, path, parts[0] if parts else None),))
+    assert meant([name]) == AbortTarget(engine_ids=(EngineId(id, path, parts[0] if parts else None),))
 
 
 def test_spelling_that_is_not_known_is_none() -> None:

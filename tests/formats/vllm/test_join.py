@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Headers, Ids, Reader, ReplyHead, WorkerInfo
+from gateway.formats.contract import Ending, Headers, Ids, Reader, ReplyHead
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join import JoinReader
 from gateway.formats.vllm.rules import REPLY, VOLATILE, WITH_NULLS
 from gateway.formats.vllm.unary import UnaryReader
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange
 from tests.contract.models.vllm import VllmModel
 from tests.formats.support import DONE, EVENTS, JSON, PRIVATE, View, lines

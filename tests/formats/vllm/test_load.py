@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.formats.base import ProbeReply, Vital, WorkerLoad
+from gateway.formats.optional import WorkerHealth, WorkerLoad
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.load import LOAD, METRICS
+from gateway.formats.worker_contract import ProbeReply
 
 TEXT = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -62,5 +63,5 @@ def test_route_that_is_missing() -> None:
 
 def test_health_that_fails_is_bad() -> None:
     """This engine says 503 when its core is dead."""
-    assert FORMAT.vital(ProbeReply(503, b"")) is Vital.BAD
-    assert FORMAT.vital(ProbeReply(200, b"")) is Vital.GOOD
+    assert FORMAT.read_health(ProbeReply(503, b"")) is WorkerHealth.BAD
+    assert FORMAT.read_health(ProbeReply(200, b"")) is WorkerHealth.GOOD

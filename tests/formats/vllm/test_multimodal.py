@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.base import ImageSpan
+from gateway.formats.routing_hints import ImageSpan
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.multimodal import identity_of
 from tests.formats.vllm.support import fuzzed

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.base import ProbeReply, WorkerInfo
 from gateway.formats.vllm import FORMAT
+from gateway.formats.worker_contract import ProbeReply, WorkerInfo
 from tests.formats.vllm.support import fuzzed, recorded
 
 GENERATE = "/inference/v1/generate"

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import Hints, Projection
+from gateway.formats.contract import Projection
+from gateway.formats.routing_hints import Hints
 from gateway.formats.vllm import FORMAT
 from tests.formats.vllm.support import fuzzed, recorded
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Headers, Ids, ReplyHead
+from gateway.formats.contract import Ending, Headers, Ids, ReplyHead
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Reader, ReplyHead
+from gateway.formats.contract import Ending, Reader, ReplyHead
 from gateway.formats.passthrough import HOLD_LIMIT
 from gateway.formats.vllm import FORMAT
 from tests.formats.support import JSON, PRIVATE, View

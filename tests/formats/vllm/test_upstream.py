@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.base import AbortTarget, Ids, Spelled
+from gateway.formats.contract import Ids
+from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.vllm import FORMAT
 from tests.formats.support import PRIVATE, View
 from tests.formats.vllm.support import fuzzed, recorded, request
@@ -98,8 +99,8 @@ def test_client_abort_names_public_ids(body: bytes, ids: tuple[str, ...]) -> Non
 
 def test_client_abort_in_the_engines_spelling_means_what_the_engine_calls_so() -> None:
     body = b'{"request_ids":["generate-tokens-a","chatcmpl-a","b","cmpl-a-2"]}'
-    spelled = (Spelled("a"), Spelled("a", "/v1/chat/completions"), Spelled("a", "/v1/completions", 2))
-    assert FORMAT.aborted_ids(body) == AbortTarget(ids=("b",), spelled=spelled)
+    spelled = (EngineId("a"), EngineId("a", "/v1/chat/completions"), EngineId("a", "/v1/completions", 2))
+    assert FORMAT.aborted_ids(body) == AbortTarget(ids=("b",), engine_ids=spelled)
 
 
 def test_parts_of_a_request_of_one_prompt_are_none() -> None:

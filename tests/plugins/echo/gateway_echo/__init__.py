@@ -12,28 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.formats.base import (
-    AbortTarget,
+from gateway.formats.base import BaseFormat
+from gateway.formats.contract import (
     ErrorReply,
-    Format,
     Headers,
     Ids,
-    ProbeReply,
-    ProbeRequest,
     Projection,
     Reader,
     ReplyHead,
     UpstreamRequest,
-    Vital,
-    WorkerInfo,
-    WorkerLoad,
     WorkerView,
     header,
-    vital_of,
 )
 from gateway.formats.failures import error_reply
 from gateway.formats.headers import media_type, to_worker
+from gateway.formats.optional import AbortTarget, WorkerHealth, WorkerLoad, health_by_status
 from gateway.formats.passthrough import PassthroughReader
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 from .reader import JoinReader, LinesReader, WholeReader
 
@@ -53,7 +48,7 @@ class Call:
     tag: str | None
 
 
-class EchoFormat:
+class EchoFormat(BaseFormat[Call]):
     """Stateless; the gateway finds it by its entry point."""
 
     name = "echo"
@@ -96,7 +91,7 @@ class EchoFormat:
     def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return JoinReader(ids) if _in_lines(head) else _whole(ids, head)
 
-    def configured(self, options: Mapping[str, str]) -> Format[Call]:
+    def configured(self, options: Mapping[str, str]) -> EchoFormat:
         if options:
             raise ValueError(f"{next(iter(options))}: this format has no such setting")
         return self
@@ -110,8 +105,8 @@ class EchoFormat:
             return None
         return WorkerInfo(engine="echo", capability=self.capability, usable=True, models=("parrot",))
 
-    def vital(self, reply: ProbeReply) -> Vital:
-        return vital_of(reply)
+    def read_health(self, reply: ProbeReply) -> WorkerHealth:
+        return health_by_status(reply)
 
     def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         known = reply.status == 200 and reply.body.isdigit() and len(reply.body) < 10
@@ -159,4 +154,4 @@ def _whole(ids: Ids, head: ReplyHead) -> Reader:
     return WholeReader(ids) if head.status == 200 else PassthroughReader(head.status)
 
 
-FORMAT: Format[Call] = EchoFormat()
+FORMAT = EchoFormat()

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.base import Ending, Ids, ReplyFacts
+from gateway.formats.contract import Ending, Ids, ReplyFacts
 from gateway.formats.json.splice import insert_member
 
 ENDINGS = {"end": Ending.STOP, "enough": Ending.LENGTH}

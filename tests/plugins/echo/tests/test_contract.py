@@ -10,8 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from gateway.formats.base import AnyFormat, Ending, ProbeReply, ReplyHead, WorkerInfo
+from gateway.formats.base import AnyFormat
+from gateway.formats.contract import Ending, ReplyHead
 from gateway.formats.registry import load_formats
+from gateway.formats.worker_contract import ProbeReply, WorkerInfo
 from gateway.testing.contract import FormatContract
 from gateway.testing.endpoint import EndpointContract
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids

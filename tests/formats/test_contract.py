@@ -6,20 +6,18 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.base import (
-    AbortTarget,
+from gateway.formats.contract import (
     ErrorReply,
-    Hints,
     Ids,
-    ProbeReply,
-    ProbeRequest,
     Projection,
     ReplyFacts,
     ReplyHead,
     UpstreamRequest,
-    WorkerInfo,
     header,
 )
+from gateway.formats.optional import AbortTarget
+from gateway.formats.routing_hints import Hints
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 RECORDS: list[tuple[Any, str]] = [
     (Ids(("a",), ("a",)), "public"),

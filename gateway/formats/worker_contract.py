@@ -1,0 +1,66 @@
+"""How a format recognises its workers: three members, and the records of probes.
+
+Owns: the protocol ``WorkerContract``, probe requests and answers, what a probe finds. Must never enter: a
+dialect, I/O, a clock, when a worker is probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRequest:
+    """A request of a probe. ``target`` is an absolute path; the worker's URL prefix is put in front of it."""
+
+    method: str
+    target: str
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReply:
+    """The answer to a ProbeRequest: HTTP status and complete body."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a format found out about a worker.
+
+    ``capability`` is the format's own if the worker can serve it. ``usable`` is False, with a ``reason`` for
+    the operator, if the worker speaks the dialect but cannot serve (disabled, still starting, wrong key).
+    ``context_length`` is in tokens. ``stream_mode`` is the dialect's term for how the worker streams.
+    ``adapters`` are those of the ``models`` that are adapters of another of them. ``paused`` is True if the
+    engine reports that it runs no requests until it is resumed, where its health answer does not show that.
+    """
+
+    engine: str
+    capability: str
+    usable: bool
+    reason: str = ""
+    version: str | None = None
+    models: tuple[str, ...] = ()
+    context_length: int | None = None
+    stream_mode: str | None = None
+    weight_version: str | None = None
+    adapters: tuple[str, ...] = ()
+    paused: bool = False
+
+
+class WorkerContract(Protocol):
+    """Worker identification of one engine dialect."""
+
+    #: Requests that show whether a URL speaks the dialect. They are sent to servers of any kind, repeatedly,
+    #: so they must be cheap and harmless everywhere.
+    probes: Sequence[ProbeRequest]
+    #: The cheapest request that shows whether a known worker takes requests now.
+    health: ProbeRequest
+
+    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+        """Read the answers to ``probes``, by target; an answer may be missing. None: another dialect."""
+        ...
