@@ -25,6 +25,7 @@ from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import ReplyHead
+from gateway.formats.optional import LoadAlternative
 
 #: Seconds that one worker may take, and bytes that its answer may have.
 TIMEOUT, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
@@ -155,7 +156,7 @@ async def _ask(worker: Worker, sent: Call, limit: int = ANSWER_LIMIT) -> Answer:
     return await ask(worker, sent, seconds=TIMEOUT, limit=limit)
 
 
-async def _load_elsewhere(worker: Worker, sent: Call, other: Elsewhere) -> Answer | None:
+async def _load_elsewhere(worker: Worker, sent: Call, other: LoadAlternative) -> Answer | None:
     """As the answer to ``sent``; None: it does not tell there, either."""
     answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
     if not answer.accepted:
