@@ -69,7 +69,7 @@ def control_app(
     )
     limits = fanout.Limits(settings.body_limit, settings.control_timeout_secs or None)
     app.include_router(fanout.fanout_router(views, limits))
-    app.include_router(information.information_router(views.fleet, views.registrar, formats))
+    app.include_router(information.information_router(views.fleet, views.registration, formats))
     app.include_router(engine_metrics.engine_metrics_router(views.fleet))
     app.include_router(sessions.sessions_router())
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)

@@ -189,7 +189,7 @@ class _Fanout:
     def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
         """Who is called, who is passed over, and whether it is for one worker. Raises CallError."""
         if name is not None:
-            return [find_worker(self._views.registrar, name)], [], True
+            return [find_worker(self._views.registration, name)], [], True
         targets = select_targets(self._views.fleet.workers, self._call.formats)
         if self._call.single and targets.total > 1:
             raise CallError(

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.control.replies import get, json_response, parse_worker_json, passthrough_response
 from gateway.control.targets import find_worker, no_worker_error, parse_call, select_targets
-from gateway.control.views import FleetView, RegistrarView
+from gateway.control.views import FleetView, RegistrationView
 from gateway.control.workers_calls import CallError, ErrorBody
 from gateway.engine_routes import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
 from gateway.fleet.call import Call, NotAnswered, ask
@@ -35,7 +35,7 @@ LOAD_LIMIT = 1024 * 1024
 TRIES = 4
 
 #: In which order workers are asked: those that serve first, then those that could.
-_ORDER = (*USABLE, WorkerState.HELD)
+_ORDER = (*USABLE, WorkerState.CORDONED)
 
 _ANY_JSON: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -56,10 +56,12 @@ def inference_paths() -> tuple[str, ...]:
     return tuple(path for path in reserved() if path not in ARGUMENTS_PATHS)
 
 
-def information_router(fleet: FleetView, registrar: RegistrarView, formats: Iterable[AnyFormat]) -> APIRouter:
+def information_router(
+    fleet: FleetView, registration: RegistrationView, formats: Iterable[AnyFormat]
+) -> APIRouter:
     """One route per path. Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker."""
     router = APIRouter(tags=["information"])
-    asking = _Asking(fleet, registrar, list(formats))
+    asking = _Asking(fleet, registration, list(formats))
     for path, of in INFORMATION_PATHS.items():
         get(router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described())
     for path, of in LOAD_PATHS.items():
@@ -74,9 +76,9 @@ def _described() -> dict[str, Any]:
 class _Asking:
     """Makes the handlers."""
 
-    def __init__(self, fleet: FleetView, registrar: RegistrarView, tell: Sequence[AnyFormat]) -> None:
+    def __init__(self, fleet: FleetView, registration: RegistrationView, tell: Sequence[AnyFormat]) -> None:
         self._fleet = fleet
-        self._registrar = registrar
+        self._registration = registration
         self._tell = tell
 
     def any_of(self, path: str, formats: Sequence[str]) -> Any:
@@ -85,7 +87,9 @@ class _Asking:
         async def handle(request: Request) -> Response:
             try:
                 sent, name = _read(request, path)
-                workers = [find_worker(self._registrar, name)] if name is not None else self._usable(formats)
+                workers = (
+                    [find_worker(self._registration, name)] if name is not None else self._usable(formats)
+                )
                 return await _first(workers, sent)
             except CallError as error:
                 return error.reply()
@@ -99,7 +103,7 @@ class _Asking:
             try:
                 sent, name = _read(request, path)
                 if name is not None:
-                    return await _first([find_worker(self._registrar, name)], sent, self._load_of)
+                    return await _first([find_worker(self._registration, name)], sent, self._load_of)
                 return await self._loads(formats, sent)
             except CallError as error:
                 return error.reply()

@@ -12,7 +12,7 @@ from urllib.parse import unquote_plus
 
 from fastapi import Request
 
-from gateway.control.views import RegistrarView
+from gateway.control.views import RegistrationView
 from gateway.control.workers_calls import CallError
 from gateway.fleet.call import Call
 from gateway.fleet.states import WorkerState
@@ -90,9 +90,9 @@ def parse_call(request: Request, path: str, body: bytes) -> tuple[Call, str | No
     return Call(request.method.encode(), target, headers, body), name
 
 
-def find_worker(registrar: RegistrarView, name: str) -> Worker:
+def find_worker(registration: RegistrationView, name: str) -> Worker:
     """The member with this id or URL. Raises CallError."""
-    worker = registrar.find(name)
+    worker = registration.find(name)
     if worker is None:
         raise CallError(404, "worker_not_found", f"there is no worker {name[:300]!r}")
     return worker

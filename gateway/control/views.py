@@ -39,7 +39,7 @@ class FleetView(Protocol):
         ...
 
 
-class RegistrarView(Protocol):
+class RegistrationView(Protocol):
     """Registering workers. All but ``find`` raise StoreUnavailable, none waits for a worker."""
 
     def find(self, key: str) -> Worker | None:
@@ -58,13 +58,13 @@ class RegistrarView(Protocol):
         """Take away what others registered and is no member here yet; False if there is none."""
         ...
 
-    async def hold(self, worker: Worker) -> None: ...
+    async def cordon(self, worker: Worker) -> None: ...
 
-    async def open(self, worker: Worker) -> None: ...
+    async def uncordon(self, worker: Worker) -> None: ...
 
 
 class PausesView(Protocol):
-    """Marks of workers that were paused through the gateway; see gateway.fleet.cordons.pauses."""
+    """Cordons of workers that were paused through the gateway; see gateway.fleet.cordons.pauses."""
 
     async def pause(
         self, workers: Collection[Worker], kind: str, parts: Collection[str]
@@ -155,7 +155,7 @@ class Views:
     lifecycle: LifecycleView
     aborter: AbortView
     metrics: Callable[[], tuple[bytes, str]]
-    registrar: RegistrarView
+    registration: RegistrationView
     pauses: PausesView
     aggregate: AggregateView | None = None
 

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.replies import Failure, get
-from gateway.control.views import RegistrarView, Views
+from gateway.control.views import RegistrationView, Views
 from gateway.control.workers_calls import (
     CallError,
     ErrorBody,
@@ -24,7 +24,7 @@ from gateway.control.workers_calls import (
     worker_keys,
 )
 from gateway.control.workers_rows import WorkerEntry, WorkerList, compact_json, render_list, worker_row
-from gateway.fleet.registrar import UrlNotAllowed
+from gateway.fleet.registration import UrlNotAllowed
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker, id_of
 from gateway.stores.base import ReadOnlyStore, StoreUnavailable
@@ -71,7 +71,7 @@ class Urls(BaseModel):
 def workers_router(views: Views) -> APIRouter:
     """All dialects at once; the stream of events has to be routed before it."""
     router = APIRouter(tags=["workers"])
-    listed, changes = _Listing(views), _Changes(views.registrar)
+    listed, changes = _Listing(views), _Changes(views.registration)
     get(router, PATH, listed.all, summary="All workers, their state and load", response_model=WorkerList)
     get(router, LIST, listed.urls, summary="URLs of the workers that are there", response_model=Urls)
     get(router, ONE, listed.one, summary="One worker", response_model=WorkerEntry, responses=_REFUSALS)
@@ -85,8 +85,8 @@ def workers_router(views: Views) -> APIRouter:
             changes.remove,
             "Let a worker finish and forget it; an unknown one is no error",
         ),
-        ("POST", OPEN, 200, changes.open, "Lift every hold on a worker"),
-        ("POST", HOLD, 200, changes.hold, "Give a worker no request until it is opened"),
+        ("POST", OPEN, 200, changes.uncordon, "Lift every hold on a worker"),
+        ("POST", HOLD, 200, changes.cordon, "Give a worker no request until it is opened"),
         ("POST", DRAIN, 202, changes.dismiss, "Let a worker finish and forget it"),
         ("DELETE", ONE, 202, changes.dismiss, "The same; the worker by its id or its URL"),
     )
@@ -123,7 +123,7 @@ class _Listing:
 
     async def one(self, request: Request, key: str) -> Response:
         try:
-            worker = _found(self._views.registrar, request, key)
+            worker = _found(self._views.registration, request, key)
             elsewhere = await self._views.loads_elsewhere()
             return _json(compact_json(worker_row(worker, elsewhere=elsewhere.get(worker.url, 0))))
         except CallError as error:
@@ -133,13 +133,13 @@ class _Listing:
 class _Changes:
     """Handlers that change the fleet."""
 
-    def __init__(self, registrar: RegistrarView) -> None:
-        self._registrar = registrar
+    def __init__(self, registration: RegistrationView) -> None:
+        self._registration = registration
 
     async def add(self, request: Request) -> Response:
         async def work() -> Response:
             members = await call_fields(request)
-            worker = await self._registrar.add(parse_record(members))
+            worker = await self._registration.add(parse_record(members))
             note = "; api_key was not taken, see --worker-api-key" if members.get("api_key") else ""
             status = 200 if request.url.path.endswith(ADD) else 202
             return _accepted(worker, f"worker registered{note}", status)
@@ -149,54 +149,54 @@ class _Changes:
     async def remove(self, request: Request) -> Response:
         async def work() -> Response:
             record = parse_record(await call_fields(request))
-            worker = self._registrar.find(record.url)
-            if worker is None and await self._registrar.forget(record.url):
+            worker = self._registration.find(record.url)
+            if worker is None and await self._registration.forget(record.url):
                 return _removed(record.url, 200)
             if worker is None:
                 # Those who call this take an error for a fault of theirs, and it is gone as they want it.
                 body = {"status": "accepted", "url": record.url, "message": "there is no such worker"}
                 return JSONResponse(body)
-            await self._registrar.remove(worker)
+            await self._registration.remove(worker)
             return _accepted(worker, "worker removed", 200)
 
         return await _answered(work)
 
     async def dismiss(self, request: Request, key: str) -> Response:
         async def work() -> Response:
-            urls = [] if _member(self._registrar, request, key) else possible_urls(request, key)
+            urls = [] if _member(self._registration, request, key) else possible_urls(request, key)
             for url in urls:
-                if await self._registrar.forget(url):
+                if await self._registration.forget(url):
                     return _removed(url, 202)
-            worker = _found(self._registrar, request, key)
-            await self._registrar.remove(worker)
+            worker = _found(self._registration, request, key)
+            await self._registration.remove(worker)
             return _accepted(worker, "worker removed", 202)
 
         return await _answered(work)
 
-    async def hold(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registrar.hold, "worker held")
+    async def cordon(self, request: Request, key: str) -> Response:
+        return await self._with(request, key, self._registration.cordon, "worker held")
 
-    async def open(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registrar.open, "worker opened")
+    async def uncordon(self, request: Request, key: str) -> Response:
+        return await self._with(request, key, self._registration.uncordon, "worker opened")
 
     async def _with(
         self, request: Request, key: str, change: Callable[[Worker], Awaitable[None]], message: str
     ) -> Response:
         async def work() -> Response:
-            worker = _found(self._registrar, request, key)
+            worker = _found(self._registration, request, key)
             await change(worker)
             return _accepted(worker, message, 200)
 
         return await _answered(work)
 
 
-def _member(registrar: RegistrarView, request: Request, key: str) -> Worker | None:
-    found = (registrar.find(each) for each in worker_keys(request, key))
+def _member(registration: RegistrationView, request: Request, key: str) -> Worker | None:
+    found = (registration.find(each) for each in worker_keys(request, key))
     return next((worker for worker in found if worker is not None), None)
 
 
-def _found(registrar: RegistrarView, request: Request, key: str) -> Worker:
-    if (worker := _member(registrar, request, key)) is not None:
+def _found(registration: RegistrationView, request: Request, key: str) -> Worker:
+    if (worker := _member(registration, request, key)) is not None:
         return worker
     raise CallError(404, "worker_not_found", f"there is no worker {key[:300]!r}")
 

@@ -126,7 +126,7 @@ def worker_row(
         "labels": record.labels,
         "state": shown.value,
         "reason": worker.reason if reason is None else reason,
-        "holds": [hold.value for hold in worker.holds],
+        "holds": [hold.value for hold in worker.cordons],
         "engine": best["engine"],
         "version": best["version"],
         "context_length": best["context_length"],

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.cordons.departures import Departures
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerState
+from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
@@ -25,7 +25,7 @@ class Members:
     store says, until they are dismissed by name.
     """
 
-    def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None, marks: Marks) -> None:
+    def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None, marks: Cordons) -> None:
         self._fleet = fleet
         self._marks = marks
         self._lapses = Departures(marks)
@@ -107,12 +107,12 @@ class Members:
         if worker.record.held and not known.held:
             self._hold(worker)
         elif known.held and not worker.record.held:
-            self._fleet.open(worker, Hold.OWNER)
+            self._fleet.uncordon(worker, CordonSource.OWNER)
         if worker.record.succeeds(known.incarnation):
             self._marks.lift(worker.url, held=True)
 
     def _hold(self, worker: Worker) -> None:
-        self._fleet.hold(worker, Hold.OWNER, "held until it is opened")
+        self._fleet.cordon(worker, CordonSource.OWNER, "held until it is opened")
 
     def _find(self, url: str) -> Worker | None:
         worker = self._fleet.find(url)

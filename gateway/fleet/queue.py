@@ -80,7 +80,7 @@ class _Line:
 
 def excluded(tried: Tried) -> Collection[Worker]:
     """Those of ``tried`` that are still the process which it was sent to."""
-    return [worker for worker, life in tried.items() if worker.life is life] if tried else ()
+    return [worker for worker, life in tried.items() if worker.incarnation is life] if tried else ()
 
 
 class Queue:

@@ -24,7 +24,7 @@ class Quotas:
     def limit(self, each: int) -> None:
         """So many of each kind at once from now on; for before any began."""
         #: First questions of probes to workers that do not serve, and all others.
-        self.knocks = asyncio.Semaphore(each)
+        self.first_contacts = asyncio.Semaphore(each)
         self.probes = asyncio.Semaphore(each)
         #: Calls to several workers for one client; a client's call to one worker is none of them.
         self.calls = asyncio.Semaphore(each)

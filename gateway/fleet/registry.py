@@ -15,7 +15,7 @@ from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
-from gateway.fleet.states import NEWS, TRANSITIONS, Hold, WorkerEvent, WorkerState
+from gateway.fleet.states import NEWS, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 class Fleet:
     """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    ``resolver`` is shared with whoever else looks names up. ``died`` is told the life (Worker.life) of each
-    worker that is found dead. A worker whose weight version does not reach ``min_weight_version`` is held.
+    ``resolver`` is shared with whoever else looks names up. ``died`` is called with its ``incarnation``
+    when a worker is found dead. A worker below ``min_weight_version`` is cordoned.
     A worker is leased to ``most_in_flight`` at once; None: to any number. ``head`` limits what heads of its
     replies may be.
     """
@@ -151,8 +151,8 @@ class Fleet:
 
     def on(self, worker: Worker, event: WorkerEvent, reason: str = "") -> None:
         """Something happened to ``worker``; what follows takes effect for the next request."""
-        if event in (WorkerEvent.SERVES, WorkerEvent.FULL) and worker.holds:
-            event, reason = WorkerEvent.HOLD, "; ".join(worker.holds.values())
+        if event in (WorkerEvent.SERVES, WorkerEvent.FULL) and worker.cordons:
+            event, reason = WorkerEvent.CORDON, "; ".join(worker.cordons.values())
         before = worker.state
         after = TRANSITIONS[before].get(event, before)
         if after is not before:
@@ -175,13 +175,13 @@ class Fleet:
 
     def _bury(self, worker: Worker) -> None:
         """Nothing that was known of the process is true of the one after it."""
-        life, worker.life = worker.life, object()
+        life, worker.incarnation = worker.incarnation, object()
         worker.reported, worker.others, worker.load_question = None, 0, 0
         self._died(life)
 
     def absent(self, worker: Worker) -> None:
         """There is nobody at its URL: whoever comes next was neither paused nor opened by anybody."""
-        worker.waived = Worker
+        worker.allowed_weights = Worker
         self.vanished(worker.url)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
@@ -194,39 +194,41 @@ class Fleet:
 
     def _weigh(self, worker: Worker, *, first: bool) -> None:
         least, version = self._min_weight_version, worker.weight_version
-        if least is None or version == worker.waived:
+        if least is None or version == worker.allowed_weights:
             return
         if not reaches(version, least):
             told = "is not told" if version is None else f"is {version}"
-            return self.hold(worker, Hold.WEIGHTS, f"its weight version {told}, and {least} is wanted")
-        arrived = first or Hold.WEIGHTS in worker.holds
-        self.open(worker, Hold.WEIGHTS)
+            return self.cordon(
+                worker, CordonSource.WEIGHTS, f"its weight version {told}, and {least} is wanted"
+            )
+        arrived = first or CordonSource.WEIGHTS in worker.cordons
+        self.uncordon(worker, CordonSource.WEIGHTS)
         if arrived:
-            self.open(worker, Hold.OWNER)
+            self.uncordon(worker, CordonSource.OWNER)
 
-    def hold(self, worker: Worker, hold: Hold, why: str) -> None:
-        """Give ``worker`` no request until ``hold`` is opened, whatever its probes say meanwhile."""
-        worker.holds[hold] = why
-        if worker.usable or worker.state is WorkerState.HELD:
-            self.on(worker, WorkerEvent.HOLD, "; ".join(worker.holds.values()))
+    def cordon(self, worker: Worker, source: CordonSource, why: str) -> None:
+        """Give ``worker`` no request until ``source`` uncordons it, whatever its probes say meanwhile."""
+        worker.cordons[source] = why
+        if worker.usable or worker.state is WorkerState.CORDONED:
+            self.on(worker, WorkerEvent.CORDON, "; ".join(worker.cordons.values()))
 
-    def open(self, worker: Worker, hold: Hold | None = None) -> None:
-        """Lift ``hold``; None: all of them, and also the one for weights that are too old."""
-        if hold is None:
-            worker.waived = worker.weight_version
-            worker.holds.clear()
-        elif worker.holds.pop(hold, None) is None:
+    def uncordon(self, worker: Worker, source: CordonSource | None = None) -> None:
+        """Lift the cordon of ``source``; None: all of them, and also the one for weights that are too old."""
+        if source is None:
+            worker.allowed_weights = worker.weight_version
+            worker.cordons.clear()
+        elif worker.cordons.pop(source, None) is None:
             return
-        if not worker.holds:
-            self.on(worker, WorkerEvent.OPEN)
-        elif worker.state is WorkerState.HELD:
-            worker.reason = "; ".join(worker.holds.values())
+        if not worker.cordons:
+            self.on(worker, WorkerEvent.UNCORDON)
+        elif worker.state is WorkerState.CORDONED:
+            worker.reason = "; ".join(worker.cordons.values())
 
-    def waive(self, worker: Worker, version: str | None) -> None:
+    def allow_weights(self, worker: Worker, version: str | None) -> None:
         """It was opened although its weight version, this one, was too low."""
-        worker.waived = version
+        worker.allowed_weights = version
         if worker.weight_version == version:
-            self.open(worker, Hold.WEIGHTS)
+            self.uncordon(worker, CordonSource.WEIGHTS)
 
     def follow(self) -> AbstractContextManager[Changes]:
         """Joins, leaves and transitions from now on, until the context ends; no follower is waited for."""

@@ -16,7 +16,7 @@ class WorkerState(StrEnum):
     READY = "ready"
     BUSY = "busy"  # said that it takes no more at the moment; leased if no ready one is there
     SUSPECT = "suspect"  # a reply or a probe of it failed, it is being asked again; leased last
-    HELD = "held"  # could serve, and is not to: it gets no request until it is opened
+    CORDONED = "held"  # could serve, and is not to: it gets no request until it is opened
     DEAD = "dead"  # refused a connection, or failed its probes
     DRAINING = "draining"  # finishes what runs on it and gets nothing new
     GONE = "gone"  # is no member any more
@@ -26,18 +26,18 @@ class WorkerEvent(StrEnum):
     """What happens to a worker. SERVES never opens a held one: only OPEN does."""
 
     SERVES = "serves"  # a good probe or a whole reply
-    EXIT_FAILED = "cannot"  # it answers, but not as one that can serve
+    CANNOT = "cannot"  # it answers, but not as one that can serve
     FULL = "full"  # it said 429 or 503, or that it takes nothing now
     DOUBT = "doubt"  # a probe failed, or a reply was broken
     DIE = "die"  # refused a connection, or failed its probes
-    HOLD = "hold"  # it could serve, and somebody holds it
-    OPEN = "open"  # nobody holds it any more
+    CORDON = "cordon"  # it could serve, and somebody holds it
+    UNCORDON = "uncordon"  # nobody holds it any more
     JOIN = "join"  # it was registered again
     DRAIN = "drain"  # it was removed
     LEAVE = "leave"  # it was removed, and nothing runs on it
 
 
-class Hold(StrEnum):
+class CordonSource(StrEnum):
     """Who holds a worker back; each is lifted by itself."""
 
     OWNER = "owner"  # it was registered held, or held over the API
@@ -47,15 +47,15 @@ class Hold(StrEnum):
 
 _STATE = WorkerState
 _SERVING = {
-    WorkerEvent.EXIT_FAILED: _STATE.JOINING,
+    WorkerEvent.CANNOT: _STATE.JOINING,
     WorkerEvent.DIE: _STATE.DEAD,
-    WorkerEvent.HOLD: _STATE.HELD,
+    WorkerEvent.CORDON: _STATE.CORDONED,
     WorkerEvent.DRAIN: _STATE.DRAINING,
 }
 _AWAY = {
     WorkerEvent.SERVES: _STATE.READY,
     WorkerEvent.FULL: _STATE.BUSY,
-    WorkerEvent.HOLD: _STATE.HELD,
+    WorkerEvent.CORDON: _STATE.CORDONED,
     WorkerEvent.DRAIN: _STATE.DRAINING,
 }
 
@@ -67,13 +67,13 @@ TRANSITIONS: Mapping[WorkerState, Mapping[WorkerEvent, WorkerState]] = MappingPr
         _STATE.READY: {**_SERVING, WorkerEvent.FULL: _STATE.BUSY, WorkerEvent.DOUBT: _STATE.SUSPECT},
         _STATE.BUSY: {**_SERVING, WorkerEvent.SERVES: _STATE.READY, WorkerEvent.DOUBT: _STATE.SUSPECT},
         _STATE.SUSPECT: {**_SERVING, WorkerEvent.SERVES: _STATE.READY, WorkerEvent.FULL: _STATE.BUSY},
-        _STATE.HELD: {
-            WorkerEvent.OPEN: _STATE.READY,
-            WorkerEvent.EXIT_FAILED: _STATE.JOINING,
+        _STATE.CORDONED: {
+            WorkerEvent.UNCORDON: _STATE.READY,
+            WorkerEvent.CANNOT: _STATE.JOINING,
             WorkerEvent.DIE: _STATE.DEAD,
             WorkerEvent.DRAIN: _STATE.DRAINING,
         },
-        _STATE.DEAD: {**_AWAY, WorkerEvent.EXIT_FAILED: _STATE.JOINING, WorkerEvent.JOIN: _STATE.JOINING},
+        _STATE.DEAD: {**_AWAY, WorkerEvent.CANNOT: _STATE.JOINING, WorkerEvent.JOIN: _STATE.JOINING},
         _STATE.DRAINING: {WorkerEvent.JOIN: _STATE.JOINING, WorkerEvent.LEAVE: _STATE.GONE},
         _STATE.GONE: {},
     }
@@ -85,10 +85,10 @@ USABLE = (_STATE.READY, _STATE.BUSY, _STATE.SUSPECT)
 #: Events whose reason is news though the state stays.
 NEWS: Mapping[WorkerState, frozenset[WorkerEvent]] = MappingProxyType(
     {
-        _STATE.JOINING: frozenset({WorkerEvent.EXIT_FAILED, WorkerEvent.DOUBT, WorkerEvent.DIE}),
+        _STATE.JOINING: frozenset({WorkerEvent.CANNOT, WorkerEvent.DOUBT, WorkerEvent.DIE}),
         _STATE.READY: frozenset({WorkerEvent.SERVES}),
         _STATE.BUSY: frozenset({WorkerEvent.FULL}),
         _STATE.SUSPECT: frozenset({WorkerEvent.DOUBT}),
-        _STATE.HELD: frozenset({WorkerEvent.HOLD}),
+        _STATE.CORDONED: frozenset({WorkerEvent.CORDON}),
     }
 )

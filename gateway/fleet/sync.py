@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from gateway.fleet.allow import UrlPattern, permitted
-from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.members import Members
-from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
+from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Following:
         """Whether the fleet is known to be what the store has."""
         return self.store.healthy and self._applies
 
-    async def run(self, members: Members, marks: Marks, allowed: Sequence[UrlPattern] = ()) -> None:
+    async def run(self, members: Members, marks: Cordons, allowed: Sequence[UrlPattern] = ()) -> None:
         """Apply every change, until the store is closed. Its records must match ``allowed`` as well: others
         than this gateway write to it. Begun again, it begins with all there is."""
         applied = 0
@@ -49,15 +49,15 @@ class Following:
                     await asyncio.sleep(0)
 
 
-def _apply(change: Change, members: Members, marks: Marks, allowed: Sequence[UrlPattern]) -> None:
+def _apply(change: Change, members: Members, marks: Cordons, allowed: Sequence[UrlPattern]) -> None:
     match change:
         case Reset(records):
-            marks.tell_all(change.marks)
+            marks.tell_all(change.cordons)
             members.keep_only(one for one in records.values() if _may_enter(one, allowed))
         case Put(record):
             if _may_enter(record, allowed):
                 members.refresh(record)
-        case Marked(url, words):
+        case CordonsChanged(url, words):
             marks.tell(url, words)
         case Gone(url):
             members.gone(url)

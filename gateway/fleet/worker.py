@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.quotas import Quotas
-from gateway.fleet.states import USABLE, Hold, WorkerState
+from gateway.fleet.states import USABLE, CordonSource, WorkerState
 from gateway.formats.contract import ANY_OF
 from gateway.formats.optional import WorkerLoad
 from gateway.formats.worker_contract import WorkerInfo
@@ -54,12 +54,12 @@ class Worker:
         "authorization",
         "busy_until",
         "quotas",
-        "holds",
+        "cordons",
         "id",
         "in_flight",
         "infos",
         "last_reply_at",
-        "life",
+        "incarnation",
         "load_question",
         "others",
         "pool",
@@ -68,9 +68,9 @@ class Worker:
         "reported",
         "seed",
         "state",
-        "strikes",
+        "failed_probes",
         "url",
-        "waived",
+        "allowed_weights",
     )
 
     def __init__(
@@ -93,9 +93,9 @@ class Worker:
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
-        self.holds: dict[Hold, str] = {}
+        self.cordons: dict[CordonSource, str] = {}
         #: The weight version at which it was opened although that was too low.
-        self.waived: object = Worker
+        self.allowed_weights: object = Worker
         self.infos: Mapping[str, WorkerInfo] = {}
         self._views: dict[str, View] = {}
         self.in_flight = 0
@@ -104,9 +104,9 @@ class Worker:
         self.others = 0
         #: Which of the questions for its load it answers; those before it gave no answer.
         self.load_question = 0
-        self.life = object()
+        self.incarnation = object()
         #: Failed probes in a row.
-        self.strikes = 0
+        self.failed_probes = 0
         #: Monotonic time of its last tokens or whole reply; a sign of life that spares a probe.
         self.last_reply_at = _NEVER
         #: Monotonic time until which a good probe does not end what a 429 or 503 began.

@@ -13,7 +13,7 @@ from gateway.fleet.cordons.replication import CordonReplication
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import PATIENCE
 from gateway.prefork.peers import Peers, PeersUnavailable, Reply
-from gateway.stores.versioned import Updates, edits_of
+from gateway.stores.versioned import Updates, updates_from_json
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class WideMarks:
         except PeersUnavailable as error:
             return log.warning("it is not known which workers are paused or held: %s", error)
         for edits in answers.bodies:
-            self._sharing.heard(edits_of(edits))
+            self._sharing.heard(updates_from_json(edits))
 
     async def _tell(self, edits: Updates) -> None:
         try:
@@ -51,7 +51,7 @@ class WideMarks:
             log.warning("%d processes do not know yet who is paused or held", answers.missing)
 
     def _heard(self, question: bytes, reply: Reply) -> None:
-        self._sharing.heard(edits_of(json.loads(question)))
+        self._sharing.heard(updates_from_json(json.loads(question)))
         reply(b"null")
 
     def _asked(self, question: bytes, reply: Reply) -> None:

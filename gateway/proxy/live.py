@@ -174,7 +174,7 @@ class LiveExchange(CoroutineStepper):
             raise Overloaded("others wait for a worker; please try again")
         worker = self._services.fleet.lease(capability, model, tried, self.key)
         self.worker = worker
-        self._life = worker.life
+        self._life = worker.incarnation
         info = worker.offers(capability)
         models = models_of(worker, info) if info is not None else ()
         exchange.worker = worker.url

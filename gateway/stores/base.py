@@ -29,10 +29,10 @@ class ReadOnlyStore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """All records there are, by URL; what is not among them is gone. And all that is known of marks."""
+    """All records, by URL, and all that is known of cordons. A record that is not among them was removed."""
 
     records: Mapping[str, WorkerRecord]
-    marks: Updates = field(default_factory=dict)
+    cordons: Updates = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,17 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """What was said of marks of a URL, which need not have a record, each by its word. It is not dated where
-    the store holds no order, as a person added the mark or took it away, say."""
+class CordonsChanged:
+    """Cordons of a URL were added or removed, by reason. The URL need not have a record.
+
+    An entry is undated if the store has no order for it: a person edited the file, for example.
+    """
 
     url: str
-    marks: Mapping[str, Versioned]
+    reasons: Mapping[str, Versioned]
 
 
-Change = Reset | Put | Gone | Marked
+Change = Reset | Put | Gone | CordonsChanged
 
 
 class Store(Protocol):
@@ -80,8 +82,8 @@ class Store(Protocol):
         ...
 
     @property
-    def keeps_marks(self) -> bool:
-        """False: ``mark`` does nothing, and no mark is ever told."""
+    def keeps_cordons(self) -> bool:
+        """False: ``write_cordons`` does nothing, and ``watch`` never yields a cordon."""
         ...
 
     def watch(self) -> AsyncGenerator[Change, None]:
@@ -105,10 +107,10 @@ class Store(Protocol):
         """Take a record away; False if there was none. Raises as ``put`` does."""
         ...
 
-    async def mark(self, edits: Updates) -> None:
-        """Add and take away marks (gateway.fleet.cordons.cordons). What was said later counts, whichever is
-        written first; for that, a mark that was taken away is remembered for a while. They outlive records
-        and leases. Raises StoreUnavailable within a second."""
+    async def write_cordons(self, updates: Updates) -> None:
+        """Write cordons (gateway.fleet.cordons.cordons). Of two writes of one reason the later one counts, in
+        whatever order they arrive; for that, a removed reason is remembered for a while. Cordons outlive
+        records and leases. Raises StoreUnavailable within a second."""
         ...
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ class MemoryStore:
     healthy = True
     reason = ""
     writable = True
-    keeps_marks = False
+    keeps_cordons = False
 
     def __init__(self) -> None:
         self._records: dict[str, WorkerRecord] = {}
@@ -56,7 +56,7 @@ class MemoryStore:
         self._tell(Gone(url))
         return True
 
-    async def mark(self, edits: Updates) -> None:
+    async def write_cordons(self, updates: Updates) -> None:
         """See Store: what was said in this process is known in it."""
 
     async def close(self) -> None:

@@ -22,37 +22,37 @@ class Versioned(NamedTuple):
     order: a person, or a gateway before there was one.
     """
 
-    at: int
-    who: str
-    there: bool
+    timestamp: int
+    writer: str
+    present: bool
 
     @property
     def dated(self) -> bool:
-        return self.at > 0
+        return self.timestamp > 0
 
     @property
     def text(self) -> str:
         """``at`` and ``who``; later ones are larger texts, "" is not dated."""
-        return f"{self.at:0{_DIGITS}d} {self.who}" if self.dated else ""
+        return f"{self.timestamp:0{_DIGITS}d} {self.writer}" if self.dated else ""
 
     @classmethod
-    def of_text(cls, text: str, there: bool) -> Versioned:
+    def from_text(cls, text: str, present: bool) -> Versioned:
         """What ``text`` says; whatever else it is counts as not dated."""
         count, _, who = text.partition(" ")
         if len(count) == _DIGITS and count.isascii() and count.isdigit():
-            return cls(int(count), who, there)
-        return undated(there)
+            return cls(int(count), who, present)
+        return undated(present)
 
 
 #: By URL, and by word of a mark.
 Updates = Mapping[str, Mapping[str, Versioned]]
 
 
-def undated(there: bool) -> Versioned:
+def undated(present: bool) -> Versioned:
     """Said by somebody who knows no order."""
-    return Versioned(0, "", there)
+    return Versioned(0, "", present)
 
 
-def edits_of(members: Mapping[str, Mapping[str, Any]]) -> Updates:
+def updates_from_json(members: Mapping[str, Mapping[str, Any]]) -> Updates:
     """Edits that this program wrote as JSON."""
     return {url: {word: Versioned(*row) for word, row in words.items()} for url, words in members.items()}

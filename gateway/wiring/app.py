@@ -23,13 +23,13 @@ from gateway.downstream.lifespan import lifespan
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import MethodNotAllowed
-from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.cordons.pauses import Pauses
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.health.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.queue import Queue
-from gateway.fleet.registrar import Registrar
+from gateway.fleet.registration import Registration
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sync import Following
 from gateway.formats.base import AnyFormat
@@ -151,11 +151,11 @@ def create_app(
     keys, tls = sources_of(settings), worker_tls(settings)
     shared = Shared(store, Following(store), keys=keys, tls=tls, peers=peers, lock=lock)
     services = _services(settings, [endpoint.format for endpoint in served.generate], shared)
-    sharing = CordonReplication(Marks(services.fleet), store)
+    sharing = CordonReplication(Cordons(services.fleet), store)
     members = _members(settings, services, sharing.marks)
-    registrar = Registrar(store, members, services.fleet, settings.worker_patterns, sharing)
+    registration = Registration(store, members, services.fleet, settings.worker_patterns, sharing)
     member = None if peers is None else _member(peers, services, served.generate, sharing)
-    views = _views(services, registrar, member, Pauses(sharing))
+    views = _views(services, registration, member, Pauses(sharing))
     app = control_app(settings, served.generate, views, served.relays)
     control = _behind_a_door(app, settings, served.formats, services.guard)
     handlers = {
@@ -196,11 +196,11 @@ def _member(
     return Member(peers, services.metrics, services.lifecycle, services.aborter, formats, sharing)
 
 
-def _views(services: Services, registrar: Registrar, member: Member | None, pauses: Pauses) -> Views:
+def _views(services: Services, registration: Registration, member: Member | None, pauses: Pauses) -> Views:
     fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
     if member is None:
-        return Views(fleet, lifecycle, services.aborter, metrics, registrar, pauses)
-    return Views(fleet, lifecycle, member.aborter, metrics, registrar, pauses, member.aggregate)
+        return Views(fleet, lifecycle, services.aborter, metrics, registration, pauses)
+    return Views(fleet, lifecycle, member.aborter, metrics, registration, pauses, member.aggregate)
 
 
 def _behind_a_door(
@@ -221,7 +221,7 @@ def _behind_a_door(
     return AuthMiddleware(control, guard, scopes.of, dialects)
 
 
-def _members(settings: Settings, services: Services, marks: Marks) -> Members:
+def _members(settings: Settings, services: Services, marks: Cordons) -> Members:
     services.fleet.vanished = lambda url: marks.lift(url, held=False)
     members = Members(services.fleet, services.health, settings.worker_authorization, marks)
     for entry in settings.workers:

@@ -67,7 +67,7 @@ class Background:
     async def _watch_workers(self) -> None:
         """One that is paused must not get requests before that is known; but a store that is away keeps none
         from serving."""
-        if self._store.keeps_marks:
+        if self._store.keeps_cordons:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_WORD):
                     await self._sharing.marks.told.wait()

@@ -126,7 +126,7 @@ class Desk:
     async def change(self, worker: Worker) -> None:
         raise AssertionError(worker)
 
-    remove = hold = open = change
+    remove = cordon = uncordon = change
 
     async def forget(self, url: str) -> bool:
         raise AssertionError(url)

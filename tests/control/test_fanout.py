@@ -255,10 +255,10 @@ async def test_paused_worker_gets_no_request_until_it_is_resumed(kind: str, paus
     """However many good probes come meanwhile."""
     async with fleet(kind, kind, probe_interval_secs=0.02) as of:
         assert (await of.post(f"{pause}?worker={of.worker().id}", json={})).status_code == 200
-        assert (of.worker().state, of.worker(1).state) == (WorkerState.HELD, WorkerState.READY)
+        assert (of.worker().state, of.worker(1).state) == (WorkerState.CORDONED, WorkerState.READY)
         before = len(of.sims[0].all_requests)
         await until(lambda: len(of.sims[0].all_requests) >= before + 3)
-        assert of.worker().state is WorkerState.HELD
+        assert of.worker().state is WorkerState.CORDONED
         assert "paused" in of.worker().reason
         assert (await of.post(f"{resume}?worker={of.worker().id}", json={})).status_code == 200
         await until(lambda: of.worker().usable)
@@ -278,7 +278,7 @@ async def test_worker_gets_no_request_while_it_is_being_paused() -> None:
         of.sims[0].behave(Silence(), path="/pause_generation")
         call = asyncio.ensure_future(of.post("/pause_generation"))
         await until(lambda: bool(called(of.sims[0], "/pause_generation")))
-        assert of.worker().state is WorkerState.HELD
+        assert of.worker().state is WorkerState.CORDONED
         call.cancel()
 
 
@@ -301,7 +301,7 @@ async def test_memory_that_comes_back_in_parts_ends_the_pause_with_the_last() ->
     async with fleet("sglang") as of:
         await of.post("/release_memory_occupation", json={})
         await of.post("/resume_memory_occupation", json={"tags": ["weights"]})
-        assert of.worker().state is WorkerState.HELD
+        assert of.worker().state is WorkerState.CORDONED
         await of.post("/resume_memory_occupation", json={"tags": ["kv_cache"]})
         assert of.worker().usable
 
@@ -310,7 +310,7 @@ async def test_pauses_of_two_kinds_are_undone_one_by_one() -> None:
     async with fleet("vllm") as of:
         for path in ("/pause", "/sleep", "/wake_up"):
             assert (await of.post(path)).status_code == 200
-            assert of.worker().state is WorkerState.HELD, path
+            assert of.worker().state is WorkerState.CORDONED, path
         await of.post("/resume")
         assert of.worker().usable
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gateway.control.workers_rows import WorkerEntry, WorkerList, render_list, worker_row
-from gateway.fleet.states import Hold, WorkerState
+from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.optional import WorkerLoad
 from gateway.formats.worker_contract import WorkerInfo
@@ -92,7 +92,7 @@ def test_healthy_is_who_may_be_given_requests(state: WorkerState) -> None:
 def test_row_of_a_moment_that_is_over() -> None:
     """State and reason are those of the moment, the rest is as it is now."""
     worker = known()
-    worker.holds[Hold.OWNER] = "why"
+    worker.cordons[CordonSource.OWNER] = "why"
     row = worker_row(worker, WorkerState.DEAD, "gone")
     assert (row["state"], row["reason"], row["is_healthy"], row["holds"]) == (
         "dead",

@@ -128,7 +128,7 @@ def require(kind: str) -> None:
         pytest.fail(
             f"{engine} is not installed: run `make test-engines`, or `python -m scripts.engines install`"
         )
-    pytest.skip(f"NOT TESTED, {engine.upper()} EXIT_FAILED BE INSTALLED HERE: {reason.splitlines()[-1]}")
+    pytest.skip(f"NOT TESTED, {engine.upper()} CANNOT BE INSTALLED HERE: {reason.splitlines()[-1]}")
 
 
 @contextmanager

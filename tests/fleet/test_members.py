@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.cordons.cordons import HELD, LIFTED, LIFTED_EACH, Marks, paused
+from gateway.fleet.cordons.cordons import HELD, LIFTED, LIFTED_EACH, Cordons, paused
 from gateway.fleet.cordons.departures import MOST
 from gateway.fleet.health.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
@@ -40,11 +40,11 @@ class Watch:
         self.looked_after.append(worker.url)
 
 
-def made(fleet: Fleet | None = None, marks: Marks | None = None) -> tuple[Members, Fleet, Watch]:
+def made(fleet: Fleet | None = None, marks: Cordons | None = None) -> tuple[Members, Fleet, Watch]:
     fleet, watch = fleet or Fleet(LeastInFlight(Random(0)), 5.0), Watch()
     health: Any = watch
     assert all(callable(each) for each in (Health.watch, Health.forget, Health.look_after))
-    return Members(fleet, health, b"Bearer k", marks or Marks(fleet)), fleet, watch
+    return Members(fleet, health, b"Bearer k", marks or Cordons(fleet)), fleet, watch
 
 
 def urls(fleet: Fleet) -> list[str]:
@@ -73,15 +73,15 @@ def test_held_record_holds_until_its_owner_says_otherwise() -> None:
     members, fleet, _ = made()
     held = WorkerRecord(A.url, held=True)
     worker = members.admit(held)
-    assert Hold.OWNER in worker.holds
-    fleet.open(worker)
+    assert CordonSource.OWNER in worker.cordons
+    fleet.uncordon(worker)
     members.admit(WorkerRecord(A.url, held=True))
-    assert not worker.holds
+    assert not worker.cordons
     members.admit(A)
     members.admit(held)
-    assert Hold.OWNER in worker.holds
+    assert CordonSource.OWNER in worker.cordons
     members.admit(A)
-    assert not worker.holds
+    assert not worker.cordons
 
 
 def test_store_that_begins_anew_takes_away_what_it_has_not() -> None:
@@ -141,9 +141,9 @@ def test_pinned_workers_are_probed_from_the_start_on() -> None:
     assert members.is_pinned(A.url)
 
 
-def marked() -> tuple[Members, Marks, Watch, Fleet]:
+def marked() -> tuple[Members, Cordons, Watch, Fleet]:
     fleet = Fleet(LeastInFlight(Random(0)), 5.0)
-    marks = Marks(fleet)
+    marks = Cordons(fleet)
     members, _, watch = made(fleet, marks)
     return members, marks, watch, fleet
 
@@ -164,7 +164,7 @@ def test_record_that_goes_for_a_moment_leaves_a_worker_paused(way: str, running:
     assert watch.looked_after == [A.url] and A.url not in watch.watched
     members.refresh(A)
     back = fleet.find(A.url)
-    assert back is not None and set(back.holds) == {Hold.OWNER, Hold.PAUSED}
+    assert back is not None and set(back.cordons) == {CordonSource.OWNER, CordonSource.PAUSED}
     assert (back is worker) is bool(running)
 
 
@@ -184,7 +184,7 @@ def test_removed_worker_is_free_when_it_is_registered_again() -> None:
         if first:
             members.gone(A.url)
         assert members.dismiss(A.url) is not first
-        assert not members.admit(A).holds
+        assert not members.admit(A).cordons
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -203,7 +203,7 @@ def test_another_engine_at_a_url_was_paused_and_held_by_nobody(away: bool) -> No
             members.gone(A.url)
         members.refresh(pod(after))
         found = fleet.find(A.url)
-        assert found is not None and bool(found.holds) is held, (before, after)
+        assert found is not None and bool(found.cordons) is held, (before, after)
 
 
 def test_what_is_remembered_does_not_grow_with_the_workers_that_were_there() -> None:

@@ -158,7 +158,7 @@ async def test_request_goes_to_no_worker_that_had_it_before() -> None:
     """And those behind it do not wait for that; another process behind the URL is another worker."""
     async with stage() as it:
         worker = it.ready("w")
-        task = Driven(it.request("tried", tried={worker: worker.life}))
+        task = Driven(it.request("tried", tried={worker: worker.incarnation}))
         with it.requests("other"):
             await until(lambda: it.names == ["other"])
             assert it.queue.waiting == 1
@@ -294,7 +294,7 @@ async def test_one_that_may_go_to_no_worker_with_or_without_room_is_told() -> No
         one, two = it.ready("one"), it.ready("two")
         for _ in range(2):
             it.fleet.lease("cap", None)
-        task = Driven(it.request("tried", tried={one: one.life}))
+        task = Driven(it.request("tried", tried={one: one.incarnation}))
         with it.requests("other"):
             await waiting(it, 2)
             it.fleet.release(one)

@@ -21,8 +21,8 @@ async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> 
         calls = [ask_among_others(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
         assert all(answer.accepted for answer in await asyncio.gather(*calls))
         assert server.most_at_once == 3
-        for knock in (True, False):
-            asking = (ask_probe(worker, EchoFormat.health, knock=knock) for _ in range(20))
+        for first_contact in (True, False):
+            asking = (ask_probe(worker, EchoFormat.health, first_contact=first_contact) for _ in range(20))
             assert None not in await asyncio.gather(*asking) and server.most_at_once == 3
 
 
@@ -31,10 +31,10 @@ async def test_workers_that_answer_nothing_keep_no_question_to_others_waiting() 
     async with engine() as server:
         worker = server.worker()
         worker.quotas.limit(1)
-        async with worker.quotas.knocks, asyncio.timeout(5):
+        async with worker.quotas.first_contacts, asyncio.timeout(5):
             assert await ask_probe(worker, EchoFormat.health) is not None
         async with worker.quotas.probes, asyncio.timeout(5):
-            assert await ask_probe(worker, EchoFormat.health, knock=True) is not None
+            assert await ask_probe(worker, EchoFormat.health, first_contact=True) is not None
 
 
 async def test_call_that_waits_for_others_is_over_in_its_time() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import USABLE, Hold, WorkerEvent, WorkerState
+from gateway.fleet.states import USABLE, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import POLICIES, LeastInFlight
@@ -174,7 +174,7 @@ def test_key_goes_home_whatever_the_policy(mode: str) -> None:
     assert len({fleet.lease(CAPABILITY, None).url for _ in range(60)}) > 1 and len(told) == 60
 
 
-@pytest.mark.parametrize("event", [WorkerEvent.DIE, WorkerEvent.FULL, WorkerEvent.DOUBT, WorkerEvent.HOLD])
+@pytest.mark.parametrize("event", [WorkerEvent.DIE, WorkerEvent.FULL, WorkerEvent.DOUBT, WorkerEvent.CORDON])
 def test_key_whose_home_is_away_settles_on_another_until_it_is_back(event: WorkerEvent) -> None:
     fleet = fleet_of(*map(member, "abcd"))
     told, home = placed(fleet), fleet.lease(CAPABILITY, None, (), "k")
@@ -309,7 +309,7 @@ def test_several_models_and_another_named() -> None:
 
 
 @pytest.mark.parametrize("others", [("n",), ("n", "o")])
-@pytest.mark.parametrize("state", [WorkerState.DEAD, WorkerState.HELD, WorkerState.JOINING])
+@pytest.mark.parametrize("state", [WorkerState.DEAD, WorkerState.CORDONED, WorkerState.JOINING])
 def test_model_whose_worker_is_away(others: tuple[str, ...], state: WorkerState) -> None:
     """It is neither unknown, which clients take for final, nor another worker's to answer."""
     fleet = fleet_of(member("a", "m", state=state), *(member(name, name) for name in others))
@@ -480,16 +480,16 @@ def test_held_worker_is_opened_once_nobody_holds_it_any_more() -> None:
     """Each hold is lifted by itself; probes lift none."""
     fleet = fleet_of(member("a", "m"))
     (a,) = fleet.workers
-    fleet.hold(a, Hold.OWNER, "mine")
-    fleet.hold(a, Hold.PAUSED, "paused")
+    fleet.cordon(a, CordonSource.OWNER, "mine")
+    fleet.cordon(a, CordonSource.PAUSED, "paused")
     assert shown(a) == ("held", "mine; paused")
     for event in (WorkerEvent.SERVES, WorkerEvent.FULL, WorkerEvent.DOUBT):
         fleet.on(a, event)
         assert shown(a) == ("held", "mine; paused")
     for _ in range(2):
-        fleet.open(a, Hold.OWNER)
+        fleet.uncordon(a, CordonSource.OWNER)
         assert shown(a) == ("held", "paused")
-    fleet.open(a, Hold.PAUSED)
+    fleet.uncordon(a, CordonSource.PAUSED)
     assert shown(a) == ("ready", "")
 
 
@@ -498,23 +498,23 @@ def test_worker_that_is_held_while_it_is_away_comes_back_held(state: WorkerState
     """A death opens nothing: what comes back may have old weights."""
     fleet = fleet_of(member("a", "m", state=state))
     (a,) = fleet.workers
-    fleet.hold(a, Hold.OWNER, "held")
+    fleet.cordon(a, CordonSource.OWNER, "held")
     assert a.state is state
     fleet.on(a, WorkerEvent.SERVES)
-    assert a.state is WorkerState.HELD
+    assert a.state is WorkerState.CORDONED
     fleet.on(a, WorkerEvent.DIE)
     fleet.on(a, WorkerEvent.SERVES)
-    assert a.state is WorkerState.HELD
+    assert a.state is WorkerState.CORDONED
 
 
 def test_worker_is_held_while_its_weights_are_too_old() -> None:
     """From the start on, again after it fell back, and not without the setting."""
     fleet, worker = weighed("5", "4")
     assert (worker.state, worker.reason) == (
-        WorkerState.HELD,
+        WorkerState.CORDONED,
         "its weight version is 4, and 5 is wanted",
     )
-    for version, state in (("5", WorkerState.READY), ("4", WorkerState.HELD), ("6", WorkerState.READY)):
+    for version, state in (("5", WorkerState.READY), ("4", WorkerState.CORDONED), ("6", WorkerState.READY)):
         tell(fleet, worker, version)
         assert worker.state is state
     assert weighed("5", None)[1].reason == "its weight version is not told, and 5 is wanted"
@@ -524,10 +524,10 @@ def test_worker_is_held_while_its_weights_are_too_old() -> None:
 def test_weights_that_arrive_open_what_was_registered_held() -> None:
     """But no worker that somebody holds although its weights are new."""
     fleet, worker = weighed("5", "4")
-    fleet.hold(worker, Hold.OWNER, "mine")
+    fleet.cordon(worker, CordonSource.OWNER, "mine")
     tell(fleet, worker, "5")
     assert shown(worker)[0] == "ready"
-    fleet.hold(worker, Hold.OWNER, "mine")
+    fleet.cordon(worker, CordonSource.OWNER, "mine")
     tell(fleet, worker, "6")
     assert shown(worker)[0] == "held"
 
@@ -535,12 +535,12 @@ def test_weights_that_arrive_open_what_was_registered_held() -> None:
 def test_worker_opened_by_hand_stays_open_with_the_weights_it_has() -> None:
     """Until they change, or another process has them."""
     fleet, worker = weighed("5", "4")
-    fleet.open(worker)
+    fleet.uncordon(worker)
     tell(fleet, worker, "4")
     assert shown(worker)[0] == "ready"
     tell(fleet, worker, "3")
     assert shown(worker)[0] == "held"
-    fleet.open(worker)
+    fleet.uncordon(worker)
     fleet.on(worker, WorkerEvent.DIE)
     fleet.absent(worker)
     tell(fleet, worker, "3")

@@ -39,7 +39,7 @@ def test_ready_before_busy_before_suspect() -> None:
     assert set(roster.workers) == {SUSPECT, BUSY, READY}
 
 
-@pytest.mark.parametrize("state", [WorkerState.HELD, WorkerState.DRAINING, WorkerState.DEAD])
+@pytest.mark.parametrize("state", [WorkerState.CORDONED, WorkerState.DRAINING, WorkerState.DEAD])
 def test_model_of_those_that_are_not_to_be_used_is_away(state: WorkerState) -> None:
     roster = roster_of("generate", [member("a", state, "x"), READY])
     assert roster.of_model("x") == ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.fleet.states import NEWS, TRANSITIONS, USABLE, WorkerEvent, WorkerState
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
-READY, BUSY, SUSPECT, HELD = WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.HELD
+READY, BUSY, SUSPECT, HELD = WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.CORDONED
 DEAD, JOINING, DRAINING = WorkerState.DEAD, WorkerState.JOINING, WorkerState.DRAINING
 
 events = st.lists(st.sampled_from(WorkerEvent), max_size=30)
@@ -32,10 +32,10 @@ def test_every_state_has_its_row() -> None:
 @given(events)
 def test_held_worker_becomes_usable_through_open_alone(happened: list[WorkerEvent]) -> None:
     """However good its probes are. (A held worker that died is held again: Fleet.on sees to that.)"""
-    without = [event for event in happened if event not in (WorkerEvent.OPEN, WorkerEvent.DIE)]
-    without = [event for event in without if event not in (WorkerEvent.EXIT_FAILED, WorkerEvent.DRAIN)]
+    without = [event for event in happened if event not in (WorkerEvent.UNCORDON, WorkerEvent.DIE)]
+    without = [event for event in without if event not in (WorkerEvent.CANNOT, WorkerEvent.DRAIN)]
     assert after(HELD, *without) is HELD
-    assert after(HELD, *without, WorkerEvent.OPEN) is READY
+    assert after(HELD, *without, WorkerEvent.UNCORDON) is READY
 
 
 @given(events)

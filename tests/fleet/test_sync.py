@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.members import Members
 from gateway.fleet.sync import Following
-from gateway.stores.base import Change, Marked, Reset
+from gateway.stores.base import Change, CordonsChanged, Reset
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates, Versioned
@@ -47,7 +47,7 @@ class Noted:
 @pytest.fixture
 def members() -> Iterator[Any]:
     assert all(hasattr(Members, name) for name in ("keep_only", "refresh", "gone"))
-    assert all(hasattr(Marks, name) for name in ("tell", "tell_all"))
+    assert all(hasattr(Cordons, name) for name in ("tell", "tell_all"))
     yield Noted()
 
 
@@ -89,7 +89,7 @@ async def test_marks_are_applied_before_the_workers_they_are_about(members: Any)
     class Marking(MemoryStore):
         async def watch(self) -> AsyncGenerator[Change, None]:
             yield Reset({A.url: A}, {A.url: there})
-            yield Marked(A.url, away)
+            yield CordonsChanged(A.url, away)
 
     there, away = {"held": Versioned(7, "a", True)}, {"held": Versioned(8, "a", False)}
     await Following(Marking()).run(members, members)

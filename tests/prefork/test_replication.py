@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gateway.fleet.cordons.cordons import HELD, Marks, paused
+from gateway.fleet.cordons.cordons import HELD, Cordons, paused
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.prefork.frames import Frame, Frames, Verb
@@ -32,7 +32,7 @@ class Process:
             each.setblocking(False)
         self.channel = ours
         self.peers = Peers(theirs)
-        self.sharing = CordonReplication(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
+        self.sharing = CordonReplication(Cordons(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
         self.wide = WideMarks(self.peers, self.sharing)
 
     @property

@@ -142,9 +142,9 @@ async def test_all_who_waited_are_spread_over_the_workers_that_come() -> None:
             await gateway.client.post("/workers", json={"url": sim.url, "held": True})
         waiting = [asyncio.ensure_future(post(gateway)) for _ in range(40)]
         await line(gateway, 40)
-        await until(lambda: all(w.state is WorkerState.HELD for w in gateway.app.fleet.workers))
+        await until(lambda: all(w.state is WorkerState.CORDONED for w in gateway.app.fleet.workers))
         for worker in gateway.app.fleet.workers:
-            gateway.app.fleet.open(worker)
+            gateway.app.fleet.uncordon(worker)
         assert {reply.status_code for reply in await asyncio.gather(*waiting)} == {200}
         assert [len(generates(sim)) for sim in (one, two)] == [20, 20]
 

@@ -216,16 +216,18 @@ class SharedStoreContract(StoreContract):
     async def test_marks_are_told_like_records_and_outlive_them(self, open_store: Open) -> None:
         """Also of a URL that has no record; each is added and taken away by itself."""
         here, there = open_store(), open_store()
-        assert here.keeps_marks
+        assert here.keeps_cordons
         async with watching(there) as watched:
             await watched.until(lambda: bool(watched.changes))
-            await here.mark({ONE.url: said(7, "held", "paused:memory:a/b"), TWO.url: said(7, "held")})
+            await here.write_cordons(
+                {ONE.url: said(7, "held", "paused:memory:a/b"), TWO.url: said(7, "held")}
+            )
             await watched.until(lambda: watched.marks.keys() == {ONE.url, TWO.url})
             await watched.until(lambda: watched.marks[ONE.url] == {"held", "paused:memory:a/b"})
             await here.put(ONE)
             await here.delete(ONE.url)
             lifted = said(8, "held", there=False)
-            await there.mark({ONE.url: {**lifted, **said(8, "never", there=False)}, TWO.url: lifted})
+            await there.write_cordons({ONE.url: {**lifted, **said(8, "never", there=False)}, TWO.url: lifted})
             await watched.until(lambda: watched.marks == {ONE.url: {"paused:memory:a/b"}})
         async with watching(open_store()) as later:
             await later.until(lambda: bool(later.changes))
@@ -241,8 +243,8 @@ class SharedStoreContract(StoreContract):
         stores = [open_store(), open_store()]
         older, newer = said(7, "held", there=first), said(9, "held", there=not first)
         for store, edits in zip(stores, ({ONE.url: newer, TWO.url: older}, {ONE.url: older}), strict=True):
-            await store.mark(edits)
-        await stores[0].mark({TWO.url: newer})
+            await store.write_cordons(edits)
+        await stores[0].write_cordons({TWO.url: newer})
         async with watching(stores[1]) as watched:
             await watched.until(lambda: bool(watched.changes))
         assert watched.said == {ONE.url: newer, TWO.url: newer}
@@ -250,7 +252,7 @@ class SharedStoreContract(StoreContract):
     async def test_marks_by_several_at_once_are_all_kept(self, open_store: Open) -> None:
         stores = [open_store() for _ in range(3)]
         edits = [{ONE.url: said(7, f"mark-{number}")} for number in range(12)]
-        await asyncio.gather(*(stores[number % 3].mark(edit) for number, edit in enumerate(edits)))
+        await asyncio.gather(*(stores[number % 3].write_cordons(edit) for number, edit in enumerate(edits)))
         async with watching(stores[0]) as watched:
             await watched.until(lambda: bool(watched.changes))
         assert watched.marks == {ONE.url: {f"mark-{n}" for n in range(12)}}
@@ -259,10 +261,10 @@ class SharedStoreContract(StoreContract):
         store = open_store()
         urls = [f"http://10.{number // 256}.{number % 256}.1:8000" for number in range(1024)]
         word = "paused:generation:generation"
-        await store.mark({url: said(7, word) for url in urls})
+        await store.write_cordons({url: said(7, word) for url in urls})
         async with watching(store) as watched:
             await watched.until(lambda: watched.marks.keys() == set(urls))
-            await store.mark({url: said(8, word, there=False) for url in urls})
+            await store.write_cordons({url: said(8, word, there=False) for url in urls})
             await watched.until(lambda: not watched.marks)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from gateway.stores.versioned import Versioned, edits_of, undated
+from gateway.stores.versioned import Versioned, undated, updates_from_json
 
 SAID = [
-    undated(there=False),
-    undated(there=True),
+    undated(present=False),
+    undated(present=True),
     Versioned(7, "", True),
     Versioned(7, "a", False),
     Versioned(7, "b", True),
@@ -26,11 +26,11 @@ def test_later_one_is_larger_and_so_is_its_text() -> None:
 
 def test_text_and_json_are_read_as_they_were_written() -> None:
     for said in SAID:
-        assert Versioned.of_text(said.text, said.there) == said
+        assert Versioned.from_text(said.text, said.present) == said
     edits = {"http://w:1": {str(number): said for number, said in enumerate(SAID)}}
-    assert edits_of(json.loads(json.dumps(edits))) == edits
+    assert updates_from_json(json.loads(json.dumps(edits))) == edits
 
 
 def test_text_that_is_none_is_not_dated() -> None:
     for text in ("", "7 a", "x", "٣" * 20 + " a", "-1 a"):
-        assert Versioned.of_text(text, there=True) == undated(there=True)
+        assert Versioned.from_text(text, present=True) == undated(present=True)

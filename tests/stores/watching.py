@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from gateway.loop.tasks import Tasks
-from gateway.stores.base import Change, Gone, Marked, Put, Reset, Store
+from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Versioned
 
@@ -29,7 +29,7 @@ class Watched:
     def marks(self) -> dict[str, set[str]]:
         """Those that are there."""
         there = {
-            url: {word for word, said in words.items() if said.there} for url, words in self.said.items()
+            url: {word for word, said in words.items() if said.present} for url, words in self.said.items()
         }
         return {url: words for url, words in there.items() if words}
 
@@ -46,7 +46,7 @@ class Watched:
             case Put(record):
                 assert self.records is not None and self.records.get(record.url) != record, "no news"
                 self.records[record.url] = record
-            case Marked(url, marked):
+            case CordonsChanged(url, marked):
                 known = self.said.setdefault(url, {})
                 assert marked and all(known.get(word) != said for word, said in marked.items()), "no news"
                 known.update(marked)

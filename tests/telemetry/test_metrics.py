@@ -250,7 +250,7 @@ def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
     metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: [first, second]))
     first.state = WorkerState.DEAD
     assert value(metrics, "model_ready", model="m") == 1
-    second.state = WorkerState.HELD
+    second.state = WorkerState.CORDONED
     assert value(metrics, "model_ready", model="m") == 0
     assert value(metrics, "model_context_length", model="m") == 4096
 

@@ -18,11 +18,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold
+from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
 from gateway.stores.versioned import Updates, Versioned
 
-#: Marks of one worker, each a word.
+#: Cordons of one worker, each a word.
 Words = frozenset[str]
 #: By URL, and by word whether it is to be there.
 Changes = Mapping[str, Mapping[str, bool]]
@@ -36,7 +36,7 @@ _PAUSED, _WAIVED = "paused:", "waived:"
 
 #: Lifted marks that are remembered: so many, and more for each worker. The oldest go first.
 LIFTED, LIFTED_EACH = 1024, 4
-_NEVER = Versioned(-1, "", there=False)
+_NEVER = Versioned(-1, "", present=False)
 
 
 def paused(kind: str, part: str) -> str:
@@ -62,7 +62,7 @@ def microseconds() -> int:
     return time.time_ns() // 1000
 
 
-class Marks:
+class Cordons:
     """One per app. ``fleet`` has the workers that they are about."""
 
     def __init__(self, fleet: Fleet, clock: Callable[[], int] = microseconds) -> None:
@@ -121,9 +121,9 @@ class Marks:
         none."""
         there, now = self.of(url), max(self._clock(), self._latest + 1)
         dated = {
-            word: said if said.dated else said._replace(at=now)
+            word: said if said.dated else said._replace(timestamp=now)
             for word, said in words.items()
-            if said.dated or said.there != (word in there)
+            if said.dated or said.present != (word in there)
         }
         self._take({url: dated})
 
@@ -152,14 +152,14 @@ class Marks:
                 for word, said in later.items():
                     self._set(url, word, said)
                 if (worker := self._find(url)) is not None:
-                    self._show(worker, {word: said.there for word, said in later.items()})
+                    self._show(worker, {word: said.present for word, said in later.items()})
         self._forget()
         return news
 
     def _set(self, url: str, word: str, said: Versioned) -> None:
-        self._latest = max(self._latest, said.at)
+        self._latest = max(self._latest, said.timestamp)
         self._lifted.pop((url, word), None)
-        if said.there:
+        if said.present:
             self._there.setdefault(url, {})[word] = said
             return
         self._lifted[url, word] = said
@@ -181,19 +181,21 @@ class Marks:
         """Hold or open ``worker`` as these marks, which came or went, have it."""
         for word, there in words.items():
             if word == HELD and there:
-                self._fleet.hold(worker, Hold.OWNER, "held until it is opened")
+                self._fleet.cordon(worker, CordonSource.OWNER, "held until it is opened")
             elif word == HELD and not worker.record.held:
-                self._fleet.open(worker, Hold.OWNER)
+                self._fleet.uncordon(worker, CordonSource.OWNER)
             elif word == REMOVED and there:
                 self.removed(worker.url)
             elif word.startswith(_WAIVED) and there:
-                self._fleet.waive(worker, word.removeprefix(_WAIVED) or None)
+                self._fleet.allow_weights(worker, word.removeprefix(_WAIVED) or None)
         if any(word.startswith(_PAUSED) for word in words):
             self._show_pauses(worker)
 
     def _show_pauses(self, worker: Worker) -> None:
         kinds = {word.split(":")[1] for word in self.of(worker.url) if word.startswith(_PAUSED)}
         if kinds:
-            self._fleet.hold(worker, Hold.PAUSED, f"paused through the gateway: {', '.join(sorted(kinds))}")
+            self._fleet.cordon(
+                worker, CordonSource.PAUSED, f"paused through the gateway: {', '.join(sorted(kinds))}"
+            )
         else:
-            self._fleet.open(worker, Hold.PAUSED)
+            self._fleet.uncordon(worker, CordonSource.PAUSED)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.cordons import Cordons
 from gateway.stores.record import WorkerRecord
 
 #: How long marks wait for their worker, in seconds, and for how many workers; the first that left go first.
@@ -30,7 +30,7 @@ class _Left:
 class Departures:
     """One per app. ``now`` is a monotonic clock."""
 
-    def __init__(self, marks: Marks, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, marks: Cordons, now: Callable[[], float] = time.monotonic) -> None:
         self._marks = marks
         self._now = now
         self._left: dict[str, _Left] = {}

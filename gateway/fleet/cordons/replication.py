@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from gateway.fleet.cordons.cordons import REMOVED, Changes, Marks
+from gateway.fleet.cordons.cordons import REMOVED, Changes, Cordons
 from gateway.loop.tasks import Tasks
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.versioned import Updates, Versioned
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a write that failed is tried again.
 AGAIN = 1.0
-#: Marks in one write, which has to be done within a second.
+#: Cordons in one write, which has to be done within a second.
 BATCH = 1024
 
 
 class CordonReplication:
     """One per app. ``marks`` are those of this process."""
 
-    def __init__(self, marks: Marks, store: Store) -> None:
+    def __init__(self, marks: Cordons, store: Store) -> None:
         self.marks = marks
         self._store = store
         self._tasks = Tasks()
@@ -62,7 +62,7 @@ class CordonReplication:
 
     def _to_write(self, edits: Updates) -> bool:
         """Whether there is something to be written now."""
-        if self._store.keeps_marks:
+        if self._store.keeps_cordons:
             found = ((url, word) for url, words in edits.items() for word in words if word != REMOVED)
             self._unwritten |= dict.fromkeys(found)
         return bool(self._unwritten)
@@ -72,7 +72,7 @@ class CordonReplication:
         async with self._writing:
             while (again or not self._failing) and (edits := self._batch()):
                 try:
-                    await self._store.mark(edits)
+                    await self._store.write_cordons(edits)
                 except StoreUnavailable as error:
                     return self._failed(error)
                 self._failing = False

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.optional import WorkerHealth
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 #: less often, after a tenth of that time, but at least this often.
 RECOVERY_INTERVAL, LONGEST_PAUSE = 0.5, 5.0
 #: Failed probes in a row that make a worker dead.
-STRIKES = 2
+MAX_FAILED_PROBES = 2
 #: A worker that serves is asked for its whole description on every n-th probe, else only for its health.
 DESCRIBE_EVERY = 6
 #: A worker that is suspected again and again is not asked more often than this, in seconds.
@@ -40,7 +40,7 @@ BREATHER = 0.05
 #: How long a 429 or 503 makes a worker busy, in seconds, unless its Retry-After says longer, and at most.
 BUSY_SECONDS, BUSY_LIMIT = 1.0, 30.0
 
-_SERVING = (WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.HELD)
+_SERVING = (WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.CORDONED)
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +135,7 @@ class Health:
         format = next(iter(self._formats.values()))
         with suppress(NotAsked):
             try:
-                await ask(worker, format.health, patience=self._patience, knock=True)
+                await ask(worker, format.health, patience=self._patience, first_contact=True)
             except Unreachable as fault:
                 if fault.absent:
                     self._fleet.absent(worker)
@@ -145,7 +145,7 @@ class Health:
         asked_at, rounds, hurried = time.monotonic(), 0, True
         while True:
             whole = watched.whole or worker.state not in _SERVING or rounds % DESCRIBE_EVERY == 0
-            whole = whole or Hold.WEIGHTS in worker.holds or worker.says_paused
+            whole = whole or CordonSource.WEIGHTS in worker.cordons or worker.says_paused
             watched.whole = False
             if whole or hurried or worker.last_reply_at <= asked_at:
                 await self._probe(worker, whole=whole)
@@ -167,7 +167,7 @@ class Health:
             return max(2 * self._recovery, worker.busy_until - now)
         if worker.state is WorkerState.SUSPECT:
             return self._recovery
-        if Hold.WEIGHTS in worker.holds:
+        if CordonSource.WEIGHTS in worker.cordons:
             return 2 * self._recovery
         # Workers that were registered together are not to be probed together for ever.
         return self._interval * self._spread.uniform(0.9, 1.1) or None
@@ -202,7 +202,7 @@ class Health:
         if vital is WorkerHealth.GOOD and not worker.says_paused:
             self._alive(worker)
         else:
-            worker.strikes = 0
+            worker.failed_probes = 0
             self._fleet.on(worker, WorkerEvent.FULL, "it says that it takes no requests now")
         return None
 
@@ -216,7 +216,7 @@ class Health:
 
     async def _describe(self, worker: Worker) -> str | None:
         away = worker.state not in _SERVING
-        found = await interview(worker, self._formats.values(), patience=self._patience, knock=away)
+        found = await interview(worker, self._formats.values(), patience=self._patience, first_contact=away)
         if found is None and worker.only not in (None, *self._formats):
             return f"there is no format {worker.only!r}, which its owner says that it speaks"
         if found is None:
@@ -229,9 +229,9 @@ class Health:
         half = worker.record.worker_type
         if usable and half == "regular":
             return await self._check(worker)
-        worker.strikes = 0
+        worker.failed_probes = 0
         why = f"it was registered as the {half} half of a pair" if usable else self._why_unusable(worker)
-        self._fleet.on(worker, WorkerEvent.EXIT_FAILED, why)
+        self._fleet.on(worker, WorkerEvent.CANNOT, why)
         return None
 
     def _why_unusable(self, worker: Worker) -> str:
@@ -262,15 +262,15 @@ class Health:
         worker.reported, worker.others, worker.load_question = None, 0, len(questions)
 
     def _alive(self, worker: Worker) -> None:
-        worker.strikes = 0
+        worker.failed_probes = 0
         if worker.state is not WorkerState.BUSY or time.monotonic() >= worker.busy_until:
             self._fleet.on(worker, WorkerEvent.SERVES)
 
     def _struck(self, worker: Worker, began: float, reason: str) -> None:
         if worker.last_reply_at > began:
             return  # tokens came meanwhile: it is slow to answer, not away
-        worker.strikes += 1
-        event = WorkerEvent.DOUBT if worker.strikes < STRIKES else WorkerEvent.DIE
+        worker.failed_probes += 1
+        event = WorkerEvent.DOUBT if worker.failed_probes < MAX_FAILED_PROBES else WorkerEvent.DIE
         self._fleet.on(worker, event, reason)
 
 

@@ -41,15 +41,15 @@ class Unreachable(Exception):
 
 
 async def ask(
-    worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT, knock: bool = False
+    worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT, first_contact: bool = False
 ) -> ProbeReply | None:
     """One question, once it may be asked; None when there was no whole answer within ``patience`` seconds.
-    ``knock``: nobody may be there.
+    ``first_contact``: nobody may be there.
 
     Raises Unreachable and NotAsked.
     """
     try:
-        async with worker.quotas.knocks if knock else worker.quotas.probes:
+        async with worker.quotas.first_contacts if first_contact else worker.quotas.probes:
             answer = await request_worker(
                 worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT
             )
@@ -105,19 +105,23 @@ class Description:
 
 
 async def interview(
-    worker: Worker, formats: Iterable[AnyFormat], *, patience: float = PROBE_TIMEOUT, knock: bool = False
+    worker: Worker,
+    formats: Iterable[AnyFormat],
+    *,
+    patience: float = PROBE_TIMEOUT,
+    first_contact: bool = False,
 ) -> Description | None:
     """Ask all that each format (or only the one the worker was declared to speak) wants to know.
 
-    ``knock``: nobody may be there, so one question goes first and the others only once it was taken. None: it
-    answered no question at all. Raises Unreachable and NotAsked.
+    ``first_contact``: the worker may not be there, so one question goes first and the others only once it
+    was taken. None: it answered no question at all. Raises Unreachable and NotAsked.
     """
     asked = [format for format in formats if worker.only in (None, format.name)]
     questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())
-    first = 1 if knock else 0
+    first = 1 if first_contact else 0
     replies = [
-        *await _ask_all(worker, questions[:first], patience, knock=True),
-        *await _ask_all(worker, questions[first:], patience, knock=False),
+        *await _ask_all(worker, questions[:first], patience, first_contact=True),
+        *await _ask_all(worker, questions[first:], patience, first_contact=False),
     ]
     answers = {
         question.target: reply
@@ -132,9 +136,9 @@ async def interview(
 
 
 async def _ask_all(
-    worker: Worker, questions: Sequence[ProbeRequest], patience: float, *, knock: bool
+    worker: Worker, questions: Sequence[ProbeRequest], patience: float, *, first_contact: bool
 ) -> Sequence[ProbeReply | None]:
-    asking = (ask(worker, question, patience=patience, knock=knock) for question in questions)
+    asking = (ask(worker, question, patience=patience, first_contact=first_contact) for question in questions)
     replies = []
     for reply in await asyncio.gather(*asking, return_exceptions=True):
         if isinstance(reply, BaseException):

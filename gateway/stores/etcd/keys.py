@@ -31,12 +31,12 @@ class Keys:
         """The key of ``url``."""
         return _text(self._start + url.encode())
 
-    def of_mark(self, url: str, word: str, *, there: bool) -> str:
+    def of_cordon(self, url: str, word: str, *, there: bool) -> str:
         """The key of a mark that is there, or of one that was lifted."""
         start = self._marks if there else self._lifted
         return _text(start + f"{quote(word, safe='')}/{url}".encode())
 
-    def mark(self, key: bytes) -> tuple[str, str, bool] | None:
+    def parse_cordon(self, key: bytes) -> tuple[str, str, bool] | None:
         """The URL and the mark in ``key``, and whether it is of one that is there; None: it is no mark's."""
         for start, there in ((self._marks, True), (self._lifted, False)):
             if key.startswith(start):
@@ -61,12 +61,12 @@ class Keys:
         return _text(record.to_json().encode())
 
     @staticmethod
-    def mark_value(said: Versioned) -> str:
-        """``said`` as a value. Its end makes it larger than ``mark_bound`` of the same."""
+    def cordon_value(said: Versioned) -> str:
+        """``said`` as a value. Its end makes it larger than ``cordon_bound`` of the same."""
         return _text(f"{said.text}.".encode())
 
     @staticmethod
-    def mark_bound(said: Versioned) -> str:
+    def cordon_bound(said: Versioned) -> str:
         """What values of all that was said before ``said`` are smaller than, and all others are larger."""
         return _text(said.text.encode())
 

@@ -61,7 +61,7 @@ class EtcdStore(WatchedStore):
     """See Store. ``prefix`` is of all keys of this deployment; ``patience`` in seconds, for one write."""
 
     writable = True
-    keeps_marks = True
+    keeps_cordons = True
 
     def __init__(self, access: EtcdAccess, prefix: str, *, patience: float = PATIENCE) -> None:
         super().__init__(f"etcd at {', '.join(access.endpoints)}")
@@ -97,12 +97,12 @@ class EtcdStore(WatchedStore):
             await self._revoke(kept, until)
         return int(reply.get("deleted", 0)) > 0
 
-    async def mark(self, edits: Updates) -> None:
+    async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
         until = within(self._patience)
-        said = [(url, word, each) for url, words in edits.items() for word, each in words.items()]
+        said = [(url, word, each) for url, words in updates.items() for word, each in words.items()]
         lease = (
-            "" if all(each.there for _, _, each in said) else await self._written(self._remembering(until))
+            "" if all(each.present for _, _, each in said) else await self._written(self._remembering(until))
         )
         changes = [self._change(url, word, each, lease) for url, word, each in said]
         for start in range(0, len(changes), _MOST_CHANGES):
@@ -119,13 +119,22 @@ class EtcdStore(WatchedStore):
     def _change(self, url: str, word: str, said: Versioned, lease: str) -> dict[str, Any]:
         """Have a mark be there, or have been lifted, unless etcd knows better. Only one of its two keys is
         there, but for marks that were set by a gateway which knows no order."""
-        there, lifted = (self._keys.of_mark(url, word, there=each) for each in (True, False))
-        here, away = (there, lifted) if said.there else (lifted, there)
-        put = {"key": here, "value": self._keys.mark_value(said), **({} if said.there else {"lease": lease})}
+        there, lifted = (self._keys.of_cordon(url, word, there=each) for each in (True, False))
+        here, away = (there, lifted) if said.present else (lifted, there)
+        put = {
+            "key": here,
+            "value": self._keys.cordon_value(said),
+            **({} if said.present else {"lease": lease}),
+        }
         change: dict[str, Any] = {"request_put": put}
         after = [change, {"request_delete_range": {"key": away}}]
         for key in (here, away):
-            known = {"key": key, "target": "VALUE", "result": "GREATER", "value": self._keys.mark_bound(said)}
+            known = {
+                "key": key,
+                "target": "VALUE",
+                "result": "GREATER",
+                "value": self._keys.cordon_bound(said),
+            }
             after = [{"request_txn": {"compare": [known], "success": [], "failure": after}}]
         return after[0]
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.stores.base import Change, Gone, Marked, Put, Reset
+from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset
 from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.wire import EtcdError, Unreachable
@@ -78,7 +78,7 @@ class WatchReader:
         self._marks.clear()
         for entry in reply.get("kvs", ()):
             for change in self._put(entry):
-                assert isinstance(change, Put | Marked), "there was nothing before"
+                assert isinstance(change, Put | CordonsChanged), "there was nothing before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
         marks: dict[str, dict[str, Versioned]] = {}
@@ -112,7 +112,7 @@ class WatchReader:
     def _put(self, entry: Mapping[str, Any]) -> Iterator[Change]:
         key, value = self._keys.decode(entry)
         self._revisions[key] = int(entry["mod_revision"])
-        if (mark := self._keys.mark(key)) is not None:
+        if (mark := self._keys.parse_cordon(key)) is not None:
             yield from self._marked(*mark, value.decode(errors="replace").removesuffix("."))
             return
         try:
@@ -141,13 +141,13 @@ class WatchReader:
         if not values:
             del self._marks[url, word]
         after = _said(values)
-        if after is None and before is not None and before.there:
-            after = undated(there=False)  # by a gateway that knows no order
+        if after is None and before is not None and before.present:
+            after = undated(present=False)  # by a gateway that knows no order
         if after is not None and after != before:
-            yield Marked(url, {word: after})
+            yield CordonsChanged(url, {word: after})
 
     def _forget(self, key: bytes) -> Iterator[Change]:
-        if (mark := self._keys.mark(key)) is not None:
+        if (mark := self._keys.parse_cordon(key)) is not None:
             yield from self._marked(*mark, None)
             return
         url = self._keys.url(key)
@@ -185,9 +185,9 @@ class WatchReader:
 def _said(values: Mapping[bool, str]) -> Versioned | None:
     """What the two keys of a mark say; None: neither is there. Both are in the midst of a change, and where a
     gateway that knows no order set a mark which was lifted before."""
-    found = [Versioned.of_text(value, there) for there, value in values.items()]
+    found = [Versioned.from_text(value, there) for there, value in values.items()]
     if True in values and not values[True]:
-        return undated(there=True)
+        return undated(present=True)
     return max(found, default=None)
 
 

@@ -3,7 +3,7 @@
 Owns: its JSON, what makes it unreadable, leases as stamps of time. Must never enter: I/O, a clock.
 
 A document is ``{"workers": [...]}`` with a worker's record in each entry, or its URL alone. An entry under a
-lease has ``expires_at`` as well. Marks are beside them (``StoredMarks``). Members that are not known here
+lease has ``expires_at`` as well. Cordons are beside them (``StoredCordons``). Members that are not known here
 stay where they are, so that versions of the gateway can share a file.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.stores.file.marks import MARKS, StoredMarks
+from gateway.stores.file.cordons import MARKS, StoredCordons
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates
 
@@ -42,7 +42,7 @@ class Document:
         """Read ``text``; none, or only blanks, is a document without workers. Raises Unreadable."""
         self._members: dict[str, Any] = {}
         self._entries: dict[str, Entry] = {}
-        self._marks = StoredMarks({})
+        self._cordons = StoredCordons({})
         if text is None or not text.strip():
             return
         try:
@@ -53,7 +53,7 @@ class Document:
             raise Unreadable('it must be a JSON object with a list of "workers"')
         self._members = members
         try:
-            self._marks = StoredMarks(members)
+            self._cordons = StoredCordons(members)
         except ValueError as error:
             raise Unreadable(str(error)) from error
         for entry in _entries(members["workers"]):
@@ -65,17 +65,17 @@ class Document:
         """The file's new text."""
         workers = [dict(entry.members) for entry in self._entries.values()]
         others = {name: each for name, each in self._members.items() if name not in MARKS}
-        members = {**others, "workers": workers, **self._marks.members}
+        members = {**others, "workers": workers, **self._cordons.members}
         return json.dumps(members, indent=2).encode() + b"\n"
 
     @property
-    def marks(self) -> Updates:
+    def cordons(self) -> Updates:
         """All that is known of marks."""
-        return self._marks.known
+        return self._cordons.known
 
-    def mark(self, edits: Updates) -> None:
+    def write_cordons(self, edits: Updates) -> None:
         """Add and take away marks, where nothing was said later."""
-        self._marks.mark(edits)
+        self._cordons.update(edits)
 
     def __len__(self) -> int:
         return len(self._entries)

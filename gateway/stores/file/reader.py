@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from gateway.stores.base import Change, Gone, Marked, Put, Reset
+from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset
 from gateway.stores.file.document import Document, Unreadable
 from gateway.stores.file.shared_file import FileVersion, SharedFile
 from gateway.stores.record import WorkerRecord
@@ -30,7 +30,7 @@ class FileReader:
         self._settled = False
         self._document = Document()
         self._told: Mapping[str, WorkerRecord] | None = None
-        self._marks: Updates = {}
+        self._cordons: Updates = {}
         self._lenient_until = 0.0
         self._written: dict[str, WorkerRecord | None] = {}
         #: Looks in a row that failed.
@@ -63,12 +63,12 @@ class FileReader:
             self._lenient_until = time.monotonic() + LENIENCE
         self.failures = 0
         before, self._told = self._told, self._records()
-        marked, self._marks = self._marks, self._document.marks
+        marked, self._cordons = self._cordons, self._document.cordons
         if before is None:
-            return [Reset(dict(self._told), self._marks)]
-        # Marks first: a worker that joins is held from its first moment.
+            return [Reset(dict(self._told), self._cordons)]
+        # Cordons first: a worker that joins is held from its first moment.
         return [
-            *_remarked(marked, self._marks),
+            *_remarked(marked, self._cordons),
             *_between(before, self._told),
             *_undone(written, before, self._told),
         ]
@@ -105,14 +105,16 @@ def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecor
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
 
 
-def _remarked(before: Updates, after: Updates) -> Iterator[Marked]:
+def _remarked(before: Updates, after: Updates) -> Iterator[CordonsChanged]:
     for url in {**before, **after}:
         old, new = before.get(url, {}), after.get(url, {})
         marks = {word: said for word, said in new.items() if old.get(word) != said}
         # What is not even remembered was taken away by a person, or was away for long.
-        marks |= {word: undated(there=False) for word, said in old.items() if said.there and word not in new}
+        marks |= {
+            word: undated(present=False) for word, said in old.items() if said.present and word not in new
+        }
         if marks:
-            yield Marked(url, marks)
+            yield CordonsChanged(url, marks)
 
 
 def _undone(

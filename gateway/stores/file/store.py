@@ -46,7 +46,7 @@ class FileStore(WatchedStore):
     """See Store. ``patience`` is in seconds, for one write."""
 
     writable = True
-    keeps_marks = True
+    keeps_cordons = True
 
     def __init__(self, path: Path, *, patience: float = PATIENCE) -> None:
         super().__init__(f"the file of workers {path}")
@@ -83,9 +83,9 @@ class FileStore(WatchedStore):
         self._wrote(url, None)
         return found
 
-    async def mark(self, edits: Updates) -> None:
+    async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
-        await self._write(lambda document: document.mark(edits))
+        await self._write(lambda document: document.write_cordons(updates))
 
     async def close(self) -> None:
         """See Store."""

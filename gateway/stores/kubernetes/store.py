@@ -20,7 +20,7 @@ class KubernetesStore(WatchedStore):
     """See Store for what each member promises."""
 
     writable = False
-    keeps_marks = False
+    keeps_cordons = False
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class KubernetesStore(WatchedStore):
         """Raises ReadOnlyStore."""
         raise _read_only()
 
-    async def mark(self, edits: Updates) -> None:
+    async def write_cordons(self, updates: Updates) -> None:
         """See Store: the cluster is read only."""
 
     async def _feed(self, emit: Emit) -> None:

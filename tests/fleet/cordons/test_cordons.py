@@ -10,13 +10,13 @@ from itertools import permutations, product
 import pytest
 
 from gateway.fleet.cordons import cordons as module
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, microseconds, parts_of, paused, waived
+from gateway.fleet.cordons.cordons import HELD, REMOVED, Cordons, microseconds, parts_of, paused, waived
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
-from gateway.stores.file.marks import StoredMarks
+from gateway.stores.file.cordons import StoredCordons
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates, Versioned, undated
 from gateway.upstream.address import Address
@@ -27,12 +27,12 @@ PAUSE = paused("memory", "kv_cache")
 
 def made(
     record: WorkerRecord | None = None, least: str | None = None, clock: Callable[[], int] = microseconds
-) -> tuple[Marks, Worker]:
+) -> tuple[Cordons, Worker]:
     fleet = Fleet(LeastInFlight(random.Random(0)), 1.0, min_weight_version=least)
     worker = Worker(Address.parse(URL), record=record)
     fleet.add(worker)
     fleet.on(worker, WorkerEvent.SERVES)
-    return Marks(fleet, clock), worker
+    return Cordons(fleet, clock), worker
 
 
 def said(at: int, there: bool, who: str = "somebody") -> Updates:
@@ -48,9 +48,9 @@ def test_what_a_store_tells_holds_and_opens() -> None:
     marks, worker = made()
     there = Versioned(7, "a", True)
     marks.tell_all({URL: {HELD: there, PAUSE: there}, OTHER: {HELD: there}})
-    assert set(worker.holds) == {Hold.OWNER, Hold.PAUSED}
+    assert set(worker.cordons) == {CordonSource.OWNER, CordonSource.PAUSED}
     marks.tell(URL, {PAUSE: Versioned(8, "a", False)})
-    assert set(worker.holds) == {Hold.OWNER}
+    assert set(worker.cordons) == {CordonSource.OWNER}
     marks.tell(URL, {HELD: Versioned(8, "b", False)})
     assert worker.usable and marks.of(OTHER) == {HELD}
 
@@ -61,7 +61,7 @@ def test_worker_that_joins_is_held_by_marks_that_were_there_before() -> None:
     late = Worker(Address.parse("http://late:1"))
     marks.enter(late)
     marks.enter(worker)
-    assert Hold.PAUSED in late.holds and not worker.holds
+    assert CordonSource.PAUSED in late.cordons and not worker.cordons
 
 
 def test_what_was_said_before_is_no_news_however_late_it_comes() -> None:
@@ -100,10 +100,10 @@ def test_change_that_is_not_dated_counts_as_made_now() -> None:
     """Somebody edits the file, or is a gateway that knows no order."""
     marks, worker = made()
     marks.say({URL: {PAUSE: True}})
-    marks.tell(URL, {PAUSE: undated(there=True)})
-    marks.tell(URL, {PAUSE: undated(there=False)})
+    marks.tell(URL, {PAUSE: undated(present=True)})
+    marks.tell(URL, {PAUSE: undated(present=False)})
     assert worker.usable
-    marks.tell(URL, {PAUSE: undated(there=True)})
+    marks.tell(URL, {PAUSE: undated(present=True)})
     assert not worker.usable
     marks.say({URL: {PAUSE: False}})
     assert worker.usable
@@ -111,10 +111,10 @@ def test_change_that_is_not_dated_counts_as_made_now() -> None:
 
 def test_mark_that_is_not_dated_is_older_than_anything_when_a_store_is_read_first() -> None:
     marks, worker = made()
-    marks.tell_all({URL: {PAUSE: undated(there=True)}})
+    marks.tell_all({URL: {PAUSE: undated(present=True)}})
     assert not worker.usable
     marks.say({URL: {PAUSE: False}})
-    marks.tell_all({URL: {PAUSE: undated(there=True)}})
+    marks.tell_all({URL: {PAUSE: undated(present=True)}})
     assert worker.usable
 
 
@@ -166,7 +166,7 @@ def test_two_edits_in_two_gateways_end_alike_in_both_and_the_store_in_every_orde
     """Each is written some time after it was said; what the store has is told now and then, and at last."""
     steps = ("say0", "say1", "write0", "write1", "tell0", "tell1")
     for order in in_order(steps, ("say0", "write0"), ("say1", "write1")):
-        gateways, store = [made(clock=lambda: 7)[0] for _ in range(2)], StoredMarks({})
+        gateways, store = [made(clock=lambda: 7)[0] for _ in range(2)], StoredCordons({})
         edits: list[Updates] = [{}, {}]
         for step in (*order, "tell0", "tell1"):
             which = int(step[-1])
@@ -174,10 +174,10 @@ def test_two_edits_in_two_gateways_end_alike_in_both_and_the_store_in_every_orde
                 case "say":
                     edits[which] = gateways[which].say({URL: {PAUSE: (here, there)[which]}})
                 case "write":
-                    store.mark(edits[which])
+                    store.update(edits[which])
                 case "tell":
-                    gateways[which].tell(URL, StoredMarks(store.members).known.get(URL, {}))
-        stored = {word for word, each in store.known[URL].items() if each.there}
+                    gateways[which].tell(URL, StoredCordons(store.members).known.get(URL, {}))
+        stored = {word for word, each in store.known[URL].items() if each.present}
         assert gateways[0].of(URL) == gateways[1].of(URL) == stored, order
 
 
@@ -196,7 +196,7 @@ def test_mark_that_goes_leaves_a_record_its_hold() -> None:
     marks, worker = made(WorkerRecord(URL, held=True))
     marks.say({URL: {HELD: True}})
     marks.say({URL: {HELD: False}})
-    assert Hold.OWNER in worker.holds
+    assert CordonSource.OWNER in worker.cordons
 
 
 def test_another_process_at_a_url_is_held_but_not_paused() -> None:
@@ -207,7 +207,7 @@ def test_another_process_at_a_url_is_held_but_not_paused() -> None:
     marks.say({URL: {HELD: True, PAUSE: True, waived("1"): True}})
     marks.lift(URL, held=False)
     assert marks.of(URL) == {HELD}
-    assert set(worker.holds) == {Hold.OWNER}
+    assert set(worker.cordons) == {CordonSource.OWNER}
     marks.lift(URL, held=True)
     assert not marks.of(URL)
     marks.lift(URL, held=True)
@@ -221,9 +221,9 @@ def test_opened_weights_are_opened_in_every_process_that_sees_them() -> None:
     for version, held in (("3", False), ("4", True)):
         marks.say({URL: {waived("3"): True}})
         fleet.describe(worker, {"echo": WorkerInfo("engine", "cap", True, weight_version=version)})
-        assert (Hold.WEIGHTS in worker.holds) is held
+        assert (CordonSource.WEIGHTS in worker.cordons) is held
     marks.say({URL: {waived("4"): True}})
-    assert not worker.holds
+    assert not worker.cordons
 
 
 def test_removal_is_applied_and_outlives_what_else_is_lifted() -> None:
@@ -231,7 +231,7 @@ def test_removal_is_applied_and_outlives_what_else_is_lifted() -> None:
     removed: list[str] = []
     marks.removed = removed.append
     marks.say({URL: {REMOVED: True, HELD: True}})
-    assert removed == [URL] and worker.state is WorkerState.HELD
+    assert removed == [URL] and worker.state is WorkerState.CORDONED
     marks.lift(URL, held=True)
     assert marks.of(URL) == {REMOVED}
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from gateway.fleet.cordons import departures as module
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, paused
+from gateway.fleet.cordons.cordons import HELD, REMOVED, Cordons, paused
 from gateway.fleet.cordons.departures import LONGEST, Departures
 from gateway.fleet.registry import Fleet
 from gateway.routing.policy import LeastInFlight
@@ -23,7 +23,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.marks = Marks(Fleet(LeastInFlight(Random(0)), 1.0))
+        self.marks = Cordons(Fleet(LeastInFlight(Random(0)), 1.0))
         self.lapses = Departures(self.marks, lambda: self.now)
         self.marks.say({A.url: {PAUSE: True}, B.url: {HELD: True}})
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from gateway.fleet.cordons.cordons import Marks
+from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.cordons.pauses import Pauses
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerEvent, WorkerState
+from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.memory import MemoryStore
@@ -19,7 +19,7 @@ def ready() -> tuple[Fleet, Worker, Pauses]:
     fleet, worker = Fleet(LeastInFlight(random.Random(0)), 1.0), Worker(Address.parse("http://w:1"))
     fleet.add(worker)
     fleet.on(worker, WorkerEvent.SERVES)
-    marks = Marks(fleet)
+    marks = Cordons(fleet)
     fleet.vanished = lambda url: marks.lift(url, held=False)
     return fleet, worker, Pauses(CordonReplication(marks, MemoryStore()))
 
@@ -31,7 +31,7 @@ async def test_worker_is_held_until_every_kind_and_part_is_back() -> None:
     assert worker.reason == "paused through the gateway: generation, memory"
     await pauses.resume(worker, "memory", {"weights"})
     await pauses.resume(worker, "generation", {"generation"}, every=True)
-    assert worker.state is WorkerState.HELD
+    assert worker.state is WorkerState.CORDONED
     await pauses.resume(worker, "memory", {"kv_cache", "other"})
     assert worker.usable
 
@@ -42,15 +42,15 @@ async def test_pausing_tells_what_was_there_before() -> None:
     assert await pauses.pause([worker], "memory", {"weights"}) == {worker: {"weights"}}
     assert await pauses.pause([worker], "memory", {"weights", "kv_cache"}) == {worker: {"kv_cache"}}
     await pauses.resume(worker, "memory", {"kv_cache"})
-    assert worker.state is WorkerState.HELD
+    assert worker.state is WorkerState.CORDONED
 
 
 async def test_other_holds_stay_when_a_pause_ends() -> None:
     fleet, worker, pauses = ready()
-    fleet.hold(worker, Hold.OWNER, "mine")
+    fleet.cordon(worker, CordonSource.OWNER, "mine")
     await pauses.pause([worker], "generation", {"generation"})
     await pauses.resume(worker, "generation", {"generation"}, every=True)
-    assert (worker.state, worker.reason) == (WorkerState.HELD, "mine")
+    assert (worker.state, worker.reason) == (WorkerState.CORDONED, "mine")
 
 
 async def test_worker_that_was_only_silent_is_still_paused() -> None:
@@ -59,7 +59,7 @@ async def test_worker_that_was_only_silent_is_still_paused() -> None:
     await pauses.pause([worker], "memory", {"weights"})
     fleet.on(worker, WorkerEvent.DIE, "two probes failed")
     fleet.on(worker, WorkerEvent.SERVES)
-    assert (worker.state, list(worker.holds)) == (WorkerState.HELD, [Hold.PAUSED])
+    assert (worker.state, list(worker.cordons)) == (WorkerState.CORDONED, [CordonSource.PAUSED])
 
 
 async def test_nobody_at_its_url_ends_a_pause_and_what_was_known_of_it() -> None:
@@ -78,7 +78,7 @@ async def test_resuming_all_takes_back_what_was_named_by_nobody() -> None:
     _, worker, pauses = ready()
     await pauses.pause([worker], "memory", {"of_its_own"})
     await pauses.resume(worker, "memory", {"weights"})
-    assert worker.state is WorkerState.HELD
+    assert worker.state is WorkerState.CORDONED
     await pauses.resume(worker, "memory", {"weights"}, every=True)
     assert worker.usable
 
@@ -87,7 +87,7 @@ async def test_resuming_what_was_never_paused_changes_nothing() -> None:
     _, worker, pauses = ready()
     await pauses.resume(worker, "memory", ())
     await pauses.resume(worker, "memory", {"weights"})
-    assert worker.state is WorkerState.READY and not worker.holds
+    assert worker.state is WorkerState.READY and not worker.cordons
 
 
 async def test_pause_that_is_heard_of_after_the_resume_holds_nobody() -> None:

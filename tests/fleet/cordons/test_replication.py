@@ -9,7 +9,7 @@ import pytest
 
 from gateway.fleet.cordons import cordons as marks_module
 from gateway.fleet.cordons import replication as module
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Changes, Marks
+from gateway.fleet.cordons.cordons import HELD, REMOVED, Changes, Cordons
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
 from gateway.routing.policy import LeastInFlight
@@ -24,7 +24,7 @@ A, B = "http://a:1", "http://b:1"
 class Keeping(MemoryStore):
     """Notes what it is to keep; takes it once ``open`` is set, fails while it is ``away``."""
 
-    keeps_marks = True
+    keeps_cordons = True
     away = False
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Keeping(MemoryStore):
         self.open = asyncio.Event()
         self.open.set()
 
-    async def mark(self, edits: Updates) -> None:
+    async def write_cordons(self, edits: Updates) -> None:
         self.tries += 1
         await self.open.wait()
         if self.away:
@@ -44,7 +44,7 @@ class Keeping(MemoryStore):
 
 def wishes(edits: Updates) -> Changes:
     """What they are, without who said so when."""
-    return {url: {word: said.there for word, said in words.items()} for url, words in edits.items()}
+    return {url: {word: said.present for word, said in words.items()} for url, words in edits.items()}
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(store: MemoryStore) -> CordonReplication:
-    return CordonReplication(Marks(Fleet(LeastInFlight(Random(0)), 1.0)), store)
+    return CordonReplication(Cordons(Fleet(LeastInFlight(Random(0)), 1.0)), store)
 
 
 async def test_edit_returns_once_the_others_and_the_store_know() -> None:
@@ -168,7 +168,7 @@ async def test_what_a_probe_finds_is_told_to_all() -> None:
 async def test_store_that_keeps_no_marks_is_left_alone() -> None:
     """What was said is known in this process all the same."""
     store = Keeping()
-    store.keeps_marks = False
+    store.keeps_cordons = False
     sharing = made(store)
     await sharing.edit({A: {HELD: True}})
     sharing.heard({B: {HELD: Versioned(7, "other", True)}})

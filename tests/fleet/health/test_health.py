@@ -15,7 +15,7 @@ import pytest
 from gateway.fleet.health import health as module
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold, WorkerState
+from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.routing.policy import LeastInFlight
@@ -30,7 +30,7 @@ READY, BUSY, SUSPECT, HELD, DEAD, JOINING = (
     WorkerState.READY,
     WorkerState.BUSY,
     WorkerState.SUSPECT,
-    WorkerState.HELD,
+    WorkerState.CORDONED,
     WorkerState.DEAD,
     WorkerState.JOINING,
 )
@@ -190,12 +190,12 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
             await becomes(worker, READY)
             fail()
             await probed()
-            await until(lambda: worker.strikes == 1)
+            await until(lambda: worker.failed_probes == 1)
             assert worker.state is SUSPECT
             server.answers["/health"] = (200, b"")
             await probed()
             await becomes(worker, READY)
-            assert (worker.strikes, worker.reason) == (0, "")
+            assert (worker.failed_probes, worker.reason) == (0, "")
             fail()
             await probed()
             await becomes(worker, DEAD)
@@ -210,7 +210,7 @@ async def test_health_route_that_is_missing() -> None:
         async with watched(worker, interval=0.001):
             await until(lambda: server.count("/health") > 4)
             assert worker.state is READY
-            assert worker.strikes == 0
+            assert worker.failed_probes == 0
 
 
 async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
@@ -224,7 +224,7 @@ async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
             assert worker.infos
             server.answers["/info"] = (200, b"echo m")
             await becomes(worker, READY)
-            assert worker.strikes == 0
+            assert worker.failed_probes == 0
 
 
 async def test_description_is_refreshed() -> None:
@@ -289,8 +289,8 @@ async def test_reply_clears_a_strike(monkeypatch: pytest.MonkeyPatch) -> None:
         worker.last_reply_at = float("inf")
         async with watched(worker, interval=0.002):
             await becomes(worker, READY)
-            worker.strikes = 1
-            await until(lambda: worker.strikes == 0, 2.0)
+            worker.failed_probes = 1
+            await until(lambda: worker.failed_probes == 0, 2.0)
             assert (server.count("/info"), server.count("/health")) == (1, 1)
 
 
@@ -465,7 +465,7 @@ async def test_worker_that_takes_nothing_now_is_busy_however_long_and_never_dead
             await becomes(worker, BUSY)
             asked = server.count("/health")
             await until(lambda: server.count("/health") > asked + 5)
-            assert (worker.state, worker.strikes) == (BUSY, 0)
+            assert (worker.state, worker.failed_probes) == (BUSY, 0)
             server.answers["/health"] = (200, b"")
             await becomes(worker, READY)
 
@@ -541,13 +541,13 @@ async def test_tokens_that_come_meanwhile_make_up_for_a_failed_probe() -> None:
         async with watched(worker, interval=NEVER, patience=0.02) as (health, _):
             await becomes(worker, READY)
             del server.answers["/health"]
-            for _ in range(module.STRIKES + 1):
+            for _ in range(module.MAX_FAILED_PROBES + 1):
                 asking = asyncio.ensure_future(server.asked("/health"))
                 health.watch(worker)
                 await asking
                 worker.last_reply_at = time.monotonic()
                 await until(lambda: server.at_once == 0)
-            assert (worker.state, worker.strikes) == (READY, 0)
+            assert (worker.state, worker.failed_probes) == (READY, 0)
 
 
 async def test_held_worker_that_fails_its_probes_is_dead() -> None:
@@ -556,7 +556,7 @@ async def test_held_worker_that_fails_its_probes_is_dead() -> None:
         worker = server.worker()
         async with watched(worker) as (_, fleet):
             await becomes(worker, READY)
-            fleet.hold(worker, Hold.OWNER, "mine")
+            fleet.cordon(worker, CordonSource.OWNER, "mine")
             server.stop()
             await becomes(worker, DEAD)
             await server.start()

@@ -36,9 +36,9 @@ def test_mark_and_url_are_read_as_they_were_written() -> None:
     keys = Keys("/a")
     for word in ("held", "paused:memory:a/b%2F c", "waived:ünï"):
         for there in (True, False):
-            key, _ = keys.decode({"key": keys.of_mark(ONE.url, word, there=there)})
-            assert keys.mark(key) == (ONE.url, word, there)
-    assert keys.mark(keys.decode({"key": keys.of(ONE.url)})[0]) is None
+            key, _ = keys.decode({"key": keys.of_cordon(ONE.url, word, there=there)})
+            assert keys.parse_cordon(key) == (ONE.url, word, there)
+    assert keys.parse_cordon(keys.decode({"key": keys.of(ONE.url)})[0]) is None
 
 
 def _base64(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.stores.base import Marked, StoreUnavailable
+from gateway.stores.base import CordonsChanged, StoreUnavailable
 from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
@@ -31,30 +31,30 @@ async def test_marks_of_a_gateway_that_knows_no_order_are_told_and_overwritten(
     neither."""
     access = EtcdAccess([shared_etcd.url])
     store, client, keys = opened(access, prefix), EtcdClient(access), Keys(prefix)
-    key = {"key": keys.of_mark(ONE.url, "held", there=True)}
+    key = {"key": keys.of_cordon(ONE.url, "held", there=True)}
     lifted, said = Versioned(7, "a", False), Versioned(8, "a", True)
 
     async def old(path: str, **members: Any) -> None:
         await client.call(f"/v3/kv/{path}", {**key, **members}, until=within(PATIENCE))
 
     def told(*expected: Versioned) -> bool:
-        return [each.marks for each in watched.changes if isinstance(each, Marked)] == [
+        return [each.reasons for each in watched.changes if isinstance(each, CordonsChanged)] == [
             {"held": each} for each in expected
         ]
 
     async with watching(store) as watched:
         await watched.until(lambda: bool(watched.changes))
-        await store.mark({ONE.url: {"held": lifted}})
+        await store.write_cordons({ONE.url: {"held": lifted}})
         await watched.until(lambda: told(lifted))
         await old("put", value="")
-        await watched.until(lambda: told(lifted, undated(there=True)))
-        await store.mark({ONE.url: {"held": lifted}})
+        await watched.until(lambda: told(lifted, undated(present=True)))
+        await store.write_cordons({ONE.url: {"held": lifted}})
         async with watching(opened(access, prefix)) as later:
             await later.until(lambda: later.marks == {ONE.url: {"held"}})
-        await store.mark({ONE.url: {"held": said}})
-        await watched.until(lambda: told(lifted, undated(there=True), said))
+        await store.write_cordons({ONE.url: {"held": said}})
+        await watched.until(lambda: told(lifted, undated(present=True), said))
         await old("deleterange")
-        await watched.until(lambda: told(lifted, undated(there=True), said, undated(there=False)))
+        await watched.until(lambda: told(lifted, undated(present=True), said, undated(present=False)))
 
 
 async def test_mark_is_taken_away_though_etcd_lost_what_it_remembers_by(
@@ -63,10 +63,10 @@ async def test_mark_is_taken_away_though_etcd_lost_what_it_remembers_by(
     """Its data were replaced by others."""
     store = opened(EtcdAccess([shared_etcd.url]), prefix)
     there, lifted = Versioned(7, "a", True), Versioned(8, "a", False)
-    await store.mark({ONE.url: {"held": there, "other": lifted}})
+    await store.write_cordons({ONE.url: {"held": there, "other": lifted}})
     store._memory = "1"
     with pytest.raises(StoreUnavailable, match="lease"):
-        await store.mark({ONE.url: {"held": lifted}})
-    await store.mark({ONE.url: {"held": lifted}})
+        await store.write_cordons({ONE.url: {"held": lifted}})
+    await store.write_cordons({ONE.url: {"held": lifted}})
     async with watching(store) as watched:
         await watched.until(lambda: watched.said == {ONE.url: {"held": lifted, "other": lifted}})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import Gone, Marked, Put, Reset
+from gateway.stores.base import CordonsChanged, Gone, Put, Reset
 from gateway.stores.file.document import Unreadable
 from gateway.stores.file.reader import FileReader
 from gateway.stores.file.shared_file import SharedFile
@@ -71,16 +71,16 @@ def test_marks_that_a_person_sets_and_takes_away_are_told_without_a_date(
 
     said, there = Versioned(7, "a", True), {ONE.url: ["held"]}
     marked(marks=there)
-    assert look.changes() == [Marked(ONE.url, {"held": undated(there=True)})]
+    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=True)})]
     marked(marks=there, marks_said={ONE.url: {"held": said.text}})
-    assert look.changes() == [Marked(ONE.url, {"held": said})]
+    assert look.changes() == [CordonsChanged(ONE.url, {"held": said})]
     marked(marks_said={ONE.url: {"held": said.text}})
-    assert look.changes() == [Marked(ONE.url, {"held": undated(there=False)})]
+    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=False)})]
     marked(marks=there)
-    assert look.changes() == [Marked(ONE.url, {"held": undated(there=True)})]
+    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=True)})]
     marked()
-    assert look.changes() == [Marked(ONE.url, {"held": undated(there=False)})]
+    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=False)})]
     marked(marks_lifted={ONE.url: {"held": said.text}})
-    assert look.changes() == [Marked(ONE.url, {"held": said._replace(there=False)})]
+    assert look.changes() == [CordonsChanged(ONE.url, {"held": said._replace(present=False)})]
     marked()
     assert look.changes() == [], "what is remembered no more"

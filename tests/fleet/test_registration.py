@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Marks, waived
+from gateway.fleet.cordons.cordons import HELD, REMOVED, Cordons, waived
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
-from gateway.fleet.registrar import Registrar, UrlNotAllowed
+from gateway.fleet.registration import Registration, UrlNotAllowed
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold
+from gateway.fleet.states import CordonSource
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore
@@ -40,13 +40,13 @@ class Failing(MemoryStore):
         return await super().delete(url)
 
 
-def desk(*allowed: str) -> tuple[Registrar, Fleet, Failing, Members]:
+def desk(*allowed: str) -> tuple[Registration, Fleet, Failing, Members]:
     watch: Any = Watch()
     fleet, store = Fleet(LeastInFlight(Random(0)), 5.0), Failing()
-    sharing = CordonReplication(Marks(fleet), store)
+    sharing = CordonReplication(Cordons(fleet), store)
     members = Members(fleet, watch, None, sharing.marks)
     patterns = [UrlPattern.parse(pattern) for pattern in allowed]
-    return Registrar(store, members, fleet, patterns, sharing), fleet, store, members
+    return Registration(store, members, fleet, patterns, sharing), fleet, store, members
 
 
 async def records(store: MemoryStore) -> Reset:
@@ -56,116 +56,118 @@ async def records(store: MemoryStore) -> Reset:
 
 
 async def test_registered_worker_is_in_the_store_and_in_the_fleet_at_once() -> None:
-    registrar, fleet, store, _ = desk()
-    worker = await registrar.add(A)
+    registration, fleet, store, _ = desk()
+    worker = await registration.add(A)
     assert fleet.workers == (worker,)
     assert await records(store) == Reset({A.url: A})
-    await registrar.remove(worker)
+    await registration.remove(worker)
     assert not list(fleet.workers)
     assert await records(store) == Reset({})
 
 
 async def test_record_that_another_gateway_wrote_is_taken_away_before_it_is_a_member() -> None:
     """Clients of several gateways, or processes, need not wait until each knows of each worker."""
-    registrar, _, store, _ = desk()
+    registration, _, store, _ = desk()
     await store.put(A)
-    assert await registrar.forget(A.url)
+    assert await registration.forget(A.url)
     assert await records(store) == Reset({})
-    assert not await registrar.forget(A.url)
+    assert not await registration.forget(A.url)
     store.fault, store.writable = ReadOnlyStore("others write it"), False
-    assert not await registrar.forget(A.url)
+    assert not await registration.forget(A.url)
 
 
 async def test_worker_is_found_by_id_and_by_url_with_a_slash_or_without() -> None:
-    registrar, _, _, _ = desk()
-    worker = await registrar.add(A)
-    other = await registrar.add(WorkerRecord("http://b:1/"))
+    registration, _, _, _ = desk()
+    worker = await registration.add(A)
+    other = await registration.add(WorkerRecord("http://b:1/"))
     for key in (worker.id, "http://a:1", "http://a:1/"):
-        assert registrar.find(key) is worker
+        assert registration.find(key) is worker
     for key in (other.id, "http://b:1", "http://b:1/"):
-        assert registrar.find(key) is other
-    assert registrar.find("http://c:1") is None
+        assert registration.find(key) is other
+    assert registration.find("http://c:1") is None
 
 
 async def test_url_that_is_not_allowed_is_registered_nowhere() -> None:
-    registrar, fleet, store, _ = desk("10.0.0.0/8")
+    registration, fleet, store, _ = desk("10.0.0.0/8")
     with pytest.raises(UrlNotAllowed, match="http://a:1"):
-        await registrar.add(A)
+        await registration.add(A)
     assert fleet.workers == ()
     assert await records(store) == Reset({})
-    await registrar.add(WorkerRecord("http://10.0.0.1:1"))
+    await registration.add(WorkerRecord("http://10.0.0.1:1"))
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), ReadOnlyStore("not here")])
 async def test_change_that_the_store_does_not_take_is_none(fault: Exception) -> None:
     """The fleet never knows what its store does not."""
-    registrar, fleet, store, _ = desk()
-    worker = await registrar.add(A)
+    registration, fleet, store, _ = desk()
+    worker = await registration.add(A)
     store.fault = fault
     with pytest.raises(type(fault)):
-        await registrar.add(WorkerRecord("http://b:1"))
+        await registration.add(WorkerRecord("http://b:1"))
     with pytest.raises(type(fault)):
-        await registrar.remove(worker)
+        await registration.remove(worker)
     with pytest.raises(type(fault)):
-        await registrar.hold(worker)
-    assert (fleet.workers, worker.holds, worker.record.held) == ((worker,), {}, False)
+        await registration.cordon(worker)
+    assert (fleet.workers, worker.cordons, worker.record.held) == ((worker,), {}, False)
 
 
 async def test_worker_of_a_read_only_store_can_be_held_here() -> None:
     """For this gateway alone; its store goes on as it was."""
-    registrar, _, store, _ = desk()
-    worker = await registrar.add(A)
+    registration, _, store, _ = desk()
+    worker = await registration.add(A)
     store.fault, store.writable = ReadOnlyStore("not here"), False
-    await registrar.hold(worker)
-    assert Hold.OWNER in worker.holds
-    await registrar.open(worker)
-    assert not worker.holds
+    await registration.cordon(worker)
+    assert CordonSource.OWNER in worker.cordons
+    await registration.uncordon(worker)
+    assert not worker.cordons
 
 
 async def test_worker_given_at_the_start_is_held_without_a_store() -> None:
     """It is in none."""
-    registrar, fleet, store, members = desk()
+    registration, fleet, store, members = desk()
     members.pin(A)
     (worker,) = fleet.workers
-    await registrar.hold(worker)
-    assert Hold.OWNER in worker.holds
+    await registration.cordon(worker)
+    assert CordonSource.OWNER in worker.cordons
     assert await records(store) == Reset({})
 
 
 async def test_open_lifts_every_hold() -> None:
-    registrar, fleet, store, _ = desk()
-    worker = await registrar.add(WorkerRecord(A.url, held=True))
-    fleet.hold(worker, Hold.PAUSED, "paused")
-    await registrar.open(worker)
-    assert not worker.holds
+    registration, fleet, store, _ = desk()
+    worker = await registration.add(WorkerRecord(A.url, held=True))
+    fleet.cordon(worker, CordonSource.PAUSED, "paused")
+    await registration.uncordon(worker)
+    assert not worker.cordons
     assert await records(store) == Reset({A.url: A})
 
 
 async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
     """A worker given at the start is held, opened, removed and taken back in all of them."""
-    registrar, fleet, store, members = desk()
+    registration, fleet, store, members = desk()
     members.pin(A)
     (worker,) = fleet.workers
     said: list[Any] = []
 
     async def others(edits: Updates) -> None:
-        said.append({url: {word: each.there for word, each in words.items()} for url, words in edits.items()})
+        said.append(
+            {url: {word: each.present for word, each in words.items()} for url, words in edits.items()}
+        )
 
-    registrar._sharing.to_processes = others
-    await registrar.hold(worker)
-    await registrar.open(worker)
-    await registrar.remove(worker)
-    await registrar.add(A)
+    registration._sharing.to_processes = others
+    await registration.cordon(worker)
+    await registration.uncordon(worker)
+    await registration.remove(worker)
+    await registration.add(A)
     words = [{HELD: True}, {HELD: False}, {REMOVED: True}, {REMOVED: False}]
     assert said == [{A.url: each} for each in words]
 
 
 async def test_opening_old_weights_is_said_with_their_version() -> None:
     """Others have the same hold, each for itself."""
-    registrar, fleet, _, members = desk()
+    registration, fleet, _, members = desk()
     members.pin(A)
     (worker,) = fleet.workers
-    fleet.hold(worker, Hold.WEIGHTS, "old")
-    await registrar.open(worker)
-    assert registrar._sharing.marks.of(A.url) == {waived(None)}
-    assert not worker.holds
+    fleet.cordon(worker, CordonSource.WEIGHTS, "old")
+    await registration.uncordon(worker)
+    assert registration._sharing.marks.of(A.url) == {waived(None)}
+    assert not worker.cordons

@@ -15,7 +15,7 @@ from gateway.fleet.cordons.cordons import HELD, REMOVED, waived
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import Hold
+from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
 from gateway.stores.base import Store
 from gateway.stores.record import WorkerRecord, is_text
@@ -25,7 +25,7 @@ class UrlNotAllowed(Exception):
     """The URL matches none of the patterns that registration is limited to."""
 
 
-class Registrar:
+class Registration:
     """``allowed`` limits what may be registered; () allows any URL. ``sharing`` tells what the store has no
     record for, of workers that were given at the start or that others write.
 
@@ -83,21 +83,21 @@ class Registrar:
         self._members.dismiss(url)
         return True
 
-    async def hold(self, worker: Worker) -> None:
+    async def cordon(self, worker: Worker) -> None:
         """Give it no request until it is opened."""
         if await self._recorded(worker, held=True):
-            self._fleet.hold(worker, Hold.OWNER, "held until it is opened")
+            self._fleet.cordon(worker, CordonSource.OWNER, "held until it is opened")
         else:
             await self._sharing.edit({worker.url: {HELD: True}})
 
-    async def open(self, worker: Worker) -> None:
+    async def uncordon(self, worker: Worker) -> None:
         """Lift every hold on it."""
         await self._recorded(worker, held=False)
         edit = dict.fromkeys(self._sharing.marks.of(worker.url), False)
         version = worker.weight_version
-        if Hold.WEIGHTS in worker.holds and (version is None or is_text(version)):
+        if CordonSource.WEIGHTS in worker.cordons and (version is None or is_text(version)):
             edit[waived(version)] = True
-        self._fleet.open(worker)
+        self._fleet.uncordon(worker)
         if edit:
             await self._sharing.edit({worker.url: edit})
 

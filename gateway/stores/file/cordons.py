@@ -17,11 +17,11 @@ from typing import Any
 from gateway.stores.versioned import Updates, Versioned, undated
 
 LISTS, SAID, LIFTED = MARKS = "marks", "marks_said", "marks_lifted"
-#: Marks that are remembered although they are not there; the oldest are forgotten first.
+#: Cordons that are remembered although they are not there; the oldest are forgotten first.
 MOST_LIFTED = 2048
 
 
-class StoredMarks:
+class StoredCordons:
     """Those in ``members``, which are of a JSON object. Raises ValueError, which says where."""
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -30,14 +30,18 @@ class StoredMarks:
         self._known: dict[str, dict[str, Versioned]] = {}
         for url in {**lists, **said, **lifted}:
             dates, gone = said.get(url, {}), lifted.get(url, {})
-            there = {word: Versioned.of_text(dates.get(word, ""), there=True) for word in lists.get(url, ())}
+            there = {
+                word: Versioned.from_text(dates.get(word, ""), present=True) for word in lists.get(url, ())
+            }
             away = {
-                word: Versioned.of_text(text, there=False) for word, text in gone.items() if word not in there
+                word: Versioned.from_text(text, present=False)
+                for word, text in gone.items()
+                if word not in there
             }
             self._known[url] = {
-                **{word: undated(there=False) for word in dates if word not in there},
+                **{word: undated(present=False) for word in dates if word not in there},
                 **away,
-                **{word: undated(there=True) if word in gone else each for word, each in there.items()},
+                **{word: undated(present=True) if word in gone else each for word, each in there.items()},
             }
 
     @property
@@ -49,7 +53,7 @@ class StoredMarks:
     def members(self) -> Mapping[str, Any]:
         """As they are to be written; those without content are left out."""
         lists = {
-            url: sorted(word for word, said in words.items() if said.there)
+            url: sorted(word for word, said in words.items() if said.present)
             for url, words in self._known.items()
         }
         found = {LISTS: lists, SAID: self._texts(there=True), LIFTED: self._texts(there=False)}
@@ -57,7 +61,7 @@ class StoredMarks:
             name: full for name, by in found.items() if (full := {url: of for url, of in by.items() if of})
         }
 
-    def mark(self, edits: Updates) -> None:
+    def update(self, edits: Updates) -> None:
         """Add and take away marks, where nothing was said later."""
         for url, words in edits.items():
             known = self._known.setdefault(url, {})
@@ -67,7 +71,7 @@ class StoredMarks:
 
     def _texts(self, *, there: bool) -> Mapping[str, Mapping[str, str]]:
         return {
-            url: {word: said.text for word, said in words.items() if said.there is there and said.dated}
+            url: {word: said.text for word, said in words.items() if said.present is there and said.dated}
             for url, words in self._known.items()
         }
 
@@ -76,7 +80,7 @@ class StoredMarks:
             (said, url, word)
             for url, of in self._known.items()
             for word, said in of.items()
-            if not said.there
+            if not said.present
         ]
         for _, url, word in sorted(lifted, reverse=True)[MOST_LIFTED:]:
             del self._known[url][word]
