@@ -1,7 +1,7 @@
 """List the fields of an engine's requests and replies that its format here does not know, or no longer finds.
 
 Owns: where each engine's sources keep their names. Must never enter: an import of an engine (its sources are
-read, never run), what a format does with a field (its own ``fields`` module says that).
+read, never run), what a format does with a field (``scripts.known_fields`` lists that).
 
     python -m scripts.engine_fields ENGINE [PACKAGE_FOLDER]
 
@@ -177,7 +177,7 @@ SOURCES: Mapping[str, Mapping[str, Locator]] = {"sglang": _SGLANG, "vllm": _VLLM
 
 def known_fields(engine: str) -> Mapping[str, Mapping[str, object]]:
     """The table of the format of that name."""
-    fields: Mapping[str, Mapping[str, object]] = import_module(f"gateway.formats.{engine}.fields").FIELDS
+    fields: Mapping[str, Mapping[str, object]] = import_module(f"scripts.known_fields.{engine}").FIELDS
     return fields
 
 

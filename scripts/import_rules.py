@@ -102,7 +102,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
-    "base contract failures headers id_mapping json large openapi optional options passthrough paths "
+    "base contract failures headers id_mapping json large_event openapi optional options passthrough paths "
     "registry routing_data routing_hints sse worker_contract".split()
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})

@@ -26,13 +26,13 @@ class IdMapping:
         # Made for few: a pattern costs more to compile than all else this object ever does.
         return re.compile(b"|".join(map(re.escape, self._spellings)))
 
-    def whole(self, document: bytes) -> bytes:
+    def map(self, document: bytes) -> bytes:
         if len(self._spellings) == 1:
             ((private, public),) = self._spellings.items()
             return document.replace(private, public)
         return self._pattern.sub(self._public, document)
 
-    def piece(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """What is certain after ``data``; the last bytes may be the beginning of an id and are kept."""
         data = self._carry + data
         parts: list[bytes] = []
@@ -45,7 +45,7 @@ class IdMapping:
         self._carry = data[cut:]
         return b"".join(parts)
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What was kept, once no piece follows."""
         kept, self._carry = self._carry, b""
         return kept

@@ -16,7 +16,7 @@ from gateway.formats.paths import PathCutter
 HOLD_LIMIT = 1024 * 1024
 
 
-class Held:
+class ReplyBuffer:
     """The bytes of a reply, until they are over the limit; ``over`` from then on."""
 
     __slots__ = ("_first", "_rest", "_size", "over")
@@ -56,7 +56,7 @@ class PassthroughReader:
     of it.
     """
 
-    __slots__ = ("_broken", "_cutter", "_ending", "_held", "facts", "identity", "streaming")
+    __slots__ = ("_broken", "_cutter", "_ending", "_buffer", "facts", "identity", "streaming")
 
     def __init__(
         self, status: int, *, streaming: bool = False, broken: GatewayError | None = None, cut: bool = False
@@ -67,19 +67,19 @@ class PassthroughReader:
         self._ending = Ending.OPAQUE if status < 400 else Ending.ERROR_STATUS
         self._broken = broken
         self._cutter = PathCutter() if cut else None
-        self._held = Held()
-        self._held.over = streaming
+        self._buffer = ReplyBuffer()
+        self._buffer.over = streaming
 
     def feed(self, data: bytes) -> bytes:
         # Cut as it comes: all that is held at once would take long.
-        return self._held.feed(data if self._cutter is None else self._cutter.piece(data))
+        return self._buffer.feed(data if self._cutter is None else self._cutter.feed(data))
 
     def finish(self) -> bytes:
         if self._broken is not None:
             raise self._broken
         self.facts.ending = self._ending
-        kept = self._held.take()
-        return kept if self._cutter is None else kept + self._cutter.rest()
+        kept = self._buffer.take()
+        return kept if self._cutter is None else kept + self._cutter.flush()
 
     def fail(self, error: GatewayError) -> bytes:
         return b""

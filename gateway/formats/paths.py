@@ -50,7 +50,7 @@ class PathCutter:
     def __init__(self) -> None:
         self._held = b""
 
-    def piece(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """What can be passed on now. Holds back what may yet become a path, up to ``LONGEST`` bytes."""
         held = self._held + data
         cut = max(held.rfind(end) for end in _ENDS)
@@ -58,7 +58,7 @@ class PathCutter:
         self._held = held[cut:]
         return cut_paths(held[:cut])
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What ``piece`` still holds."""
         held, self._held = self._held, b""
         return cut_paths(held)

@@ -32,7 +32,7 @@ def note(value: bytes, facts: ReplyFacts) -> None:
         facts.routing_data = found
 
 
-def taken_out(document: bytes, facts: ReplyFacts) -> bytes:
+def extract(document: bytes, facts: ReplyFacts) -> bytes:
     """``document``, an object, without the note, which becomes a fact; b"" where nothing else was in it.
 
     Of several the last one counts, as in any reading of JSON. Raises UpstreamMalformed.
@@ -46,9 +46,9 @@ def taken_out(document: bytes, facts: ReplyFacts) -> bytes:
     return rest if rest.strip(b"{} \t\r\n") else b""
 
 
-def taken_out_of_event(event: bytes, document: bytes, facts: ReplyFacts) -> tuple[bytes, bytes]:
+def extract_from_event(event: bytes, document: bytes, facts: ReplyFacts) -> tuple[bytes, bytes]:
     """``event`` and ``document``, the data in it, without the note; both b"" where nothing else was there."""
-    rest = taken_out(document, facts)
+    rest = extract(document, facts)
     if rest == document:
         return event, document
     if not rest:

@@ -19,7 +19,7 @@ DEFAULT_EVENT_LIMIT = 64 * 1024 * 1024
 PIECE: Final = 8 * 1024
 
 #: Readers take an event over this, in bytes, in steps: to put it together would take long.
-LARGE = 8 * 1024 * 1024
+LARGE_EVENT_SIZE = 8 * 1024 * 1024
 
 #: The bytes of a whole event, its closing blank line included, and the data in it (None: it has none).
 Event = tuple[bytes, bytes | None]
@@ -30,8 +30,11 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _NEWLINE: Final = ord("\n")
 
 
-class Large:
-    """A whole event over ``LARGE``, in pieces, and what came behind it. ``lines``: of one line or several."""
+class LargeEvent:
+    """A complete event over ``LARGE_EVENT_SIZE``, in pieces, and the bytes read after it.
+
+    ``lines``: it may have several lines.
+    """
 
     __slots__ = ("lines", "pieces", "rest")
 
@@ -53,9 +56,9 @@ class EventScanner:
         "_large_from",
         "_limit",
         "_lines",
-        "_odd",
+        "_has_cr",
         "_pieces",
-        "_scraps",
+        "_fragments",
         "_searched",
         "_size",
         "large",
@@ -66,16 +69,16 @@ class EventScanner:
         self._large_from = limit if large_from is None else large_from
         #: The unfinished event: pieces as they were read, and behind them what came in scraps.
         self._pieces: list[bytes] = []
-        self._scraps = bytearray()
+        self._fragments = bytearray()
         self._size = 0
         #: A line ends in it.
         self._lines = False
         #: A carriage return was seen: blank lines of any kind are looked for, and all that is held is scraps.
-        self._odd = False
+        self._has_cr = False
         self._searched = 0
-        self.large: Large | None = None
+        self.large: LargeEvent | None = None
 
-    def take_large(self) -> Large:
+    def take_large_event(self) -> LargeEvent:
         """The large event, which is there, and no longer is."""
         large, self.large = self.large, None
         assert large is not None
@@ -86,13 +89,13 @@ class EventScanner:
         """Bytes of the unfinished event. Raises UpstreamIncomplete where it is large."""
         if self._size > self._large_from:
             raise UpstreamIncomplete("The worker's stream ended inside an event")
-        return b"".join((*self._pieces, self._scraps))
+        return b"".join((*self._pieces, self._fragments))
 
     def feed(self, data: bytes) -> list[Event]:
         """Whole events completed by ``data``, in order. Raises UpstreamMalformed over the limit."""
         # Work for every event that passes: each byte is searched for line ends once, and by ``find``, as
         # ``in`` first asks whether it was given a number.
-        if self._odd or data.find(b"\r") >= 0:
+        if self._has_cr or data.find(b"\r") >= 0:
             return self._cut(data)
         if self._size:
             return self._continued(data)
@@ -122,7 +125,7 @@ class EventScanner:
         if line < 0:
             self._keep(data)
             return []
-        if line == 0 and self._lines and (self._scraps or self._pieces[-1]).endswith(b"\n"):
+        if line == 0 and self._lines and (self._fragments or self._pieces[-1]).endswith(b"\n"):
             return self._ended(data, 1)
         blank = data.find(b"\n\n", line)
         if blank < 0:
@@ -135,11 +138,11 @@ class EventScanner:
     def _ended(self, data: bytes, end: int) -> list[Event]:
         """The event that ends there in ``data``, and all behind it."""
         if self._size + end > self._large_from:
-            pieces = [*self._pieces, bytes(self._scraps), data[:end]]
-            self.large = Large(pieces, data[end:], lines=self._lines)
+            pieces = [*self._pieces, bytes(self._fragments), data[:end]]
+            self.large = LargeEvent(pieces, data[end:], lines=self._lines)
             self._forget()
             return []
-        event = b"".join((*self._pieces, self._scraps, data[:end]))
+        event = b"".join((*self._pieces, self._fragments, data[:end]))
         lines = self._lines
         self._forget()
         found = (event, event[6:-2] if not lines and event.startswith(b"data: ") else payload(event))
@@ -147,18 +150,18 @@ class EventScanner:
 
     def _forget(self) -> None:
         self._pieces.clear()
-        self._scraps.clear()
+        self._fragments.clear()
         self._size = 0
         self._lines = False
 
     def _cut(self, data: bytes) -> list[Event]:
-        if not self._odd:
-            self._odd = True
-            self._scraps = bytearray(b"").join((*self._pieces, self._scraps))
+        if not self._has_cr:
+            self._has_cr = True
+            self._fragments = bytearray(b"").join((*self._pieces, self._fragments))
             self._pieces.clear()
             self._searched = max(0, self._size - 3)
         events: list[Event] = []
-        pending = self._scraps
+        pending = self._fragments
         pending += data
         start = large = 0
         for match in _BLANK_LINE.finditer(pending, self._searched):
@@ -182,10 +185,10 @@ class EventScanner:
         return events
 
     def _large_of_scraps(self, end: int) -> list[Event]:
-        pending, self._scraps = self._scraps, bytearray()
+        pending, self._fragments = self._fragments, bytearray()
         rest = bytes(pending[end:])
         del pending[end:]
-        self.large = Large([pending], rest, lines=True)
+        self.large = LargeEvent([pending], rest, lines=True)
         self._searched = self._size = 0
         return []
 
@@ -193,19 +196,19 @@ class EventScanner:
         """Hold ``rest`` as it is, unless it is small: a buffer that grows is moved again and again."""
         size = len(rest)
         if size >= PIECE:
-            if self._scraps:
+            if self._fragments:
                 self._sweep()
             self._pieces.append(rest)
         else:
-            self._scraps += rest
-            if len(self._scraps) >= PIECE:
+            self._fragments += rest
+            if len(self._fragments) >= PIECE:
                 self._sweep()
         self._grown(self._size + size)
 
     def _sweep(self) -> None:
         """Make a piece of the scraps."""
-        self._pieces.append(bytes(self._scraps))
-        self._scraps.clear()
+        self._pieces.append(bytes(self._fragments))
+        self._fragments.clear()
 
     def _grown(self, size: int) -> None:
         self._size = size

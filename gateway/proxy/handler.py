@@ -31,7 +31,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ids, Reader, ReplyHead, UpstreamRequest, header
 from gateway.formats.headers import to_client
-from gateway.formats.json.steps import BIG
+from gateway.formats.json.steps import STEPWISE_SIZE
 from gateway.formats.optional import Stepwise
 from gateway.limits import NO_TIMEOUTS, Timeouts
 from gateway.loop.stepper import in_task
@@ -125,7 +125,7 @@ class GenerateHandler:
         if self._timeouts is not None or context.timeout is not None:
             run.limit(self._timeouts or NO_TIMEOUTS, context.timeout)
         # 2 parse
-        if self._stepwise is not None and len(run.body) > BIG:
+        if self._stepwise is not None and len(run.body) > STEPWISE_SIZE:
             request = await self._services.time_slices.run(self._stepwise.parse_in_steps(run.body, headers))
         else:
             request = self._format.parse(run.body, headers)

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.formats.contract import Ids, ReplyHead
 from gateway.formats.sglang import FORMAT
-from gateway.formats.sglang.rules import TIMINGS
+from gateway.formats.sglang.join.rules import TIMINGS
 from gateway.formats.worker_contract import WorkerInfo
 from tests.engines.conftest import Servers, require
 from tests.engines.front import PROMPT, Json

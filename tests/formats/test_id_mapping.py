@@ -14,18 +14,20 @@ TEXTS = st.lists(st.sampled_from([b'"', b"a", b"b", b"c", b"_", b'"aab"', b'"b_'
 
 @given(TEXTS, st.integers(0, 10**6))
 def test_pieces_are_swapped_like_the_whole(text: bytes, seed: int) -> None:
-    swap = IdMapping(SPELLINGS)
-    given_out = b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest()
-    assert given_out == IdMapping(SPELLINGS).whole(text)
+    id_mapping = IdMapping(SPELLINGS)
+    given_out = b"".join(id_mapping.feed(piece) for piece in cuts(text, seed)) + id_mapping.flush()
+    assert given_out == IdMapping(SPELLINGS).map(text)
 
 
 @given(TEXTS, st.integers(0, 10**6))
 def test_pieces_are_swapped_like_the_whole_where_there_is_one_id(text: bytes, seed: int) -> None:
-    swap = IdMapping({b'"aab"': b'"one"'})
-    assert b"".join(swap.piece(piece) for piece in cuts(text, seed)) + swap.rest() == swap.whole(text)
+    id_mapping = IdMapping({b'"aab"': b'"one"'})
+    assert b"".join(
+        id_mapping.feed(piece) for piece in cuts(text, seed)
+    ) + id_mapping.flush() == id_mapping.map(text)
 
 
 @given(TEXTS)
 def test_nothing_but_an_id_is_swapped(text: bytes) -> None:
     if not any(spelling in text for spelling in SPELLINGS):
-        assert IdMapping(SPELLINGS).whole(text) == text
+        assert IdMapping(SPELLINGS).map(text) == text

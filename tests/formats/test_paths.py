@@ -67,12 +67,12 @@ def test_path_is_cut_wherever_a_read_ends(words: list[str], cuts: list[int]) -> 
     text = "".join(words).encode()
     cutter = PathCutter()
     places = [0, *sorted(min(place, len(text)) for place in cuts), len(text)]
-    out = b"".join(cutter.piece(text[a:b]) for a, b in zip(places, places[1:], strict=False))
-    assert out + cutter.rest() == cut_paths(text)
+    out = b"".join(cutter.feed(text[a:b]) for a, b in zip(places, places[1:], strict=False))
+    assert out + cutter.flush() == cut_paths(text)
 
 
 def test_text_without_an_end_is_not_held_for_long() -> None:
     """What no path is long enough for goes out."""
     cutter = PathCutter()
-    assert len(cutter.piece(b"x" * 10_000)) == 10_000 - LONGEST
-    assert len(cutter.rest()) == LONGEST
+    assert len(cutter.feed(b"x" * 10_000)) == 10_000 - LONGEST
+    assert len(cutter.flush()) == LONGEST

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats.contract import ReplyFacts
-from gateway.formats.routing_data import taken_out, taken_out_of_event
+from gateway.formats.routing_data import extract, extract_from_event
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_note_is_the_last_member_of_that_name_and_nothing_else_changes(
     document: bytes, left: bytes, said: object
 ) -> None:
     facts = ReplyFacts()
-    assert taken_out(document, facts) == left
+    assert extract(document, facts) == left
     assert facts == ReplyFacts(routing_data=said)  # type: ignore[arg-type]  # a literal of the table
 
 
@@ -34,7 +34,7 @@ def test_note_is_the_last_member_of_that_name_and_nothing_else_changes(
 )
 def test_note_that_is_no_object_is_malformed(value: bytes) -> None:
     with pytest.raises(UpstreamMalformed):
-        taken_out(b'{"x":1,"routing_data":%b}' % value, ReplyFacts())
+        extract(b'{"x":1,"routing_data":%b}' % value, ReplyFacts())
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_note_that_is_no_object_is_malformed(value: bytes) -> None:
 )
 def test_event_without_its_note_is_still_an_event(event: bytes, document: bytes, left: bytes) -> None:
     """Data over several lines becomes one line: a line end between values is no part of any."""
-    found, rest = taken_out_of_event(event, document, ReplyFacts())
+    found, rest = extract_from_event(event, document, ReplyFacts())
     assert found == left
     assert bool(rest) is bool(left)

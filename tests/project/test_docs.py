@@ -10,8 +10,8 @@ import pytest
 from gateway import errors
 from gateway.control.system import reserved
 from gateway.errors import GatewayError
-from gateway.formats.sglang.rules import META, TOP, Join
-from gateway.formats.vllm.rules import REPLY, Rule
+from gateway.formats.sglang.join import rules as sglang_rules
+from gateway.formats.vllm.join import rules as vllm_rules
 from gateway.settings import Settings, flag_of, variable_of
 from gateway.telemetry.access_log_line import AccessLogLine
 
@@ -89,26 +89,26 @@ def joined_keys(title: str) -> dict[str, str]:
 
 def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -> None:
     said = {
-        Join.APPEND: "all events, one part after another",
-        Join.MOST: "the largest value of all events",
-        Join.LAST: "the latest event that has it",
-        Join.FIRST: "the first event that has it",
-        Join.REPEATED: "whole in each event that has it: the latest of them",
-        Join.TERMINAL: "the sample's last event",
-        Join.MEMBERS: "its members, each as below",
-        Join.PER_INDEX: "**in no reply**",
+        sglang_rules.MergeRule.APPEND: "all events, one part after another",
+        sglang_rules.MergeRule.MOST: "the largest value of all events",
+        sglang_rules.MergeRule.LAST: "the latest event that has it",
+        sglang_rules.MergeRule.FIRST: "the first event that has it",
+        sglang_rules.MergeRule.REPEATED: "whole in each event that has it: the latest of them",
+        sglang_rules.MergeRule.TERMINAL: "the sample's last event",
+        sglang_rules.MergeRule.MEMBERS: "its members, each as below",
+        sglang_rules.MergeRule.PER_INDEX: "**in no reply**",
     }
     keys = joined_keys("SGLang")
-    assert keys.keys() == {*TOP, *META}
-    for name, rule in {**TOP, **META}.items():
+    assert keys.keys() == {*sglang_rules.TOP, *sglang_rules.META}
+    for name, rule in {**sglang_rules.TOP, **sglang_rules.META}.items():
         assert keys[name].startswith(said[rule]), name
 
 
 def test_joined_streams_page_has_every_key_of_vllm_and_knows_which_are_null() -> None:
     keys = joined_keys("vLLM")
-    assert set(keys) == set(REPLY)
+    assert set(keys) == set(vllm_rules.REPLY)
     assert {name for name, source in keys.items() if source.startswith("**null")} == {
-        name for name, rule in REPLY.items() if rule is Rule.UNSTREAMED
+        name for name, rule in vllm_rules.REPLY.items() if rule is vllm_rules.MergeRule.UNSTREAMED
     }
 
 

@@ -16,14 +16,14 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from gateway.formats.json import windows as json_windows
-from gateway.formats.json.windows import CLOSING, OPENING, SPACE, Grammar, Span, Window, windows
+from gateway.formats.json.windows import CLOSING, OPENING, SPACE, GrammarChecker, Span, Window, windows
 
 T = TypeVar("T")
 #: What works in steps: to be run to its end, with a pause wherever it yields.
 Steps = Generator[None, None, T]
 
 #: A text over this, in bytes, is read in steps; a smaller one takes a few milliseconds at most.
-BIG = 1024 * 1024
+STEPWISE_SIZE = 1024 * 1024
 
 #: Tokens looked at one by one between two yields.
 _TOKENS = 1024
@@ -50,7 +50,7 @@ class _Outline:
         #: the space around it.
         self.found: list[tuple[Span | None, Span, Span]] = []
 
-    def look(self, window: Window) -> Steps[None]:
+    def scan(self, window: Window) -> Steps[None]:
         opening = len(window.brackets.lstrip(CLOSING))
         closing = len(window.brackets) - opening
         if self._depth - closing > 1:
@@ -129,7 +129,7 @@ def members(
     and RecursionError.
     """
     start, end = span or (0, len(text))
-    grammar, outline = Grammar(text, end), _Outline(text)
+    grammar, outline = GrammarChecker(text, end), _Outline(text)
     names = {name.encode(): name for name in wanted}
     found = Members({}, [], [])
     if start == end:
@@ -137,7 +137,7 @@ def members(
     for window in windows(text, start, end):
         grammar.check(window)
         yield
-        yield from outline.look(window)
+        yield from outline.scan(window)
         for key, part, value in outline.found:
             name = None if key is None else _name(text, key, names)
             if name is not None:
@@ -157,7 +157,7 @@ def members_of(text: bytes, span: Span, wanted: Collection[str]) -> Steps[dict[s
     names = {name.encode(): name for name in wanted}
     found: dict[str, Span] = {}
     for window in windows(text, *span):
-        yield from outline.look(window)
+        yield from outline.scan(window)
         yield
         for key, _, value in outline.found:
             name = None if key is None else _name(text, key, names)
@@ -174,7 +174,7 @@ def entries_of(text: bytes, span: Span, found: list[Span]) -> Steps[None]:
     """
     outline = _Outline(text)
     for window in windows(text, *span):
-        for _ in outline.look(window):
+        for _ in outline.scan(window):
             yield from _entries(outline, found)
         yield from _entries(outline, found)
 
@@ -190,7 +190,7 @@ def _entries(outline: _Outline, found: list[Span]) -> Steps[None]:
     yield
 
 
-def object_of(text: bytes) -> bool:
+def starts_as_object(text: bytes) -> bool:
     """Whether ``text`` begins as an object does, or with so many blanks that it may.
 
     Raises msgspec.DecodeError where it begins as no JSON does.

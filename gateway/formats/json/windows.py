@@ -128,7 +128,7 @@ def _unpaired(bare: bytes) -> bytes:
     return bytes(kept)
 
 
-class Grammar:
+class GrammarChecker:
     """Holds the windows of an object's text to JSON's grammar, one after the other."""
 
     def __init__(self, text: bytes, end: int) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.json.steps import Steps
 from gateway.formats.json.windows import Span
-from gateway.formats.large import Shape, look
+from gateway.formats.large_event import Shape, summarize
 
 _PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
 #: Names that one kind of route or the other gives to a number of tokens.
@@ -55,7 +55,7 @@ _SHAPE: Shape = MappingProxyType(
 def told_in_steps(text: bytes, span: Span) -> Steps[Told | None]:
     """The same for a long text."""
     try:
-        found = yield from look(text, span, _SHAPE)
+        found = yield from summarize(text, span, _SHAPE)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return told(found.told)

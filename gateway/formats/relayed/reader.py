@@ -12,12 +12,12 @@ from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.id_mapping import IdMapping
-from gateway.formats.large import Passing, Piecer, data_of, joined, passed
-from gateway.formats.passthrough import Held, PassthroughReader
+from gateway.formats.large_event import OutputSteps, StreamRewriter, assemble, emit, find_data
+from gateway.formats.passthrough import PassthroughReader, ReplyBuffer
 from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.relayed.errors import in_band
 from gateway.formats.relayed.facts import Notes, Told, told, told_in_steps
-from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, Large, payload
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE_EVENT_SIZE, EventScanner, LargeEvent, payload
 
 _EVENTS = b"text/event-stream"
 _JSON = b"application/json"
@@ -30,9 +30,11 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = D
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
-        return StreamReader(_swap_for(ids), EventScanner(event_limit, LARGE), passthrough=passthrough)
+        return StreamReader(
+            _id_mapping_for(ids), EventScanner(event_limit, LARGE_EVENT_SIZE), passthrough=passthrough
+        )
     if good and kind == _JSON:
-        return WholeReader(_swap_for(ids))
+        return WholeReader(_id_mapping_for(ids))
     return PassthroughReader(
         head.status,
         streaming=head.status < 300 and kind not in _WHOLE,
@@ -40,7 +42,7 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = D
     )
 
 
-def _swap_for(ids: Ids) -> IdMapping | None:
+def _id_mapping_for(ids: Ids) -> IdMapping | None:
     if not ids.private:
         return None
     # Without the quotes: an engine puts a prefix of its own before the id.
@@ -50,29 +52,29 @@ def _swap_for(ids: Ids) -> IdMapping | None:
 class WholeReader:
     """One JSON document, passed on whatever it is."""
 
-    __slots__ = ("_held", "_notes", "_swap", "facts", "identity")
+    __slots__ = ("_buffer", "_notes", "_id_mapping", "facts", "identity")
 
     streaming = False
 
-    def __init__(self, swap: IdMapping | None) -> None:
+    def __init__(self, id_mapping: IdMapping | None) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
-        self.identity = swap is None
-        self._held = Held()
-        self._swap = swap
+        self.identity = id_mapping is None
+        self._buffer = ReplyBuffer()
+        self._id_mapping = id_mapping
 
     def feed(self, data: bytes) -> bytes:
-        data = self._held.feed(data)
-        return data if self._swap is None else self._swap.piece(data)
+        data = self._buffer.feed(data)
+        return data if self._id_mapping is None else self._id_mapping.feed(data)
 
     def finish(self) -> bytes:
-        if self._held.over:
-            out = b"" if self._swap is None else self._swap.rest()
+        if self._buffer.over:
+            out = b"" if self._id_mapping is None else self._id_mapping.flush()
         else:
-            out = self._held.take()
+            out = self._buffer.take()
             if (reply := told(out)) is not None:
                 self._notes.note_whole(reply)
-            out = out if self._swap is None else self._swap.whole(out)
+            out = out if self._id_mapping is None else self._id_mapping.map(out)
         self.facts.ending = self._notes.ending
         return out
 
@@ -87,15 +89,15 @@ class StreamReader:
     end as it likes, but for one without an event. The closing ``[DONE]`` is held until ``finish``.
     """
 
-    __slots__ = ("_closing", "_ended", "_notes", "_passthrough", "_scanner", "_seen", "_swap", "facts")
+    __slots__ = ("_closing", "_ended", "_notes", "_passthrough", "_scanner", "_seen", "_id_mapping", "facts")
 
     streaming = True
     identity = False
 
-    def __init__(self, swap: IdMapping | None, scanner: EventScanner, *, passthrough: bool) -> None:
+    def __init__(self, id_mapping: IdMapping | None, scanner: EventScanner, *, passthrough: bool) -> None:
         self._notes = Notes()
         self.facts = self._notes.facts
-        self._swap = swap
+        self._id_mapping = id_mapping
         self._passthrough = passthrough
         self._scanner = scanner
         self._closing = b""
@@ -113,9 +115,9 @@ class StreamReader:
                 break
             good.append(event if found is None else self._take(event, found))
         if not good and self._scanner.large is not None:
-            self.facts.steps = self._pass_on(self._scanner.take_large())
+            self.facts.steps = self._pass_on(self._scanner.take_large_event())
         given = b"".join(good)
-        return given if self._swap is None else self._swap.whole(given)
+        return given if self._id_mapping is None else self._id_mapping.map(given)
 
     def finish(self) -> bytes:
         facts, rest = self.facts, b"" if self._closing else self._scanner.pending
@@ -141,19 +143,19 @@ class StreamReader:
             return self._closing
         return in_band(error)
 
-    def _pass_on(self, large: Large) -> Passing:
+    def _pass_on(self, large: LargeEvent) -> OutputSteps:
         """A large event, and what is behind it."""
-        event = yield from joined(large)
-        found = yield from data_of(event, lines=large.lines)
-        through: list[Piecer] = []
+        event = yield from assemble(large)
+        found = yield from find_data(event, lines=large.lines)
+        through: list[StreamRewriter] = []
         if found is not None:
             self._seen = True
             chunk = yield from told_in_steps(*found)
             if chunk is not None and self._note(chunk):
                 through.append(PathCutter())
-        if self._swap is not None:
-            through.append(self._swap)
-        yield from passed(event, (), through)
+        if self._id_mapping is not None:
+            through.append(self._id_mapping)
+        yield from emit(event, (), through)
         if large.rest:
             yield self.feed(large.rest)
 

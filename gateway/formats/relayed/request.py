@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.headers import media_type
-from gateway.formats.json.steps import Members, Steps, members, object_of, raw
+from gateway.formats.json.steps import Members, Steps, members, raw, starts_as_object
 from gateway.formats.json.windows import Span
 
 #: Names the model where the body does not.
@@ -80,7 +80,7 @@ def parse_in_steps(body: bytes, headers: Headers) -> Steps[Request]:
     """The same, a few milliseconds at a time."""
     if _readable(body, headers):
         try:
-            if object_of(body):
+            if starts_as_object(body):
                 found = yield from members(body, _WANTED, repeated=RID)
                 peek = _Peek(**{name: raw(body, span) for name, span in found.values.items()})
                 return _read(peek, body, headers, found)

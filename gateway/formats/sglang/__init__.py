@@ -20,7 +20,7 @@ from gateway.formats.contract import (
     WorkerView,
 )
 from gateway.formats.optional import AbortTarget, LoadAlternative, RelayedRequest, WorkerHealth, WorkerLoad
-from gateway.formats.sglang import big, errors, load, projection, reader, schema, upstream, vocabulary
+from gateway.formats.sglang import errors, large_body, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.request import SglangRequest
@@ -46,7 +46,7 @@ class SglangFormat(BaseFormat[SglangRequest]):
         return request
 
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, SglangRequest]:
-        return big.parse(body, headers, self._options.vocab_size)
+        return large_body.parse(body, headers, self._options.vocab_size)
 
     # As they are, where they need nothing of this object: both run for every request.
     project = staticmethod(projection.project)

@@ -14,8 +14,8 @@ import msgspec
 
 from gateway.formats.contract import Headers, header
 from gateway.formats.routing_hints import Hints
-from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peeked import ABSENT, Peek
+from gateway.formats.sglang.raw_members import NULL
+from gateway.formats.sglang.request import ABSENT, BodyFields
 
 T = TypeVar("T")
 
@@ -28,19 +28,19 @@ _ids = msgspec.json.Decoder(list[int])
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def model_of(peek: Peek) -> str | None:
-    return _typed(_text, peek.model) or None
+def model_of(fields: BodyFields) -> str | None:
+    return _typed(_text, fields.model) or None
 
 
-def hints_of(peek: Peek, headers: Headers) -> Hints:
+def hints_of(fields: BodyFields, headers: Headers) -> Hints:
     """Total: a value of another type than usual is none."""
-    without_ids = peek.input_ids is ABSENT or peek.input_ids == NULL
+    without_ids = fields.input_ids is ABSENT or fields.input_ids == NULL
     return Hints(
-        priority=_typed(_number, peek.priority) or 0,
-        lora=_typed(_text, peek.lora_path) or None,
-        cache_salt=_typed(_text, peek.cache_salt) or None,
+        priority=_typed(_number, fields.priority) or 0,
+        lora=_typed(_text, fields.lora_path) or None,
+        cache_salt=_typed(_text, fields.cache_salt) or None,
         dp_rank=_rank(header(headers, _RANK)),
-        token_ids=None if without_ids else partial(_token_ids, peek.input_ids),
+        token_ids=None if without_ids else partial(_token_ids, fields.input_ids),
     )
 
 

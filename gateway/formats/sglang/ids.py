@@ -12,9 +12,9 @@ from gateway.formats.id_mapping import IdMapping
 from gateway.formats.sglang.request import SglangRequest
 
 
-def swap_for(request: SglangRequest, ids: Ids) -> IdMapping | None:
+def id_mapping_for(request: SglangRequest, ids: Ids) -> IdMapping | None:
     """None where the reply holds no private id, so that its bytes need no look."""
-    if not ids.private or request.fan > 1:
+    if not ids.private or request.samples_per_prompt > 1:
         return None
     if request.batch is None or isinstance(request.rid, list):
         pairs = zip(ids.dispatch, ids.public, strict=True)

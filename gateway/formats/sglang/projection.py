@@ -19,12 +19,18 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Projection, header
+from gateway.formats.sglang.body_fields import PER_PROMPT, RESERVED, entry_flags, is_flagged, read_fields
 from gateway.formats.sglang.hints import hints_of, model_of
-from gateway.formats.sglang.members import NULL
-from gateway.formats.sglang.peek import PER_PROMPT, RESERVED, marked, marks, peek_at
-from gateway.formats.sglang.peeked import ABSENT, BigPeek, Peek, Sampling, Samplings
 from gateway.formats.sglang.prompt_ids import PromptIds
-from gateway.formats.sglang.request import SglangRequest
+from gateway.formats.sglang.raw_members import NULL
+from gateway.formats.sglang.request import (
+    ABSENT,
+    BodyFields,
+    LargeBodyFields,
+    Sampling,
+    SamplingList,
+    SglangRequest,
+)
 
 _RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
@@ -43,8 +49,8 @@ _NOTHING_PER_PROMPT = (ABSENT,) * len(PER_PROMPT)
 def parse(body: bytes, headers: Headers) -> SglangRequest:
     """Peek at ``body``. Raises InvalidRequest, and nothing else."""
     try:
-        peek, ids = peek_at(body)
-        return read(peek, ids, body, headers)
+        fields, ids = read_fields(body)
+        return read(fields, ids, body, headers)
     except (msgspec.DecodeError, RecursionError) as error:
         raise unreadable(error) from error
 
@@ -70,46 +76,46 @@ def project(request: SglangRequest) -> Projection:
         request.prompt_tokens,
         request.max_tokens,
         request.samples,
-        partial(hints_of, request.peek, request.headers),
-        request.peek.rid_cuts if isinstance(request.peek, BigPeek) else None,
+        partial(hints_of, request.fields, request.headers),
+        request.fields.rid_cuts if isinstance(request.fields, LargeBodyFields) else None,
     )
 
 
-def read(peek: Peek, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
+def read(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
     """Judge what was peeked at; ``ids``: what is known of ``input_ids`` already.
 
     Raises InvalidRequest and msgspec.DecodeError.
     """
-    if _reserved(peek) != _NOTHING_RESERVED:
-        raise _reserved_key(peek)
-    batch, prompt_tokens = _prompts(peek, ids)
-    fan, max_tokens = _sampling(peek, batch)
-    if isinstance(peek.rid, list):
-        _check_rids(peek.rid, batch, fan)
-    if peek.logprob_start_len is not ABSENT:
-        _check_logprob_starts(peek)
-    if batch is not None and _per_prompt(peek) != _NOTHING_PER_PROMPT:
-        _check_lengths(peek, batch)
+    if _reserved(fields) != _NOTHING_RESERVED:
+        raise _reserved_key(fields)
+    batch, prompt_tokens = _prompts(fields, ids)
+    samples_per_prompt, max_tokens = _sampling(fields, batch)
+    if isinstance(fields.rid, list):
+        _check_rids(fields.rid, batch, samples_per_prompt)
+    if fields.logprob_start_len is not ABSENT:
+        _check_logprob_starts(fields)
+    if batch is not None and _per_prompt(fields) != _NOTHING_PER_PROMPT:
+        _check_lengths(fields, batch)
     return SglangRequest(
         body=body,
         headers=headers,
-        stream=peek.stream,
-        rid=peek.rid,
-        ids=_named(peek.rid, batch, headers),
+        stream=fields.stream,
+        rid=fields.rid,
+        ids=_named(fields.rid, batch, headers),
         batch=batch,
-        fan=fan,
+        samples_per_prompt=samples_per_prompt,
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
-        in_session=_in_session(peek),
-        model=model_of(peek),
-        peek=peek,
-        samples=fan if batch is None else batch * fan,
-        rid_spans=peek.rid_spans if isinstance(peek, BigPeek) else None,
+        in_session=_in_session(fields),
+        model=model_of(fields),
+        fields=fields,
+        samples=samples_per_prompt if batch is None else batch * samples_per_prompt,
+        rid_spans=fields.rid_spans if isinstance(fields, LargeBodyFields) else None,
     )
 
 
-def _reserved_key(peek: Peek) -> InvalidRequest:
-    key = next(key for key in RESERVED if getattr(peek, key) is not ABSENT)
+def _reserved_key(fields: BodyFields) -> InvalidRequest:
+    key = next(key for key in RESERVED if getattr(fields, key) is not ABSENT)
     hint = " Name a rank by the header X-Data-Parallel-Rank." if key in _RANKS else ""
     return InvalidRequest(f"{key} is set by whoever routes requests, not by clients.{hint}", param=key)
 
@@ -140,62 +146,62 @@ def _named(
 # The prompt: text decides how many there are, ids are what the model gets when both are given.
 
 
-def _prompts(peek: Peek, ids: PromptIds | None) -> tuple[int | None, int | None]:
+def _prompts(fields: BodyFields, ids: PromptIds | None) -> tuple[int | None, int | None]:
     """(number of prompts or None for a single one, number of prompt ids or None where there are none)."""
-    if peek.input_ids is ABSENT or peek.input_ids == NULL:
-        return (_embeds(peek) if _missing(peek.text) else _texts(peek)), None
-    batch, tokens = _token_ids(peek, ids)
-    if not _missing(peek.text):
-        batch = _both(peek, batch)
+    if fields.input_ids is ABSENT or fields.input_ids == NULL:
+        return (_embeds(fields) if _missing(fields.text) else _texts(fields)), None
+    batch, tokens = _token_ids(fields, ids)
+    if not _missing(fields.text):
+        batch = _both(fields, batch)
     return batch, tokens
 
 
-def _token_ids(peek: Peek, found: PromptIds | None) -> tuple[int | None, int]:
+def _token_ids(fields: BodyFields, found: PromptIds | None) -> tuple[int | None, int]:
     """Rows (None for one flat list) and ids of ``input_ids``."""
     if found is None:
         found = PromptIds()
-        found.add(bytes(peek.input_ids))
+        found.add(bytes(fields.input_ids))
     if found.negative:
         raise _kill("negative_token_id", "input_ids must not hold a negative id.", "input_ids")
     if not found.nested:
         return None, found.tokens
-    if found.empty and not _in_session(peek):
+    if found.empty and not _in_session(fields):
         raise _kill("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
     return found.rows, found.tokens
 
 
-def _texts(peek: Peek) -> int | None:
-    texts = marks(peek, "text")
-    if (marked("text", peek.text) if texts is None else 1 in texts) and not _may_be_empty(peek):
+def _texts(fields: BodyFields) -> int | None:
+    texts = entry_flags(fields, "text")
+    if (is_flagged("text", fields.text) if texts is None else 1 in texts) and not _may_be_empty(fields):
         raise _kill("empty_text", "text must not be empty.", "text")
     return None if texts is None else len(texts)
 
 
-def _may_be_empty(peek: Peek) -> bool:
+def _may_be_empty(fields: BodyFields) -> bool:
     # Audio alone is a prompt to some models, and a session may bring all of it.
-    media = (peek.image_data, peek.video_data, peek.audio_data)
-    return not all(map(_missing, media)) or _in_session(peek)
+    media = (fields.image_data, fields.video_data, fields.audio_data)
+    return not all(map(_missing, media)) or _in_session(fields)
 
 
-def _in_session(peek: Peek) -> bool:
-    return not _missing(peek.session_params)
+def _in_session(fields: BodyFields) -> bool:
+    return not _missing(fields.session_params)
 
 
-def _both(peek: Peek, rows: int | None) -> int | None:
-    texts = marks(peek, "text")
+def _both(fields: BodyFields, rows: int | None) -> int | None:
+    texts = entry_flags(fields, "text")
     if (texts is None) != (rows is None) or (rows is not None and texts is not None and len(texts) > rows):
         raise InvalidRequest("text and input_ids must hold the same number of prompts.", param="text")
     return None if texts is None else len(texts)
 
 
-def _embeds(peek: Peek) -> int | None:
-    if _missing(peek.input_embeds):
+def _embeds(fields: BodyFields) -> int | None:
+    if _missing(fields.input_embeds):
         return None
-    if _NO_EMBEDS.match(peek.input_embeds):
+    if _NO_EMBEDS.match(fields.input_embeds):
         raise InvalidRequest("input_embeds must not be empty.", param="input_embeds")
-    if _LIST_OF_MATRICES.match(peek.input_embeds) is None:
+    if _LIST_OF_MATRICES.match(fields.input_embeds) is None:
         return None
-    return len(marks(peek, "input_embeds") or ())
+    return len(entry_flags(fields, "input_embeds") or ())
 
 
 def _missing(raw: msgspec.Raw) -> bool:
@@ -205,27 +211,27 @@ def _missing(raw: msgspec.Raw) -> bool:
 # Sampling and everything else that must fit the number of prompts.
 
 
-def _sampling(peek: Peek, batch: int | None) -> tuple[int, int | None]:
+def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None]:
     """(samples of each prompt, tokens asked for or None where that was left open)."""
-    params = peek.sampling_params
+    params = fields.sampling_params
     if isinstance(params, Sampling):
-        return _fan(params, batch), params.max_new_tokens
-    several = peek.samplings if isinstance(peek, BigPeek) else None
+        return _samples_per_prompt(params, batch), params.max_new_tokens
+    several = fields.sampling_list if isinstance(fields, LargeBodyFields) else None
     if several is None:
         if params is None:
             return 1, None
-        several = Samplings(params)
+        several = SamplingList(params)
     if not several.count or (batch is not None and several.count < batch):
         raise InvalidRequest("sampling_params must have an entry for each prompt.", param="sampling_params")
-    fan = _fan(several.first, batch)
-    if batch is None and fan == 1:
+    samples_per_prompt = _samples_per_prompt(several.first, batch)
+    if batch is None and samples_per_prompt == 1:
         raise InvalidRequest(
             "sampling_params must be an object for a single prompt.", param="sampling_params"
         )
-    return fan, several.most
+    return samples_per_prompt, several.most
 
 
-def _fan(params: Sampling, batch: int | None) -> int:
+def _samples_per_prompt(params: Sampling, batch: int | None) -> int:
     # Beams come back as one reply, whatever n says.
     if params.beam_width is not None and params.beam_width > 1:
         return 1
@@ -242,8 +248,8 @@ def too_many_rids() -> InvalidRequest:
     )
 
 
-def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
-    if batch is None and fan == 1:
+def _check_rids(rids: list[str], batch: int | None, samples_per_prompt: int) -> None:
+    if batch is None and samples_per_prompt == 1:
         raise InvalidRequest("rid must be a string for a single prompt.", param="rid")
     if len(rids) > MOST_RIDS:
         raise too_many_rids()
@@ -253,15 +259,15 @@ def _check_rids(rids: list[str], batch: int | None, fan: int) -> None:
         raise InvalidRequest("The rids of a batch must differ.", param="rid")
 
 
-def _check_logprob_starts(peek: Peek) -> None:
+def _check_logprob_starts(fields: BodyFields) -> None:
     """Refuse a start below -1 where logprobs are asked for; elsewhere the engine does not look at it."""
-    below = marks(peek, "logprob_start_len")
-    wanted = marks(peek, "return_logprob")
+    below = entry_flags(fields, "logprob_start_len")
+    wanted = entry_flags(fields, "return_logprob")
     if below is None:
-        single = marked("logprob_start_len", peek.logprob_start_len)
+        single = is_flagged("logprob_start_len", fields.logprob_start_len)
         below = bytes([single]) * (1 if wanted is None else len(wanted))
     if wanted is None:
-        wanted = bytes([marked("return_logprob", peek.return_logprob)]) * len(below)
+        wanted = bytes([is_flagged("return_logprob", fields.return_logprob)]) * len(below)
     # Entry by entry, all at once.
     if int.from_bytes(below, "little") & int.from_bytes(wanted, "little"):
         raise _kill(
@@ -269,8 +275,8 @@ def _check_logprob_starts(peek: Peek) -> None:
         )
 
 
-def _check_lengths(peek: Peek, batch: int) -> None:
-    for key, raw in zip(PER_PROMPT, _per_prompt(peek), strict=True):
-        entries = None if raw is ABSENT else marks(peek, key)
+def _check_lengths(fields: BodyFields, batch: int) -> None:
+    for key, raw in zip(PER_PROMPT, _per_prompt(fields), strict=True):
+        entries = None if raw is ABSENT else entry_flags(fields, key)
         if entries is not None and len(entries) < batch:
             raise InvalidRequest(f"{key} must have an entry for each prompt.", param=key)

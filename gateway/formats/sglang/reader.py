@@ -12,20 +12,20 @@ from gateway.formats.contract import Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.id_mapping import IdMapping
 from gateway.formats.passthrough import PassthroughReader
-from gateway.formats.sglang.convert import Converter, converter
-from gateway.formats.sglang.document import ABSENT
 from gateway.formats.sglang.ending import ending_of
+from gateway.formats.sglang.error_paths import ErrorPathCutter
 from gateway.formats.sglang.errors import in_band
-from gateway.formats.sglang.ids import swap_for
-from gateway.formats.sglang.join import JoinReader
-from gateway.formats.sglang.large import pass_on
+from gateway.formats.sglang.ids import id_mapping_for
+from gateway.formats.sglang.join.reader import JoinReader
+from gateway.formats.sglang.large_event import relay_large_event
+from gateway.formats.sglang.mode_conversion import Converter, converter
 from gateway.formats.sglang.options import Options
+from gateway.formats.sglang.reply import ABSENT
 from gateway.formats.sglang.request import SglangRequest
-from gateway.formats.sglang.rewrite import Rewrite
-from gateway.formats.sglang.stream_mode import Mode
+from gateway.formats.sglang.stream_mode import StreamMode
 from gateway.formats.sglang.tally import Tally, document_of
-from gateway.formats.sglang.whole import UnaryReader
-from gateway.formats.sse import LARGE, Event, EventScanner
+from gateway.formats.sglang.unary import UnaryReader
+from gateway.formats.sse import LARGE_EVENT_SIZE, Event, EventScanner
 
 _UNREADABLE = "The worker answered with something other than a stream of events."
 
@@ -36,10 +36,10 @@ def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead,
     if not _is_stream(request, head, kind, unreadable):
         return _whole(request, ids, head, options, kind, unreadable)
     return StreamReader(
-        Tally(request.samples, request.fan),
-        swap_for(request, ids),
-        Rewrite(cut=options.cut_paths),
-        EventScanner(options.event_limit, LARGE),
+        Tally(request.samples, request.samples_per_prompt),
+        id_mapping_for(request, ids),
+        ErrorPathCutter(cut=options.cut_paths),
+        EventScanner(options.event_limit, LARGE_EVENT_SIZE),
         converter(options.stream_mode, _declared(worker)),
     )
 
@@ -50,12 +50,12 @@ def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, 
     if not _is_stream(request, head, kind, unreadable):
         return _whole(request, ids, head, options, kind, unreadable)
     return JoinReader(
-        Tally(request.samples, request.fan),
-        Mode(_declared(worker)),
-        swap_for(request, ids),
-        Rewrite(cut=options.cut_paths),
+        Tally(request.samples, request.samples_per_prompt),
+        StreamMode(_declared(worker)),
+        id_mapping_for(request, ids),
+        ErrorPathCutter(cut=options.cut_paths),
         EventScanner(options.event_limit),
-        listed=request.batch is not None or request.fan > 1,
+        listed=request.batch is not None or request.samples_per_prompt > 1,
     )
 
 
@@ -74,7 +74,7 @@ def _whole(  # noqa: PLR0913 - what its one caller knows
         return PassthroughReader(head.status, streaming=request.stream)
     if request.stream and b"json" not in kind:
         return PassthroughReader(head.status, broken=UpstreamMalformed(_UNREADABLE))
-    return UnaryReader(request.samples, request.fan, swap_for(request, ids))
+    return UnaryReader(request.samples, request.samples_per_prompt, id_mapping_for(request, ids))
 
 
 def _declared(worker: WorkerView) -> str | None:
@@ -91,16 +91,16 @@ class StreamReader:
     def __init__(
         self,
         tally: Tally,
-        swap: IdMapping | None,
-        rewrite: Rewrite,
+        id_mapping: IdMapping | None,
+        path_cutter: ErrorPathCutter,
         scanner: EventScanner,
         convert: Converter | None,
     ) -> None:
         self._tally = tally
         self.facts = tally.facts
         self._scanner = scanner
-        self._swap = swap
-        self._rewrite = rewrite
+        self._id_mapping = id_mapping
+        self._path_cutter = path_cutter
         self._convert = convert
         self._over = False
         self._done_given = False
@@ -125,8 +125,13 @@ class StreamReader:
 
     def _pass_all(self, events: list[Event]) -> bytes:
         if not events and self._scanner.large is not None:
-            self.facts.steps = pass_on(
-                self._scanner.take_large(), self._tally, self._rewrite, self._convert, self._swap, self.feed
+            self.facts.steps = relay_large_event(
+                self._scanner.take_large_event(),
+                self._tally,
+                self._path_cutter,
+                self._convert,
+                self._id_mapping,
+                self.feed,
             )
         passed: list[bytes] = []
         try:
@@ -153,18 +158,18 @@ class StreamReader:
                 raise
             # What follows the end is not the generation any more.
             return b""
-        return event if self._swap is None else self._swap.whole(event)
+        return event if self._id_mapping is None else self._id_mapping.map(event)
 
     def _read(self, event: bytes, data: bytes) -> bytes:
         """Note what an event says; the event as it is passed on."""
         document = document_of(data)
         if document.routing_data is not ABSENT:
-            event, data = routing_data.taken_out_of_event(event, data, self.facts)
+            event, data = routing_data.extract_from_event(event, data, self.facts)
             if not event:
                 return b""
         failure = self._tally.add(document)
         if failure is not None:
-            event = self._rewrite.failure(event, data, failure)
+            event = self._path_cutter.cut_event(event, data, failure)
         return event if self._convert is None else self._convert.convert(event, data)
 
     def _done(self, event: bytes) -> bytes:
@@ -174,4 +179,4 @@ class StreamReader:
         return event if self._done_given else b""
 
     def _mapped(self, data: bytes) -> bytes:
-        return data if self._swap is None else self._swap.whole(data)
+        return data if self._id_mapping is None else self._id_mapping.map(data)

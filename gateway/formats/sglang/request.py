@@ -12,7 +12,91 @@ import msgspec
 
 from gateway.formats.contract import Headers
 from gateway.formats.json.windows import Span
-from gateway.formats.sglang.peeked import Peek
+
+#: Stands for a member that the body does not have.
+ABSENT = msgspec.Raw()
+#: One byte for each entry of a list: 1 where it is ``is_flagged``. All there is to know of it, as the entries
+#: themselves would take a hundred times the room of a body that is full of short ones.
+EntryFlags = bytes | bytearray
+
+
+class Sampling(msgspec.Struct):
+    n: int = 1
+    max_new_tokens: int | None = None
+    beam_width: int | None = None
+
+
+class SamplingList:
+    """What counts of a list of them: the first, how many, and the most tokens that any of them asks for (None
+    where one leaves that open, 0 for an empty list)."""
+
+    __slots__ = ("count", "first", "most")
+
+    def __init__(self, entries: Sequence[Sampling] = ()) -> None:
+        self.first = Sampling()
+        self.count = 0
+        self.most: int | None = 0
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Sampling) -> None:
+        limit = entry.max_new_tokens
+        if not self.count:
+            self.first, self.most = entry, limit
+        elif limit is None or self.most is None:
+            self.most = None
+        else:
+            self.most = max(self.most, limit)
+        self.count += 1
+
+
+class BodyFields(msgspec.Struct):
+    rid: str | list[str] | None | msgspec.UnsetType = msgspec.UNSET
+    stream: bool = False
+    sampling_params: Sampling | list[Sampling] | None = None
+    text: msgspec.Raw = ABSENT
+    input_ids: msgspec.Raw = ABSENT
+    input_embeds: msgspec.Raw = ABSENT
+    image_data: msgspec.Raw = ABSENT
+    session_params: msgspec.Raw = ABSENT
+    model: msgspec.Raw = ABSENT
+    priority: msgspec.Raw = ABSENT
+    cache_salt: msgspec.Raw = ABSENT
+    return_logprob: msgspec.Raw = ABSENT
+    logprob_start_len: msgspec.Raw = ABSENT
+    top_logprobs_num: msgspec.Raw = ABSENT
+    return_sampling_mask: msgspec.Raw = ABSENT
+    sampling_logprobs_mode: msgspec.Raw = ABSENT
+    lora_path: msgspec.Raw = ABSENT
+    lora_id: msgspec.Raw = ABSENT
+    custom_logit_processor: msgspec.Raw = ABSENT
+    video_data: msgspec.Raw = ABSENT
+    audio_data: msgspec.Raw = ABSENT
+    bootstrap_info: msgspec.Raw = ABSENT
+    bootstrap_host: msgspec.Raw = ABSENT
+    bootstrap_port: msgspec.Raw = ABSENT
+    bootstrap_room: msgspec.Raw = ABSENT
+    bootstrap_pair_key: msgspec.Raw = ABSENT
+    data_parallel_rank: msgspec.Raw = ABSENT
+    decode_tp_size: msgspec.Raw = ABSENT
+    disaggregated_params: msgspec.Raw = ABSENT
+    disagg_prefill_dp_rank: msgspec.Raw = ABSENT
+    routed_dp_rank: msgspec.Raw = ABSENT
+    external_trace_header: msgspec.Raw = ABSENT
+    received_time: msgspec.Raw = ABSENT
+
+
+class LargeBodyFields(BodyFields):
+    """A peek at a body too big for one go, with what was found in its members on the way.
+
+    ``entry_flags``: of those that are big lists. ``sampling_list``: of big parameters that are a list.
+    ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the whole members.
+    """
+
+    entry_flags: dict[str, EntryFlags] = {}
+    sampling_list: SamplingList | None = None
+    rid_spans: Sequence[Span] = ()
+    rid_cuts: Sequence[Span] = ()
 
 
 class AbortCall(msgspec.Struct):
@@ -21,13 +105,13 @@ class AbortCall(msgspec.Struct):
 
 
 class SglangRequest(msgspec.Struct, frozen=True):
-    """One request, peeked at.
+    """One parsed request.
 
-    ``batch`` is the number of prompts in a list of prompts and None for a single one, ``fan`` the number of
-    samples of each, ``samples`` that of all. ``rid`` is as the body has it, UNSET when it has none; ``ids``
-    are the names the client gave, in the body or else by header. ``in_session``: the engine continues a
-    session it keeps. ``peek`` is where the hints are still to be read. ``rid_spans``: where in a big body the
-    values of its rids stand, None: not looked for.
+    ``rid``: as in the body, UNSET if the body has none. ``ids``: the ids the client gave, in the body or else
+    in the header ``X-Request-Id``. ``batch``: the number of prompts, None for a single
+    prompt. ``samples``: of all prompts. ``in_session``: the engine continues a session
+    that it keeps. ``fields``: what the hints are read from when a policy asks for them. ``rid_spans``: where
+    the values of all ``rid`` members stand in a large body, None for a body that is read at once.
     """
 
     body: bytes
@@ -36,15 +120,15 @@ class SglangRequest(msgspec.Struct, frozen=True):
     rid: str | list[str] | None | msgspec.UnsetType
     ids: tuple[str, ...]
     batch: int | None
-    fan: int
+    samples_per_prompt: int
     prompt_tokens: int | None
     max_tokens: int | None
     in_session: bool
     model: str | None
-    peek: Peek
+    fields: BodyFields
     samples: int
     rid_spans: Sequence[Span] | None = None
 
     def without_body(self) -> SglangRequest:
         """Without what was peeked at, too, which holds parts of it."""
-        return msgspec.structs.replace(self, body=b"", peek=Peek())
+        return msgspec.structs.replace(self, body=b"", fields=BodyFields())

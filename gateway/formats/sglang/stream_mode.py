@@ -9,13 +9,13 @@ an incremental one the number of all ids so far.
 
 from __future__ import annotations
 
-from gateway.formats.sglang.members import NULL, Event, count
+from gateway.formats.sglang.raw_members import NULL, RawEvent, count
 
 INCREMENTAL = "incremental"
 CUMULATIVE = "cumulative"
 
 
-class Mode:
+class StreamMode:
     """Whether a stream is incremental, None until its events tell.
 
     ``declared`` is what the worker said of itself. It decides where the events leave both open.
@@ -27,7 +27,7 @@ class Mode:
         self.declared = declared
         self.incremental: bool | None = None
 
-    def look(self, ids: bytes | bytearray, text: bytes | bytearray, event: Event) -> None:
+    def observe(self, ids: bytes | bytearray, text: bytes | bytearray, event: RawEvent) -> None:
         """Compare an event with the ids and the text that its sample had before, which lack their ends.
 
         The first event of a sample tells nothing: it is the same in both modes.
@@ -37,7 +37,7 @@ class Mode:
         elif len(text) > 1:
             self.incremental = self._otherwise(bytes(event.top.get("text", NULL)).startswith(text))
 
-    def look_at_echo(self, ids: bytes | bytearray, event: Event) -> None:
+    def observe_echo(self, ids: bytes | bytearray, event: RawEvent) -> None:
         """The same for an echo: its ids are all there are, or those not sent yet and the last once more."""
         total, had, here = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
         whole, rest = here == total, had + here == total + 1
@@ -49,7 +49,7 @@ class Mode:
         else:
             self.incremental = self._otherwise(_repeats(ids, event))
 
-    def _by_ids(self, ids: bytes | bytearray, event: Event) -> bool:
+    def _by_ids(self, ids: bytes | bytearray, event: RawEvent) -> bool:
         repeats = _repeats(ids, event)
         total, had, here = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
         if here == total and repeats:
@@ -63,19 +63,19 @@ class Mode:
         return not repeats if self.declared is None else self.declared == INCREMENTAL
 
 
-def total_of(event: Event) -> int:
+def total_of(event: RawEvent) -> int:
     """The tokens that an event says its sample has, -1 where it does not say."""
     total = bytes(event.meta.get("completion_tokens", NULL))
     return int(total) if total.isdigit() else -1
 
 
-def count_ids(event: Event) -> int:
+def count_ids(event: RawEvent) -> int:
     """The ids in an event. Raises UpstreamMalformed where they are no list."""
     ids = event.top.get("output_ids", NULL)
     return 0 if ids == NULL else count(ids)
 
 
-def _repeats(held: bytes | bytearray, event: Event) -> bool:
+def _repeats(held: bytes | bytearray, event: RawEvent) -> bool:
     """Whether an event's ids begin with those held."""
     ids = bytes(event.top.get("output_ids", NULL))[:-1]
     return ids.startswith(held) and (len(held) <= 1 or ids[len(held) : len(held) + 1] in (b"", b","))

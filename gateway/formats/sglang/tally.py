@@ -15,8 +15,8 @@ import msgspec
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.contract import ReplyFacts
-from gateway.formats.sglang.document import ABSENT, Document, Finish, Meta
-from gateway.formats.sglang.members import NULL
+from gateway.formats.sglang.raw_members import NULL
+from gateway.formats.sglang.reply import ABSENT, Document, Finish, Meta
 
 _NOTHING = Meta()
 
@@ -26,20 +26,20 @@ _decode_any = msgspec.json.Decoder().decode
 
 
 class Tally:
-    """Adds up the documents of one reply of ``samples`` samples, ``fan`` of them for each prompt.
+    """The sum of the documents of one reply of ``samples`` samples, ``samples_per_prompt`` for each prompt.
 
     Token counts in a document are running totals of its sample, whatever the stream mode. ``error_event``:
     an error stood in place of a document, and nothing follows it. A sample that ends in an error ends alone.
     Of several failures the first is the one that counts. ``facts`` are those to add to, None: new ones.
     """
 
-    __slots__ = ("_counted", "_fan", "_finished", "_samples", "error_event", "facts")
+    __slots__ = ("_counted", "_samples_per_prompt", "_finished", "_samples", "error_event", "facts")
 
-    def __init__(self, samples: int, fan: int, facts: ReplyFacts | None = None) -> None:
+    def __init__(self, samples: int, samples_per_prompt: int, facts: ReplyFacts | None = None) -> None:
         self.facts = ReplyFacts(terminal=samples == 0) if facts is None else facts
         self.error_event = False
         self._samples = samples
-        self._fan = fan
+        self._samples_per_prompt = samples_per_prompt
         self._finished: set[int] = set()
         self._counted: dict[int, Meta] = {}
 
@@ -113,7 +113,7 @@ class Tally:
             meta.prompt_tokens = before.prompt_tokens
         if meta.cached_tokens is None:
             meta.cached_tokens = before.cached_tokens
-        if index % self._fan == 0:
+        if index % self._samples_per_prompt == 0:
             # The other samples of a prompt repeat its counts.
             self._count_prompt(meta, before)
 

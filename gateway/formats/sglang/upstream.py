@@ -39,7 +39,7 @@ def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRe
 
 def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
     """One call per id the engine files the exchange under; none for n > 1, where only it knows them."""
-    if request.fan > 1:
+    if request.samples_per_prompt > 1:
         return ()
     return _aborts(worker, request.headers, _filed(request, ids))
 

@@ -15,7 +15,7 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.json.steps import Steps
 from gateway.formats.json.windows import Span, pieces
-from gateway.formats.sglang.peeked import ABSENT
+from gateway.formats.sglang.request import ABSENT
 
 _BLANKED = bytes.maketrans(b"[]", b"  ")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))

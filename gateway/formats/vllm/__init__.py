@@ -24,7 +24,8 @@ from gateway.formats.contract import (
 from gateway.formats.optional import AbortTarget, RelayedRequest, WorkerLoad
 from gateway.formats.options import Kind, count, flag, mebibytes, read
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
-from gateway.formats.vllm import big, errors, join, load, projection, reader, schema, upstream
+from gateway.formats.vllm import errors, large_body, load, projection, reader, schema, upstream
+from gateway.formats.vllm.join import reader as join
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.request import Request
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
@@ -56,13 +57,13 @@ class VllmFormat(BaseFormat[Request]):
     loads = load.QUESTIONS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
-        request = projection.parse_whole(body, headers)
+        request = projection.parse(body, headers)
         if self.vocab_size is not None:
             projection.check_vocabulary(request, self.vocab_size)
         return request
 
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
-        return big.parse(body, headers, self.vocab_size)
+        return large_body.parse(body, headers, self.vocab_size)
 
     # As they are, where they need nothing of this object: both run for every request.
     project = staticmethod(projection.project)

@@ -63,7 +63,7 @@ def engine_ids_at(path: str, ids: Ids, *, single: bool) -> list[str]:
     return [f"{name}-{part}" for part in ids.parts]
 
 
-def meant(names: Sequence[str]) -> AbortTarget:
+def abort_target(names: Sequence[str]) -> AbortTarget:
     """What a client's abort means by ``names``: what its engine calls so or, where that calls nothing so,
     what the client itself did."""
     ids, spelled = [], []
@@ -89,7 +89,7 @@ def _spelled(name: str) -> EngineId | None:
     return None
 
 
-class IdMapper:
+class RequestIdMapper:
     """Puts the public id where the engine wrote the dispatch id.
 
     Only the value of a ``request_id`` member is touched: connector data may repeat the engine's id, and there
@@ -108,21 +108,21 @@ class IdMapper:
         self._longest = len(self._usual) + 2 * _BLANKS
         self._tail = b""
 
-    def whole(self, data: bytes) -> bytes:
+    def map(self, data: bytes) -> bytes:
         """Map ``data``, which cuts no id in two: an event, or a whole body."""
         data = data.replace(self._usual, self._mapped)
         return _MEMBER.sub(self._replace, data) if self._dispatch in data else data
 
-    def piece(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """Map the next piece of a body that is cut anywhere; the end is held back until ``rest``."""
         # What is held is shorter than any member to come, and the public id does not hold the dispatch id,
         # so nothing already mapped is mapped again.
-        mapped = self.whole(self._tail + data)
+        mapped = self.map(self._tail + data)
         cut = max(0, len(mapped) - self._longest)
         self._tail = mapped[cut:]
         return mapped[:cut]
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What ``piece`` still holds."""
         tail, self._tail = self._tail, b""
         return tail

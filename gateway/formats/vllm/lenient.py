@@ -69,7 +69,7 @@ def flag(value: object) -> bool:
     return isinstance(value, int | float) and value == 1
 
 
-def whole(value: object) -> int | None:
+def integer(value: object) -> int | None:
     """A whole number as pydantic reads it; what it would refuse is None."""
     if isinstance(value, str):
         value = _number(value)

@@ -51,7 +51,7 @@ class _Image:
     places: Sequence[int]
 
 
-class _Broken(Exception):
+class _RuleViolated(Exception):
     """A rule does not hold."""
 
 
@@ -70,7 +70,7 @@ def image_spans(
         images = _images(token_ids, _FEATURES.decode(features))
         token = _image_token(token_ids, images)
         _check_blocks(token_ids, token, images, block_size)
-    except (_Broken, msgspec.MsgspecError, UnicodeError, RecursionError):
+    except (_RuleViolated, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return tuple(span for image in images for span in _stretches(image))
 
@@ -86,28 +86,28 @@ def _images(token_ids: Sequence[int], features: _Features) -> list[_Image]:
     """The images in the order of their ranges, which neither overlap nor leave the prompt."""
     maps = (features.mm_hashes, features.mm_placeholders, features.kwargs_data, features.mm_metadata)
     if any(found.keys() != {MODALITY} for found in maps if found is not None):
-        raise _Broken
+        raise _RuleViolated
     if len({len(found[MODALITY]) for found in maps if found is not None}) != 1:
-        raise _Broken
+        raise _RuleViolated
     named = zip(features.mm_placeholders[MODALITY], features.mm_hashes[MODALITY], strict=True)
     images = [_image(token_ids, place, name) for place, name in named]
     for one, other in zip(images, images[1:], strict=False):
         if one.end > other.start or (one.end == other.start and one.identity != other.identity):
-            raise _Broken
+            raise _RuleViolated
     return images
 
 
 def _image(token_ids: Sequence[int], place: _Range, name: str) -> _Image:
     start, end = place.offset, place.offset + place.length
     if start < 0 or place.length < 1 or end > len(token_ids) or not name:
-        raise _Broken
+        raise _RuleViolated
     mask = place.is_embed
     if mask is None:
         if len(set(token_ids[start:end])) != 1:
-            raise _Broken
+            raise _RuleViolated
         return _Image(start, end, identity_of(name), range(start, end))
     if len(mask) != place.length:
-        raise _Broken
+        raise _RuleViolated
     return _Image(start, end, identity_of(name), [start + at for at, on in enumerate(mask) if on])
 
 
@@ -116,10 +116,10 @@ def _image_token(token_ids: Sequence[int], images: list[_Image]) -> int:
     places = [place for image in images for place in image.places]
     tokens = {token_ids[place] for place in places}
     if len(tokens) != 1:
-        raise _Broken
+        raise _RuleViolated
     (token,) = tokens
     if token_ids.count(token) != len(places):
-        raise _Broken
+        raise _RuleViolated
     return token
 
 
@@ -135,7 +135,7 @@ def _check_blocks(token_ids: Sequence[int], token: int, images: list[_Image], si
         for number, run in enumerate(_runs([at for at in range(start, end) if token_ids[at] == token])):
             found = there[min(number, len(there) - 1)]
             if any(told[place] != found for place in run):
-                raise _Broken
+                raise _RuleViolated
 
 
 def _stretches(image: _Image) -> Iterator[ImageSpan]:

@@ -22,9 +22,9 @@ from gateway.formats.json.ids import STAND_IN, cut_ids
 from gateway.formats.json.windows import Span
 from gateway.formats.routing_hints import Hints, ImageSpan
 from gateway.formats.vllm.ids import fits_header
-from gateway.formats.vllm.lenient import check_utf8, count_items, flag, plain_json, whole
+from gateway.formats.vllm.lenient import check_utf8, count_items, flag, integer, plain_json
 from gateway.formats.vllm.multimodal import image_spans
-from gateway.formats.vllm.request import AnyBody, AnySampling, Body, Request, Sampling
+from gateway.formats.vllm.request import Body, Request, Sampling, UntypedBody, UntypedSampling
 
 T = TypeVar("T")
 
@@ -38,27 +38,27 @@ RANKS = 2**32
 _STAND_IN = msgspec.Raw(STAND_IN)
 
 _BODY = msgspec.json.Decoder(Body)
-_ANY_BODY = msgspec.json.Decoder(AnyBody)
-_ANY_SAMPLING = msgspec.json.Decoder(AnySampling)
+_ANY_BODY = msgspec.json.Decoder(UntypedBody)
+_ANY_SAMPLING = msgspec.json.Decoder(UntypedSampling)
 _TEXT = msgspec.json.Decoder(str)
 _SCALAR = msgspec.json.Decoder(bool | int | float | str | None)
 _SCALARS = msgspec.json.Decoder(list[bool | int | float | str | None])
 _IDS = msgspec.json.Decoder(list[int])
 
 
-def parse_whole(body: bytes, headers: Headers) -> Request:
+def parse(body: bytes, headers: Headers) -> Request:
     """Peek at ``body``. Raises InvalidRequest when it is no JSON object."""
     cut = cut_ids(body, b'"token_ids"')
-    if cut is not None and (peeked := _peek_at(cut.rest)) is not None and peeked.token_ids == _STAND_IN:
+    if cut is not None and (fields := _typed_fields(cut.rest)) is not None and fields.token_ids == _STAND_IN:
         start, end = cut.span
-        peeked.token_ids = msgspec.Raw(memoryview(body)[start:end])
-        return request_of(peeked, body, headers, cut.ids)
-    peeked = _peek(body)
-    return request_of(peeked, body, headers, count_items(peeked.token_ids))
+        fields.token_ids = msgspec.Raw(memoryview(body)[start:end])
+        return request_of(fields, body, headers, cut.ids)
+    fields = _fields(body)
+    return request_of(fields, body, headers, count_items(fields.token_ids))
 
 
 def request_of(
-    peeked: Body,
+    fields: Body,
     body: bytes,
     headers: Headers,
     prompt_tokens: int | None,
@@ -69,16 +69,16 @@ def request_of(
     return Request(
         body=body,
         headers=headers,
-        stream=bool(peeked.stream),
-        name=peeked.request_id if named is None else named.decode("latin-1"),
-        model=peeked.model or None,
+        stream=bool(fields.stream),
+        name=fields.request_id if named is None else named.decode("latin-1"),
+        model=fields.model or None,
         prompt_tokens=prompt_tokens,
-        max_tokens=peeked.sampling_params.max_tokens,
-        samples=max(1, peeked.sampling_params.n),
-        token_ids=peeked.token_ids,
-        priority=peeked.priority,
-        cache_salt=peeked.cache_salt or None,
-        features=peeked.features,
+        max_tokens=fields.sampling_params.max_tokens,
+        samples=max(1, fields.sampling_params.n),
+        token_ids=fields.token_ids,
+        priority=fields.priority,
+        cache_salt=fields.cache_salt or None,
+        features=fields.features,
         id_cuts=id_cuts,
     )
 
@@ -142,7 +142,7 @@ def ids_of(raw: msgspec.Raw) -> Sequence[int]:
     except msgspec.MsgspecError:
         pass
     listed = _decoded(_SCALARS, raw) or []
-    ids = [found for item in listed if (found := whole(item)) is not None]
+    ids = [found for item in listed if (found := integer(item)) is not None]
     return ids if len(ids) == len(listed) else ()
 
 
@@ -161,11 +161,11 @@ def _rank(value: bytes | None) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 10 and int(text) < RANKS else None
 
 
-def _peek(body: bytes) -> Body:
-    return _peek_at(body) or _peek_again(plain_json(body))
+def _fields(body: bytes) -> Body:
+    return _typed_fields(body) or _converted_fields(plain_json(body))
 
 
-def _peek_at(body: bytes) -> Body | None:
+def _typed_fields(body: bytes) -> Body | None:
     """The fields, if they are of their usual types and the body is plain JSON. Raises InvalidRequest."""
     try:
         check_utf8(body)
@@ -176,7 +176,7 @@ def _peek_at(body: bytes) -> Body | None:
         raise too_deep(error) from error
 
 
-def _peek_again(body: bytes) -> Body:
+def _converted_fields(body: bytes) -> Body:
     """The slow way, for a field of a type that the engine may yet convert, or JSON beyond the standard."""
     try:
         loose = _ANY_BODY.decode(body)
@@ -186,23 +186,23 @@ def _peek_again(body: bytes) -> Body:
         raise not_json(error) from error
     except RecursionError as error:
         raise too_deep(error) from error
-    return read_loosely(loose)
+    return convert_fields(loose)
 
 
-def read_loosely(loose: AnyBody) -> Body:
+def convert_fields(loose: UntypedBody) -> Body:
     """The fields as the engine converts them."""
-    sampling = _decoded(_ANY_SAMPLING, loose.sampling_params) or AnySampling()
-    samples = whole(_decoded(_SCALAR, sampling.n))
+    sampling = _decoded(_ANY_SAMPLING, loose.sampling_params) or UntypedSampling()
+    samples = integer(_decoded(_SCALAR, sampling.n))
     return Body(
         token_ids=loose.token_ids,
         sampling_params=Sampling(
             n=1 if samples is None else samples,
-            max_tokens=whole(_decoded(_SCALAR, sampling.max_tokens)),
+            max_tokens=integer(_decoded(_SCALAR, sampling.max_tokens)),
         ),
         request_id=_decoded(_TEXT, loose.request_id),
         model=_decoded(_TEXT, loose.model),
         stream=flag(_decoded(_SCALAR, loose.stream)),
-        priority=whole(_decoded(_SCALAR, loose.priority)) or 0,
+        priority=integer(_decoded(_SCALAR, loose.priority)) or 0,
         cache_salt=_decoded(_TEXT, loose.cache_salt),
         features=loose.features,
     )

@@ -14,11 +14,11 @@ from gateway.formats.contract import Ids, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.paths import cut_paths
-from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE, EventScanner, payload
+from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE_EVENT_SIZE, EventScanner, payload
 from gateway.formats.vllm.ending import ending_of
 from gateway.formats.vllm.errors import in_band
-from gateway.formats.vllm.ids import IdMapper
-from gateway.formats.vllm.large import pass_on
+from gateway.formats.vllm.ids import RequestIdMapper
+from gateway.formats.vllm.large_event import relay_large_event
 from gateway.formats.vllm.lenient import check_utf8
 from gateway.formats.vllm.progress import Progress
 from gateway.formats.vllm.reply import ABSENT, Chunk, any_object
@@ -46,7 +46,10 @@ def reader(
     if head.status == 200 and not unreadable:
         if kind == _EVENTS:
             return StreamReader(
-                _mapper(ids), request.samples, EventScanner(event_limit, LARGE), passthrough=passthrough
+                _mapper(ids),
+                request.samples,
+                EventScanner(event_limit, LARGE_EVENT_SIZE),
+                passthrough=passthrough,
             )
         if kind == b"application/json":
             return UnaryReader(_mapper(ids))
@@ -63,8 +66,8 @@ def is_stream(head: ReplyHead) -> bool:
     return head.status == 200 and media_type(head.headers) == _EVENTS and not encoded(head.headers)
 
 
-def _mapper(ids: Ids) -> IdMapper | None:
-    return IdMapper(ids) if ids.private else None
+def _mapper(ids: Ids) -> RequestIdMapper | None:
+    return RequestIdMapper(ids) if ids.private else None
 
 
 class StreamReader:
@@ -89,7 +92,7 @@ class StreamReader:
     identity = False  # a router's data and the paths in an error are taken out of events
 
     def __init__(
-        self, mapper: IdMapper | None, samples: int, scanner: EventScanner, *, passthrough: bool
+        self, mapper: RequestIdMapper | None, samples: int, scanner: EventScanner, *, passthrough: bool
     ) -> None:
         self._progress = Progress(samples)
         self.facts: ReplyFacts = self._progress.facts
@@ -114,8 +117,8 @@ class StreamReader:
             self._unsent = self._mapped(b"".join(good))
             raise
         if not good and self._scanner.large is not None:
-            self.facts.steps = pass_on(
-                self._scanner.take_large(),
+            self.facts.steps = relay_large_event(
+                self._scanner.take_large_event(),
                 self.facts,
                 self._mapper,
                 self._note,
@@ -123,7 +126,7 @@ class StreamReader:
                 passthrough=self._passthrough,
             )
         out = b"".join(good)
-        return out if self._mapper is None else self._mapper.whole(out)
+        return out if self._mapper is None else self._mapper.map(out)
 
     def finish(self) -> bytes:
         rest = b"" if self._closing else self._scanner.pending
@@ -153,7 +156,7 @@ class StreamReader:
             raise UpstreamIncomplete("The worker's stream ended inside an event") from error
 
     def _mapped(self, data: bytes) -> bytes:
-        return data if self._mapper is None else self._mapper.whole(data)
+        return data if self._mapper is None else self._mapper.map(data)
 
     def _take(self, event: bytes, data: bytes | None) -> bytes | None:
         """Take one event in and return what to pass on; None for ``[DONE]``. Raises UpstreamMalformed."""
@@ -166,15 +169,15 @@ class StreamReader:
             check_utf8(data)
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            found = self._odd(data)
+            found = self._unusual_chunk(data)
             if found is None:
                 return event
             chunk = found
         if chunk.routing_data is not ABSENT:
-            event, _ = routing_data.taken_out_of_event(event, data, self.facts)
+            event, _ = routing_data.extract_from_event(event, data, self.facts)
         return self._note(event, chunk)
 
-    def _odd(self, data: bytes) -> Chunk | None:
+    def _unusual_chunk(self, data: bytes) -> Chunk | None:
         """An object of another shape; None for what cannot be read but no longer matters."""
         try:
             return Chunk.of(any_object(data))

@@ -86,17 +86,17 @@ class Chunk(msgspec.Struct, gc=False):
         )
 
 
-class WholeChoice(msgspec.Struct, gc=False):
+class UnaryChoice(msgspec.Struct, gc=False):
     """One sample of a unary reply; its tokens are counted, not read."""
 
     finish_reason: str | None = None
     token_ids: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Whole(msgspec.Struct):
+class UnaryReply(msgspec.Struct):
     """A unary reply of the usual shape."""
 
-    choices: list[WholeChoice] = []
+    choices: list[UnaryChoice] = []
     usage: Usage | None = None
     error: object = None
 

@@ -57,12 +57,12 @@ class Body(msgspec.Struct, gc=False):
     features: msgspec.Raw = NULL
 
 
-class AnySampling(msgspec.Struct, frozen=True, gc=False):
+class UntypedSampling(msgspec.Struct, frozen=True, gc=False):
     n: msgspec.Raw = msgspec.Raw(b"1")
     max_tokens: msgspec.Raw = NULL
 
 
-class AnyBody(msgspec.Struct, gc=False):
+class UntypedBody(msgspec.Struct, gc=False):
     """The same fields with nothing said of their types."""
 
     token_ids: msgspec.Raw = msgspec.Raw()

@@ -12,11 +12,11 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import ReplyFacts
-from gateway.formats.passthrough import Held
+from gateway.formats.passthrough import ReplyBuffer
 from gateway.formats.vllm.ending import FAILED, ending_of
-from gateway.formats.vllm.ids import IdMapper
+from gateway.formats.vllm.ids import RequestIdMapper
 from gateway.formats.vllm.lenient import check_utf8, count_items
-from gateway.formats.vllm.reply import Chunk, Usage, Whole, any_object, error_status, note_usage
+from gateway.formats.vllm.reply import Chunk, UnaryReply, Usage, any_object, error_status, note_usage
 
 _SPACE = b" \t\r\n"
 _MEMBER = re.compile(rb'"finish_reason":"(\w+)"|"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
@@ -26,19 +26,19 @@ _OVERLAP = 512  # longest member looked for, in bytes
 class UnaryReader:
     """One JSON object, checked once it is whole."""
 
-    __slots__ = ("_held", "_mapper", "_scan", "facts", "identity")
+    __slots__ = ("_buffer", "_mapper", "_scan", "facts", "identity")
 
     streaming = False
 
-    def __init__(self, mapper: IdMapper | None) -> None:
+    def __init__(self, mapper: RequestIdMapper | None) -> None:
         self.facts = ReplyFacts()
         self.identity = mapper is None
         self._mapper = mapper
-        self._held = Held()
+        self._buffer = ReplyBuffer()
         self._scan: _Scan | None = None  # there once the reply is too long to be held
 
     def feed(self, data: bytes) -> bytes:
-        data = self._held.feed(data)
+        data = self._buffer.feed(data)
         if not data:
             return b""
         if self._scan is None:
@@ -46,7 +46,7 @@ class UnaryReader:
                 raise UpstreamMalformed("The worker's reply is not a JSON object")
             self._scan = _Scan(self.facts)
         self._scan.feed(data)
-        return data if self._mapper is None else self._mapper.piece(data)
+        return data if self._mapper is None else self._mapper.feed(data)
 
     def finish(self) -> bytes:
         out = self._end()
@@ -58,13 +58,13 @@ class UnaryReader:
 
     def _end(self) -> bytes:
         if self._scan is None:
-            body = self._held.take()
+            body = self._buffer.take()
             _note_whole(self.facts, body)
-            return body if self._mapper is None else self._mapper.whole(body)
+            return body if self._mapper is None else self._mapper.map(body)
         if not self._scan.closed:
             raise UpstreamIncomplete("The worker's reply ended before it was whole")
         self.facts.terminal = True
-        return b"" if self._mapper is None else self._mapper.rest()
+        return b"" if self._mapper is None else self._mapper.flush()
 
 
 class _Scan:
@@ -97,7 +97,7 @@ class _Scan:
             note_usage(self._facts, usage, total=True)
 
 
-_REPLY = msgspec.json.Decoder(Whole)
+_REPLY = msgspec.json.Decoder(UnaryReply)
 
 
 def _note_whole(facts: ReplyFacts, body: bytes) -> None:

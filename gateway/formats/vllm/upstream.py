@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import of_own_call, to_worker
 from gateway.formats.optional import AbortTarget, RelayedRequest
-from gateway.formats.vllm.ids import engine_id, engine_ids_at, meant
+from gateway.formats.vllm.ids import abort_target, engine_id, engine_ids_at
 from gateway.formats.vllm.request import Request
 
 GENERATE_PATH = "/inference/v1/generate"
@@ -67,4 +67,4 @@ def aborted_ids(body: bytes) -> AbortTarget:
         named = [named]
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
         raise InvalidRequest("'request_ids' must be a string or a list of strings", param="request_ids")
-    return meant(named)
+    return abort_target(named)

@@ -25,9 +25,9 @@ from gateway.formats.json.splice import member_spans, remove_member, replace_mem
 from gateway.formats.json.steps import Steps, T, entries_of, members, members_of, spliced
 from gateway.formats.json.windows import Span, pieces
 from gateway.formats.sglang import FORMAT as SGLANG
-from gateway.formats.sglang import big as sglang_big
+from gateway.formats.sglang import large_body as sglang_big
 from gateway.formats.vllm import FORMAT as VLLM
-from gateway.formats.vllm import big as vllm_big
+from gateway.formats.vllm import large_body as vllm_big
 from gateway.proxy.query_of_death import digest
 from gateway.testing.damage import ANY_JSON, bodies, damaged
 from tests.formats.support import HEX, View
@@ -70,8 +70,8 @@ def small_windows(size: int) -> Iterator[None]:
     """So that small bodies are cut as big ones are."""
     with (
         mock.patch.object(json_windows, "WINDOW", size),
-        mock.patch.object(sglang_big, "BIG", 8),
-        mock.patch.object(vllm_big, "BIG", 8),
+        mock.patch.object(sglang_big, "STEPWISE_SIZE", 8),
+        mock.patch.object(vllm_big, "STEPWISE_SIZE", 8),
         mock.patch.object(vllm_big, "_PIECE", size),
     ):
         yield
@@ -174,7 +174,7 @@ def test_long_runs_of_one_thing_are_judged_as_in_one_go(filler: bytes) -> None:
 
 
 Verdict = tuple[Any, ...]
-_LATER = {"peek", "rid_spans", "id_cuts", "token_ids", "features"}
+_LATER = {"fields", "rid_spans", "id_cuts", "token_ids", "features"}
 
 
 def verdict(format: Any, read: Any) -> Verdict:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateway.formats.sglang.fields import FIELDS, REFUSED, Use
-from gateway.formats.sglang.peek import RESERVED
-from gateway.formats.sglang.peeked import Peek, Sampling
-from gateway.formats.sglang.rules import ECHOED, META, NOT_ECHOED, TIMINGS, TOP, Join
+from gateway.formats.sglang.body_fields import RESERVED
+from gateway.formats.sglang.join.rules import ECHOED, META, NOT_ECHOED, TIMINGS, TOP, MergeRule
+from gateway.formats.sglang.request import BodyFields, Sampling
 from gateway.formats.sglang.vocabulary import Members
+from scripts.known_fields.sglang import FIELDS, REFUSED, Use
 from tests.formats.sglang.support import recorded
 from tests.formats.support import FieldTable
 
@@ -17,13 +17,13 @@ from tests.formats.support import FieldTable
 class TestFields(FieldTable):
     engine = "sglang"
     fields = FIELDS
-    kinds = (Use, Join)
+    kinds = (Use, MergeRule)
 
 
 def test_fields_that_are_peeked_at_are_those_the_parser_has() -> None:
     """The table and the parser speak of the same fields; ``model`` is no field of the engine."""
     read = {name for name, use in FIELDS["request"].items() if use in (Use.PEEKED, Use.NAMES)}
-    looked_at = {*Peek.__struct_fields__, *Members.__struct_fields__}
+    looked_at = {*BodyFields.__struct_fields__, *Members.__struct_fields__}
     assert read == looked_at - set(RESERVED) - {"model"}
     assert {name for name, use in FIELDS["sampling"].items() if use is Use.PEEKED} == set(
         Sampling.__struct_fields__
@@ -36,7 +36,7 @@ def test_fields_that_are_reserved_are_those_the_parser_refuses() -> None:
 
 def test_rules_beside_the_table_name_what_is_in_it() -> None:
     assert set(META) >= TIMINGS | ECHOED | {NOT_ECHOED}
-    assert {META[name] for name in ECHOED} == {Join.APPEND}
+    assert {META[name] for name in ECHOED} == {MergeRule.APPEND}
 
 
 def _objects(body: str) -> list[dict[str, Any]]:

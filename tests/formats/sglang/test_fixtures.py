@@ -24,7 +24,7 @@ ANSWERED = sorted(name for name, record in ALL.items() if "status" in record and
 
 def _single(name: str) -> bool:
     request = parsed(ALL[name]["request_body"].encode())
-    return request.batch is None and request.fan == 1
+    return request.batch is None and request.samples_per_prompt == 1
 
 
 #: Replies whose one id is not empty, and streams with an event that can be missed.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Projection
 from gateway.formats.sglang import FORMAT
-from gateway.formats.sglang.peek import RESERVED
+from gateway.formats.sglang.body_fields import RESERVED
 from tests.formats.sglang.support import parsed, recorded
 
 IDS: dict[str, Any] = {"input_ids": [1, 2, 3]}

@@ -12,7 +12,7 @@ from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import Ids, Reader
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sglang.reader import StreamReader
-from gateway.formats.sglang.whole import UnaryReader
+from gateway.formats.sglang.unary import UnaryReader
 from tests.formats.sglang.support import event, reading, run, same
 from tests.formats.support import DONE, EVENTS, HEX, JSON, PRIVATE
 

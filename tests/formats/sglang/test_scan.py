@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.contract import ReplyFacts
-from gateway.formats.sglang.scan import Scan
 from gateway.formats.sglang.tally import Tally
+from gateway.formats.sglang.unary import UnaryScanner
 from tests.formats.sglang.support import cuts, document
 from tests.formats.support import compact
 
@@ -26,15 +26,17 @@ DOCUMENTS = st.builds(
 
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=4), st.integers(1, 2), st.integers(0, 10**6))
-def test_facts_skimmed_are_the_facts_decoded(documents: list[Any], fan: int, seed: int) -> None:
+def test_facts_skimmed_are_the_facts_decoded(
+    documents: list[Any], samples_per_prompt: int, seed: int
+) -> None:
     body = compact(documents)
-    decoded = Tally(len(documents), fan)
+    decoded = Tally(len(documents), samples_per_prompt)
     decoded.reply(body)
     skimmed = ReplyFacts(terminal=True)
-    scan = Scan(skimmed, fan)
+    scan = UnaryScanner(skimmed, samples_per_prompt)
     for piece in cuts(body, seed):
-        scan.piece(piece)
-    assert scan.whole()
+        scan.feed(piece)
+    assert scan.complete()
     assert skimmed == decoded.facts
 
 
@@ -50,7 +52,7 @@ def test_facts_skimmed_are_the_facts_decoded(documents: list[Any], fan: int, see
     ],
 )
 def test_whole_is_what_ends_with_the_bracket_it_began_with(pieces: list[bytes], whole: bool) -> None:
-    scan = Scan(ReplyFacts(), 1)
+    scan = UnaryScanner(ReplyFacts(), 1)
     for piece in pieces:
-        scan.piece(piece)
-    assert scan.whole() is whole
+        scan.feed(piece)
+    assert scan.complete() is whole

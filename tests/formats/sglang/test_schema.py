@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.formats.sglang import FORMAT
-from gateway.formats.sglang.peek import RESERVED
+from gateway.formats.sglang.body_fields import RESERVED
 from gateway.formats.sglang.schema import GenerateRequest, Generation
 from tests.formats.sglang.outcomes import OUTCOMES, SUCCEEDED
 from tests.formats.sglang.support import recorded

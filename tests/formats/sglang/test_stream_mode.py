@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from gateway.formats.sglang.members import Event, take_apart
-from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL, Mode
+from gateway.formats.sglang.raw_members import RawEvent, parse_raw_event
+from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL, StreamMode
 from tests.formats.support import compact
 
 I, C = True, False  # noqa: E741
 
 
-def event(ids: list[int] | None, total: int | None, text: str | None = None) -> Event:
+def event(ids: list[int] | None, total: int | None, text: str | None = None) -> RawEvent:
     document: dict[str, Any] = {"meta_info": {"completion_tokens": total}}
     if ids is not None:
         document["output_ids"] = ids
     if text is not None:
         document["text"] = text
-    found = take_apart(compact(document))
+    found = parse_raw_event(compact(document))
     assert found is not None
     return found
 
@@ -47,22 +47,22 @@ def test_event_tells_the_mode(
     held: bytes, ids: list[int], total: int | None, told: tuple[bool, bool, bool]
 ) -> None:
     for declared, wanted in zip((None, INCREMENTAL, CUMULATIVE), told, strict=True):
-        mode = Mode(declared)
-        mode.look(held, b'"', event(ids, total))
+        mode = StreamMode(declared)
+        mode.observe(held, b'"', event(ids, total))
         assert mode.incremental is wanted
 
 
 @pytest.mark.parametrize("held", [b"", b"["])
 def test_first_event_tells_nothing(held: bytes) -> None:
-    mode = Mode(None)
-    mode.look(held, b'"', event([1, 2], 2, "a"))
+    mode = StreamMode(None)
+    mode.observe(held, b'"', event([1, 2], 2, "a"))
     assert mode.incremental is None
 
 
 @pytest.mark.parametrize(("text", "told"), [("one two", C), (" two", I), ("", I), (None, I)])
 def test_text_tells_where_there_are_no_ids(text: str | None, told: bool) -> None:
-    mode = Mode(None)
-    mode.look(b"", b'"one', event(None, None, text))
+    mode = StreamMode(None)
+    mode.observe(b"", b'"one', event(None, None, text))
     assert mode.incremental is told
 
 
@@ -85,6 +85,6 @@ def test_echo_tells_the_mode_by_the_ids_it_repeats(
     held: bytes, ids: list[int], total: int, told: bool | None
 ) -> None:
     """What is the same in both modes decides nothing for the other samples of the stream."""
-    mode = Mode(None)
-    mode.look_at_echo(held, event(ids, total))
+    mode = StreamMode(None)
+    mode.observe_echo(held, event(ids, total))
     assert mode.incremental is told

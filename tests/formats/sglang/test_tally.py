@@ -22,8 +22,10 @@ DOCUMENTS = st.builds(
 )
 
 
-def facts(documents: list[Any], samples: int, fan: int = 1, *, long_way: bool = False) -> ReplyFacts:
-    tally = Tally(samples, fan)
+def facts(
+    documents: list[Any], samples: int, samples_per_prompt: int = 1, *, long_way: bool = False
+) -> ReplyFacts:
+    tally = Tally(samples, samples_per_prompt)
     for one in documents:
         text = compact(one)
         tally.event(text.replace(b"{", b'{"index":"x",', 1) if long_way else text)
@@ -32,10 +34,12 @@ def facts(documents: list[Any], samples: int, fan: int = 1, *, long_way: bool = 
 
 @given(st.lists(DOCUMENTS, max_size=8), st.integers(1, 4), st.integers(1, 2))
 def test_facts_do_not_depend_on_how_a_document_was_decoded(
-    documents: list[Any], samples: int, fan: int
+    documents: list[Any], samples: int, samples_per_prompt: int
 ) -> None:
     """An ``index`` of a wrong type, which a later one replaces, sends a document the generic way."""
-    assert facts(documents, samples, fan, long_way=True) == facts(documents, samples, fan)
+    assert facts(documents, samples, samples_per_prompt, long_way=True) == facts(
+        documents, samples, samples_per_prompt
+    )
 
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=4))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from gateway.formats.vllm.fields import FIELDS, Use
+from gateway.formats.vllm.join.rules import CHOICE, REPLY, USAGE, MergeRule
 from gateway.formats.vllm.request import Request
-from gateway.formats.vllm.rules import CHOICE, REPLY, USAGE, Rule
+from scripts.known_fields.vllm import FIELDS, Use
 from tests.formats.support import FieldTable
 from tests.formats.vllm.support import recorded
 
@@ -14,7 +14,7 @@ from tests.formats.vllm.support import recorded
 class TestFields(FieldTable):
     engine = "vllm"
     fields = FIELDS
-    kinds = (Use, Rule)
+    kinds = (Use, MergeRule)
 
 
 def test_fields_that_are_peeked_at_are_in_a_request() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.formats.contract import Ids
 from gateway.formats.optional import AbortTarget, EngineId
-from gateway.formats.vllm.ids import IdMapper, engine_id, engine_ids_at, fits_header, meant
+from gateway.formats.vllm.ids import RequestIdMapper, abort_target, engine_id, engine_ids_at, fits_header
 from tests.formats.support import PRIVATE
 from tests.formats.vllm.support import fuzzed, pieces
 
@@ -20,8 +20,8 @@ ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 def test_engine_id_and_client_id_are_opposites() -> None:
     """The prefix is put on and taken off once."""
     assert engine_id("a") == "generate-tokens-a"
-    assert meant(["generate-tokens-a"]) == AbortTarget(engine_ids=(EngineId("a"),))
-    assert meant(["generate-tokens-generate-tokens-a"]).engine_ids == (EngineId("generate-tokens-a"),)
+    assert abort_target(["generate-tokens-a"]) == AbortTarget(engine_ids=(EngineId("a"),))
+    assert abort_target(["generate-tokens-generate-tokens-a"]).engine_ids == (EngineId("generate-tokens-a"),)
 
 
 @pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0", "generate-tokens-a", "a\n"])
@@ -37,7 +37,7 @@ def test_spelling_of_other_routes_means_their_requests_alone(
         assert engine_ids_at(path, ids, single=single) == []
         return
     (name,) = engine_ids_at(path, ids, single=single)
-    assert meant([name]) == AbortTarget(engine_ids=(EngineId(id, path, parts[0] if parts else None),))
+    assert abort_target([name]) == AbortTarget(engine_ids=(EngineId(id, path, parts[0] if parts else None),))
 
 
 def test_spelling_that_is_not_known_is_none() -> None:
@@ -52,42 +52,42 @@ def test_spelling_that_is_not_known_is_none() -> None:
     "name", ["a", "cmpl-0", "cmpl-a", "cmpl-a-01", "cmpl-a-x", "CHATCMPL-a", "Generate-tokens-a", "cmpl", ""]
 )
 def test_name_that_is_no_spelling_of_the_engine_means_what_the_client_called_so(name: str) -> None:
-    assert meant([name]) == AbortTarget(ids=(name,))
+    assert abort_target([name]) == AbortTarget(ids=(name,))
 
 
 @pytest.mark.parametrize("blanks", ["", " ", "\n\t "])
 def test_request_id_is_mapped_however_it_is_spaced(blanks: str) -> None:
     """The value of the member is replaced, the blanks around it stay."""
     body = b'{"request_id"%b:%b"%b","x":1}' % (blanks.encode(), blanks.encode(), ENGINE)
-    assert IdMapper(PRIVATE).whole(body) == body.replace(ENGINE, b"generate-tokens-job-1")
+    assert RequestIdMapper(PRIVATE).map(body) == body.replace(ENGINE, b"generate-tokens-job-1")
 
 
 def test_other_members_with_the_id_are_left_alone() -> None:
     """Connector data names the engine's id to the next engine; changing it would break the transfer."""
     params = b'"kv_transfer_params":{"remote_request_id":"%b","x":["%b"]}' % (ENGINE, ENGINE)
     body = b'{"request_id":"%b",%b}' % (ENGINE, params)
-    assert IdMapper(PRIVATE).whole(body) == b'{"request_id":"generate-tokens-job-1",%b}' % params
+    assert RequestIdMapper(PRIVATE).map(body) == b'{"request_id":"generate-tokens-job-1",%b}' % params
 
 
 def test_string_without_an_end_takes_nothing_of_the_next_line() -> None:
     """Events are mapped alike, whether a broken one came in the same read or not."""
     broken, event = b'data: {"request_id": "gen: null}\n\n', b'data: {"request_id": "%b"}\n\n' % ENGINE
-    mapper = IdMapper(PRIVATE)
-    assert mapper.whole(broken + event) == broken + mapper.whole(event)
-    assert mapper.whole(event) != event
+    mapper = RequestIdMapper(PRIVATE)
+    assert mapper.map(broken + event) == broken + mapper.map(event)
+    assert mapper.map(event) != event
 
 
 def test_other_request_ids_are_left_alone() -> None:
     """Only this exchange's id is replaced."""
     body = b'{"request_id":"%b-1","a":{"request_id": "other"},"b":"%b"}' % (ENGINE, ENGINE)
-    assert IdMapper(PRIVATE).whole(body) == body
+    assert RequestIdMapper(PRIVATE).map(body) == body
 
 
 @fuzzed
 @given(st.text(max_size=30))
 def test_any_public_id_arrives_as_json(public: str) -> None:
     """Quotes, controls and characters of any script are escaped as JSON needs."""
-    mapped = IdMapper(Ids((public,), PRIVATE.dispatch)).whole(b'{"request_id":"%b"}' % ENGINE)
+    mapped = RequestIdMapper(Ids((public,), PRIVATE.dispatch)).map(b'{"request_id":"%b"}' % ENGINE)
     assert json.loads(mapped) == {"request_id": "generate-tokens-" + public}
 
 
@@ -97,16 +97,16 @@ def test_any_public_id_arrives_as_json(public: str) -> None:
 def test_pieces_are_mapped_wherever_they_are_cut(seed: int | None, blanks: bytes, before: int) -> None:
     """A body cut anywhere, even inside the id, comes out as the whole would."""
     body = b'{"a":"%b","request_id":%b"%b","b":"%b"}' % (b"x" * before, blanks, ENGINE, b"y" * 300)
-    mapper = IdMapper(PRIVATE)
-    out = b"".join(mapper.piece(part) for part in pieces(body, seed)) + mapper.rest()
-    assert out == IdMapper(PRIVATE).whole(body) == body.replace(ENGINE, b"generate-tokens-job-1")
+    mapper = RequestIdMapper(PRIVATE)
+    out = b"".join(mapper.feed(part) for part in pieces(body, seed)) + mapper.flush()
+    assert out == RequestIdMapper(PRIVATE).map(body) == body.replace(ENGINE, b"generate-tokens-job-1")
 
 
 def test_rest_is_given_once() -> None:
     """What was held back is not sent twice."""
-    mapper = IdMapper(PRIVATE)
-    assert mapper.piece(b"abc") == b""
-    assert (mapper.rest(), mapper.rest()) == (b"abc", b"")
+    mapper = RequestIdMapper(PRIVATE)
+    assert mapper.feed(b"abc") == b""
+    assert (mapper.flush(), mapper.flush()) == (b"abc", b"")
 
 
 @fuzzed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.errors import InvalidRequest
-from gateway.formats.vllm.lenient import REPAIR_LIMIT, count_items, flag, plain_json, whole
+from gateway.formats.vllm.lenient import REPAIR_LIMIT, count_items, flag, integer, plain_json
 from tests.formats.vllm.support import fuzzed
 
 SCALARS = (
@@ -47,7 +47,7 @@ def test_whole_agrees_with_pydantic(value: object) -> None:
         expected = TypeAdapter(int).validate_python(value)
     except ValidationError:
         return
-    assert whole(value) == expected
+    assert integer(value) == expected
 
 
 @fuzzed

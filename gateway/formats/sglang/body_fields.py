@@ -1,0 +1,197 @@
+"""A cheap look at a request body: a few members typed, some kept raw, the rest skipped.
+
+Owns: decoding. Must never enter: judging what was found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.formats.json.ids import STAND_IN, cut_ids
+from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.raw_members import NULL
+from gateway.formats.sglang.request import ABSENT, BodyFields, EntryFlags, LargeBodyFields, Sampling
+
+T = TypeVar("T")
+
+#: Members that clients may not set, in the order they are looked for.
+RESERVED = (
+    "bootstrap_info",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "bootstrap_pair_key",
+    "data_parallel_rank",
+    "decode_tp_size",
+    "disaggregated_params",
+    "disagg_prefill_dp_rank",
+    "routed_dp_rank",
+    "external_trace_header",
+    "received_time",
+)
+#: Of a batch, the engine takes entry i of these lists without having looked at their length.
+PER_PROMPT = (
+    "return_logprob",
+    "logprob_start_len",
+    "top_logprobs_num",
+    "return_sampling_mask",
+    "sampling_logprobs_mode",
+    "lora_path",
+    "lora_id",
+    "custom_logit_processor",
+    "video_data",
+    "audio_data",
+)
+
+
+_RAW = frozenset(BodyFields.__struct_fields__) - {"rid", "stream", "sampling_params"}
+
+_NO_TEXT = msgspec.Raw(b'""')
+_TRUE = msgspec.Raw(b"true")
+_OUTPUT_ONLY = msgspec.Raw(b"-1")
+_NEGATIVE = re.compile(rb"-0*[1-9]")
+#: What the entries of a list are looked through for; of other lists only the length counts.
+_FLAGGED: Mapping[str, Callable[[msgspec.Raw], bool]] = MappingProxyType(
+    {
+        "text": lambda raw: raw == _NO_TEXT,
+        "logprob_start_len": lambda raw: _NEGATIVE.match(raw) is not None and raw != _OUTPUT_ONLY,
+        "return_logprob": lambda raw: raw == _TRUE,
+    }
+)
+
+_STAND_IN = msgspec.Raw(STAND_IN)
+
+
+def _raws(name: str, of: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The members of ``of``, each whatever it is."""
+    return msgspec.defstruct(name, [(field, msgspec.Raw, ABSENT) for field in of.__struct_fields__])
+
+
+def _present(members: msgspec.Struct) -> Mapping[str, msgspec.Raw]:
+    """Those of raw ``members`` that were there."""
+    found = msgspec.structs.asdict(members)
+    return {name: value for name, value in found.items() if value is not ABSENT}
+
+
+_decode = msgspec.json.Decoder(BodyFields).decode
+# Not mappings: of those the names that nobody asks for would be held to be UTF-8, and these are not.
+_raw_fields = msgspec.json.Decoder(_raws("RawPeek", BodyFields)).decode
+_raw_sampling = msgspec.json.Decoder(_raws("RawSampling", Sampling)).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_rid = msgspec.json.Decoder(str | list[str] | None).decode
+_bool = msgspec.json.Decoder(bool).decode
+_int = msgspec.json.Decoder(int).decode
+
+
+def read_fields(body: bytes) -> tuple[BodyFields, PromptIds | None]:
+    """Look at ``body``; at ``input_ids`` as well where that is a long list.
+
+    Raises InvalidRequest, msgspec.DecodeError or RecursionError.
+    """
+    cut = cut_ids(body, b'"input_ids"')
+    if cut is not None:
+        try:
+            fields = _decode(cut.rest)
+        except (msgspec.DecodeError, RecursionError):
+            pass  # to be told of the whole body
+        else:
+            if fields.input_ids == _STAND_IN:
+                start, end = cut.span
+                fields.input_ids = msgspec.Raw(memoryview(body)[start:end])
+                return fields, PromptIds(cut.ids)
+    return _whole(body), None
+
+
+def _whole(body: bytes) -> BodyFields:
+    try:
+        return _decode(body)
+    except msgspec.ValidationError:
+        # A member of another type than usual, or one that a later member of the same name replaces.
+        return _by_member(body)
+
+
+def is_flagged(name: str, raw: msgspec.Raw) -> bool:
+    """Whether ``raw``, a raw member or an entry of it, is an empty text, a start below -1, a true."""
+    test = _FLAGGED.get(name)
+    return test is not None and test(raw)
+
+
+def entry_flags(fields: BodyFields, name: str) -> EntryFlags | None:
+    """Of a raw member that is a list; None for anything else."""
+    if isinstance(fields, LargeBodyFields) and name in fields.entry_flags:
+        return fields.entry_flags[name]
+    entries = items(getattr(fields, name))
+    return None if entries is None else bytes([is_flagged(name, entry) for entry in entries])
+
+
+def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+    """The entries of a list, None for anything else."""
+    return _items(raw) if _begins(raw, b"[") else None
+
+
+def _by_member(body: bytes) -> BodyFields:
+    try:
+        members = _raw_fields(body)
+    except msgspec.ValidationError as error:
+        raise not_an_object(error) from error
+    fields = BodyFields()
+    fill(fields, _present(members))
+    return fields
+
+
+def not_an_object(cause: BaseException | None = None) -> InvalidRequest:
+    return InvalidRequest("The request body must be a JSON object.", cause=cause)
+
+
+def fill(fields: BodyFields, members: Mapping[str, msgspec.Raw]) -> None:
+    """Set what ``members``, each as JSON, say. Raises InvalidRequest and msgspec.DecodeError."""
+    for key in members.keys() & _RAW:
+        setattr(fields, key, members[key])
+    if (raw := members.get("stream")) is not None:
+        fields.stream = _typed(_bool, raw, "stream", "a boolean")
+    if (raw := members.get("rid")) is not None:
+        fields.rid = _typed(_rid, raw, "rid", "a string or a list of strings")
+    if (raw := members.get("sampling_params")) is not None:
+        fields.sampling_params = _sampling(raw)
+
+
+def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
+    entries = items(raw)
+    if entries is not None:
+        return [sampling_of(entry) for entry in entries]
+    return sampling_of(raw) if raw != NULL else None
+
+
+def sampling_of(raw: msgspec.Raw) -> Sampling:
+    """What is needed of one object; of anything else the defaults, as the engine will refuse it."""
+    sampling = Sampling()
+    members = _present(_raw_sampling(raw)) if _begins(raw, b"{") else {}
+    if (n := members.get("n")) is not None:
+        sampling.n = _typed(_int, n, "sampling_params.n", "an integer")
+    sampling.max_new_tokens = _integer(members.get("max_new_tokens"))
+    sampling.beam_width = _integer(members.get("beam_width"))
+    return sampling
+
+
+def _begins(raw: msgspec.Raw, bracket: bytes) -> bool:
+    return memoryview(raw)[:1] == bracket
+
+
+def _typed(decode: Callable[[msgspec.Raw], T], raw: msgspec.Raw, param: str, wanted: str) -> T:
+    try:
+        return decode(raw)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{param} must be {wanted}.", param=param, cause=error) from error
+
+
+def _integer(raw: msgspec.Raw | None) -> int | None:
+    try:
+        return None if raw is None else _int(raw)
+    except msgspec.ValidationError:
+        return None

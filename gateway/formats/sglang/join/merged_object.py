@@ -1,0 +1,166 @@
+"""The members of one object, over all the events that have it.
+
+Owns: applying the classes of rules.py to the object of an event or to its ``meta_info``. Must never enter:
+which stream is incremental, what ends a sample.
+
+What is appended is kept as JSON text, byte for byte as it came: no value is decoded or written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.sglang.join.rules import DEFAULT, MergeRule
+from gateway.formats.sglang.raw_members import NULL, Members
+
+Appended = dict[str, bytearray]
+ValueParts = dict[str, list[bytes | bytearray]]
+
+_STRING, _COMMA, _SPACE = b'", '
+_NULL = bytes(NULL)
+# No count of tokens has more digits.
+_DIGITS = 15
+
+
+class MergedObject:
+    """One object, added up.
+
+    ``held`` has the JSON text of what was appended, without its closing bracket or quote, ``most`` the
+    totals. ``unknown`` names the lists of the latest object that no rule is for, ``names`` all its members.
+    """
+
+    __slots__ = ("_gone", "_lists", "_rules", "held", "latest", "most", "names", "unknown")
+
+    def __init__(self, rules: Mapping[str, MergeRule]) -> None:
+        self._rules = rules
+        self._lists: list[tuple[str, bytearray]] = []
+        #: Members that an earlier object had and the latest has not.
+        self._gone: dict[str, bytes] = {}
+        self.latest: Members = {}
+        self.names: tuple[str, ...] = ()
+        self.held: Appended = {}
+        self.most: dict[str, int] = {}
+        self.unknown: list[str] = []
+
+    def add(self, members: Members, *, parts: bool) -> None:
+        """Take in the object of the next event; ``parts``: its APPEND members hold only what is new.
+
+        Raises UpstreamMalformed for a member of another kind than before.
+        """
+        names = tuple(members)
+        if names != self.names:
+            self._reshape(names, members, parts=parts)
+        self.latest = members
+        if parts:
+            for name, held in self._lists:
+                append(held, members[name])
+        elif self.held:
+            self.held.clear()
+        for name, most in self.most.items():
+            value = bytes(members.get(name, NULL))
+            if value.isdigit() and len(value) <= _DIGITS and int(value) > most:
+                self.most[name] = int(value)
+
+    def append(self, name: str) -> None:
+        """Take the latest value of a member that no rule is for as a part."""
+        append(self.held.setdefault(name, bytearray(b"[")), self.latest[name])
+
+    def replace(self, members: Members, held: Appended | None) -> None:
+        """The object from now on, of what was before only the FIRST stays.
+
+        ``held`` is what it holds: any other list in it came from events that were joined to it, in part.
+        None: all of it is whole.
+        """
+        self._leave(members)
+        self._gone = {
+            name: value for name, value in self._gone.items() if self._rule(name) is MergeRule.FIRST
+        }
+        self.most.clear()
+        self.held = {} if held is None else held
+        self.latest = {
+            name: value
+            for name, value in members.items()
+            if held is None or name in held or not self._in_parts(name, value)
+        }
+
+    def members(self) -> ValueParts:
+        """The latest object with all that was said, each value in pieces."""
+        return {name: self._value(name, bytes(value)) for name, value in self.latest.items()}
+
+    def all_members(self) -> ValueParts:
+        """The same, and what only earlier objects said."""
+        return self.members() | {name: self._value(name, value) for name, value in self._gone.items()}
+
+    def _rule(self, name: str) -> MergeRule:
+        return self._rules.get(name, DEFAULT)
+
+    def _in_parts(self, name: str, value: msgspec.Raw) -> bool:
+        rule = self._rules.get(name)
+        return rule is MergeRule.APPEND or (rule is None and bytes(value)[:1] == b"[")
+
+    def _value(self, name: str, value: bytes) -> list[bytes | bytearray]:
+        held, most = self.held.get(name), self.most.get(name, -1)
+        if held is not None:
+            return [held, b'"' if held[0] == _STRING else b"]"]
+        return [value if most < 0 else b"%d" % most]
+
+    def _reshape(self, names: tuple[str, ...], members: Members, *, parts: bool) -> None:
+        """The object has other members than the one before."""
+        self._leave(members)
+        self.names = names
+        self._lists = []
+        self.unknown = []
+        for name, value in members.items():
+            rule = self._rules.get(name)
+            if rule is MergeRule.APPEND and parts and value != NULL:
+                self._lists.append((name, self.held.setdefault(name, bytearray(bytes(value)[:1]))))
+            elif rule is MergeRule.MOST:
+                self.most.setdefault(name, -1)
+            elif rule is None and bytes(value)[:1] == b"[":
+                self.unknown.append(name)
+
+    def _leave(self, members: Members) -> None:
+        """Note what the latest object has and ``members`` have not."""
+        for name in self._gone.keys() & members.keys():
+            del self._gone[name]
+        for name in self.latest.keys() - members.keys():
+            self._gone[name] = bytes(self.latest[name])
+
+
+def append(held: bytearray, value: msgspec.Raw | bytes) -> None:
+    """Add the entries of a list, or the characters of a string, to what is held of it.
+
+    Raises UpstreamMalformed where the kinds differ. In place: this is most of the work of a long join.
+    """
+    start = len(held)
+    held += value
+    if held[start] != held[0]:
+        del held[start:]
+        if bytes(value) == _NULL:
+            return
+        raise UpstreamMalformed("The worker sent a member that is of another kind than before.")
+    held.pop()
+    if held[0] == _STRING:
+        held.pop(start)
+    elif len(held) == start + 1 or (held[-1] <= _SPACE and not held[start + 1 :].strip()):
+        del held[start:]
+    elif start > 1:
+        held[start] = _COMMA
+    else:
+        held.pop(start)
+
+
+def unrepeat(value: bytes, held: bytes | bytearray) -> bytearray:
+    """All of a member whose ``value`` is the part not yet held and then everything, without its end."""
+    comma = b"," if value[:1] == b"[" else b""
+    size, had = len(value) - 2, len(held) - 1
+    gaps = len(comma) * (2 if had else 1)
+    new = (size - had - gaps) // 2
+    if new > 0:
+        part, everything = value[1 : 1 + new], value[1 + new + len(comma) : -1]
+        if everything == held[1:] + (comma if had else b"") + part:
+            return bytearray(value[:1] + everything)
+    return bytearray(value[:-1])

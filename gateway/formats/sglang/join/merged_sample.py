@@ -1,0 +1,206 @@
+"""One sample of a streamed reply, added up.
+
+Owns: what the events of one sample come to, the echo of an abort included. Must never enter: framing, ids,
+what an error is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.sglang.join.event_decoder import EventDecoder, decoder_for
+from gateway.formats.sglang.join.merged_object import Appended, MergedObject, append, unrepeat
+from gateway.formats.sglang.join.rules import ECHOED, META, NOT_ECHOED, TOP
+from gateway.formats.sglang.raw_members import NULL, Members, RawEvent, count, object_parts
+from gateway.formats.sglang.stream_mode import StreamMode, count_ids, total_of
+
+_NOTHING = b"["
+_NO_INDEX = msgspec.Raw(b"0")
+
+
+Take = Callable[[Any], Any]
+
+
+class MergedSample:
+    """What one sample has said so far. ``over``: it has said how it ended, and says no more.
+
+    ``decoder``: what ``add_plain`` takes is of this shape.
+    """
+
+    __slots__ = (
+        "_dropped",
+        "_event",
+        "_lists",
+        "_meta",
+        "_mode",
+        "_plain",
+        "_names",
+        "_top",
+        "over",
+        "decoder",
+    )
+
+    def __init__(self, mode: StreamMode) -> None:
+        self.over = False
+        self.decoder: EventDecoder | None = None
+        self._mode = mode
+        self._top = MergedObject(TOP)
+        self._meta = MergedObject(META)
+        self._event: RawEvent | None = None
+        self._dropped: set[str] = set()
+        self._lists: list[tuple[Take, bytearray]] = []
+        self._names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        #: The latest event, where it was a plain one.
+        self._plain: Any = None
+
+    def tell(self, event: RawEvent) -> None:
+        """Tell the stream's mode from the sample's next event, where that is still open."""
+        if self._mode.incremental is not None:
+            return
+        held = self._top.held
+        if is_echo(event):
+            self._mode.observe_echo(held.get("output_ids", _NOTHING), event)
+        else:
+            self._mode.observe(held.get("output_ids", b""), held.get("text", b""), event)
+
+    def add(self, event: RawEvent) -> None:
+        """Take in an event. Raises UpstreamMalformed for what does not fit to those before."""
+        self._settle()
+        self.tell(event)
+        parts = self._mode.incremental is not False
+        self._top.add(event.top, parts=parts)
+        self._meta.add(event.meta, parts=parts)
+        self._event = event
+        if parts and self._meta.unknown:
+            self._guess(event)
+
+    def settled(self) -> EventDecoder | None:
+        """The shape of the latest event, if the next of that shape may come by ``add_plain``."""
+        if self.over or not self._mode.incremental or self._meta.unknown:
+            return None
+        names = (self._top.names, self._meta.names)
+        if names != self._names:
+            # A decoder is worth its price only for what comes again.
+            self._names = names
+            return None
+        self.decoder = decoder = decoder_for(*names)
+        if decoder is not None:
+            top, meta = self.held()
+            self._lists = [(take, top[name]) for name, take in decoder.top_lists if name in top]
+            self._lists += [(take, meta[name]) for name, take in decoder.meta_lists if name in meta]
+        return decoder
+
+    def add_plain(self, decoded: Any) -> None:
+        """Take in an event that ``decoder`` decoded. Raises UpstreamMalformed."""
+        for take, held in self._lists:
+            append(held, take(decoded))
+        most = self._meta.most
+        for name, take in self.decoder.totals if self.decoder is not None else ():
+            total = take(decoded)
+            if total > most[name]:
+                most[name] = total
+        self._plain = decoded
+
+    def end(self, event: RawEvent) -> None:
+        """Take in the event that has the finish reason. Raises UpstreamMalformed."""
+        self.over = True
+        if is_echo(event):
+            self._end_in_echo(event)
+        else:
+            self.add(event)
+
+    def whole(self) -> list[bytes | bytearray]:
+        """The sample as a reply holds it, in pieces. Raises UpstreamMalformed if tokens are missing."""
+        top = self._top.all_members()
+        top.pop("index", None)
+        self._check()
+        return object_parts({**top, "meta_info": object_parts(self._meta.all_members())})
+
+    @property
+    def empty(self) -> bool:
+        return self._event is None
+
+    def shown(self) -> bytes:
+        """The latest event with all that was said before it, as a cumulative stream has it."""
+        return b"".join(
+            object_parts({**self._top.members(), "meta_info": object_parts(self._meta.members())})
+        )
+
+    def held(self) -> tuple[Appended, Appended]:
+        """What is held of the event's object and of its ``meta_info``."""
+        return self._top.held, self._meta.held
+
+    def _guess(self, event: RawEvent) -> None:
+        """Append lists of unknown name, as long as each has one entry for each id."""
+        ids = count_ids(event)
+        for name in self._meta.unknown:
+            if name in self._dropped:
+                continue
+            if count(event.meta[name]) == ids:
+                self._meta.append(name)
+            else:
+                self._dropped.add(name)
+                self._meta.held.pop(name, None)
+
+    def _settle(self) -> None:
+        """Let the latest event be one like any other."""
+        if self._plain is not None and self.decoder is not None:
+            self._event = self.decoder.event(self._plain)
+            self._top.latest, self._meta.latest = self._event
+            self._plain = None
+
+    def _end_in_echo(self, event: RawEvent) -> None:
+        self._settle()
+        self.tell(event)
+        top, meta = self.held()
+        whole, news = self._mode.incremental is not True, count_ids(event) > 1
+        self._top.replace(event.top, None if whole else _echoed(event.top, top, news=news))
+        self._meta.replace(event.meta, None if whole else _echoed(event.meta, meta, news=news))
+        self._event = event
+
+    def _check(self) -> None:
+        """In an incremental stream no event may have been lost."""
+        event, ids = self._event, self._top.held.get("output_ids")
+        if event is None:
+            raise UpstreamMalformed("The worker's stream has no event for one of its samples.")
+        total = total_of(event)
+        if not self._mode.incremental or ids is None or total < 0:
+            return
+        missing = total - count(bytes(ids) + b"]")
+        # The Rust frontend keeps a stop token out of the ids, but counts it.
+        stopped = b'"stop"' in bytes(event.meta.get("finish_reason", NULL))
+        if missing and not (missing == 1 and stopped):
+            raise UpstreamMalformed("The worker's stream counts other tokens than it sent.")
+
+
+def index_of(event: RawEvent) -> int:
+    """Which sample an event is about; without an index there is only one."""
+    index = bytes(event.top.get("index", _NO_INDEX))
+    return int(index) if index.isdigit() else 0
+
+
+def is_echo(event: RawEvent) -> bool:
+    """Whether an event with a finish reason was made by the frontend in the scheduler's place."""
+    return NOT_ECHOED not in event.meta and b'"abort"' in bytes(event.meta.get("finish_reason", NULL))
+
+
+def _echoed(members: Members, before: Appended, *, news: bool) -> Appended:
+    """What is held after an echo: its ids but for the last are new, its text and its lists are whole.
+
+    ``news``: it was joined to events that waited, so these come after the parts that were in those.
+    """
+    held: Appended = {}
+    for name, value in members.items():
+        if value == NULL:
+            continue
+        if name == "output_ids":
+            held[name] = bytearray(before.get(name, _NOTHING))
+            append(held[name], bytes(value)[:-1].rpartition(b",")[0].ljust(1, _NOTHING) + b"]")
+        elif name == "text" or name in ECHOED:
+            text, said = bytes(value), before.get(name, b"")
+            held[name] = unrepeat(text, said or text[:1]) if news or len(said) > 1 else bytearray(text[:-1])
+    return held

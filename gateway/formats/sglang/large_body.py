@@ -1,0 +1,127 @@
+"""Peeking at a big body in steps.
+
+Owns: looking into each member that may be big without taking it in at once. Must never enter: judging what
+was found (projection.py), which is the same for every body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.formats.contract import Headers
+from gateway.formats.json.steps import (
+    STEPWISE_SIZE,
+    Steps,
+    entries_of,
+    members,
+    members_of,
+    raw,
+    starts_as_object,
+)
+from gateway.formats.json.windows import Span, pieces
+from gateway.formats.sglang.body_fields import PER_PROMPT, fill, is_flagged, not_an_object, sampling_of
+from gateway.formats.sglang.projection import read, too_many_rids, unreadable
+from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.request import (
+    BodyFields,
+    EntryFlags,
+    LargeBodyFields,
+    Sampling,
+    SamplingList,
+    SglangRequest,
+)
+from gateway.formats.sglang.vocabulary import check_in_steps
+
+_WANTED = frozenset(BodyFields.__struct_fields__) | {"token_ids_logprob"}
+_LISTS = ("text", "input_embeds", *PER_PROMPT)
+_SAMPLING = frozenset(Sampling.__struct_fields__)
+#: Bytes of a list of rids; over that they are not even counted.
+_RIDS = 1024 * 1024
+#: Sampling parameters up to so many bytes are looked at in one go, and so many of them between two yields.
+_SHORT = 4096
+_ENTRIES = 256
+
+
+def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[SglangRequest]:
+    """What projection.parse does, and vocabulary.check if there is a size, a few milliseconds at a time."""
+    try:
+        if not starts_as_object(body):
+            raise not_an_object()
+        found = yield from members(body, _WANTED, repeated="rid")
+        spans = found.values
+        fields = LargeBodyFields(rid_spans=found.repeated, rid_cuts=found.cuts)
+        raws = {name: raw(body, span) for name, span in spans.items()}
+        rids = spans.get("rid")
+        if rids is not None and rids[1] - rids[0] > _RIDS and body.startswith(b"[", rids[0]):
+            raise too_many_rids()
+        ids = yield from _look(fields, body, spans)
+        sampling = spans.get("sampling_params")
+        if sampling is None or not _is_big(sampling):
+            fill(fields, raws)
+        else:
+            del raws["sampling_params"]
+            fill(fields, raws)
+            yield from _sampling(fields, body, sampling)
+        request = read(fields, ids, body, headers)
+        if vocab_size is not None:
+            yield from check_in_steps(body, spans, vocab_size)
+        return request
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise unreadable(error) from error
+
+
+def _look(fields: LargeBodyFields, body: bytes, spans: Mapping[str, Span]) -> Steps[PromptIds | None]:
+    """Look into long lists; what is known of ``input_ids``, if that is one."""
+    for name in _LISTS:
+        span = spans.get(name)
+        if span is not None and _is_big(span) and body.startswith(b"[", span[0]):
+            fields.entry_flags[name] = yield from _marks(body, span, name)
+    span = spans.get("input_ids")
+    if span is None or not _is_big(span):
+        return None
+    ids = PromptIds()
+    for piece in pieces(body, span):
+        ids.add(piece)
+        yield
+    return ids
+
+
+def _marks(body: bytes, span: Span, name: str) -> Steps[EntryFlags]:
+    found: list[Span] = []
+    known = bytearray()
+    for _ in entries_of(body, span, found):
+        known += bytes([is_flagged(name, raw(body, entry)) for entry in found])
+        found.clear()
+        yield
+    return known
+
+
+def _sampling(fields: LargeBodyFields, body: bytes, span: Span) -> Steps[None]:
+    """Look at the parameters, or the list of them, one by one. Raises InvalidRequest."""
+    if not body.startswith(b"[", span[0]):
+        fields.sampling_params = yield from _one_sampling(body, span)
+        return
+    found: list[Span] = []
+    fields.sampling_list = SamplingList()
+    for _ in entries_of(body, span, found):
+        for number, entry in enumerate(found):
+            fields.sampling_list.add((yield from _one_sampling(body, entry)))
+            if number % _ENTRIES == _ENTRIES - 1:
+                yield
+        found.clear()
+        yield
+
+
+def _one_sampling(body: bytes, span: Span) -> Steps[Sampling]:
+    start, end = span
+    if end - start <= _SHORT or not body.startswith(b"{", start):
+        return sampling_of(raw(body, span))
+    found = yield from members_of(body, span, _SAMPLING)
+    named = [b'"%b":%b' % (name.encode(), body[slice(*value)]) for name, value in found.items()]
+    return sampling_of(msgspec.Raw(b"{%b}" % b",".join(named)))
+
+
+def _is_big(span: Span | None) -> bool:
+    return span is not None and span[1] - span[0] > STEPWISE_SIZE

@@ -1,0 +1,161 @@
+"""Giving a client the stream mode it expects, whatever the worker's.
+
+Owns: rewriting events from one mode into the other, sample by sample. Must never enter: facts, ids, which
+mode is wanted.
+
+What comes out is what an engine in the other mode would have sent, its echo of an abort included. Events
+that are the same in both modes are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+from zlib import crc32
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats.sglang.join.merged_object import Appended
+from gateway.formats.sglang.join.merged_sample import MergedSample, index_of, is_echo
+from gateway.formats.sglang.join.rules import META, TOP, MergeRule
+from gateway.formats.sglang.raw_members import NULL, Members, RawEvent, count, object_parts, parse_raw_event
+from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL, StreamMode, count_ids
+
+Sent = dict[str, tuple[int, int]]
+ValueParts = dict[str, list[bytes | bytearray]]
+
+
+class Converter(Protocol):
+    """Rewrites the events of one stream."""
+
+    def convert(self, event: bytes, document: bytes) -> bytes:
+        """``event``, which holds ``document``, in the wanted mode. Raises UpstreamMalformed."""
+        ...
+
+
+def converter(wanted: str, declared: str | None) -> Converter | None:
+    """What brings a stream into the mode ``wanted``; None where a worker says it sends that already."""
+    if declared == wanted:
+        return None
+    if wanted == CUMULATIVE:
+        return ToCumulative(StreamMode(declared))
+    return ToIncremental(StreamMode(declared)) if wanted == INCREMENTAL else None
+
+
+class ToCumulative:
+    """Every event gets all that was said before it."""
+
+    def __init__(self, mode: StreamMode) -> None:
+        self._mode = mode
+        self._samples: dict[int, MergedSample] = {}
+
+    def convert(self, event: bytes, document: bytes) -> bytes:
+        said = None if self._mode.incremental is False else parse_raw_event(document)
+        if said is None:
+            return event
+        sample = self._samples.get(index_of(said))
+        if sample is None:
+            sample = self._samples[index_of(said)] = MergedSample(self._mode)
+        elif sample.over:
+            return event
+        first = sample.empty
+        if said.meta.get("finish_reason", NULL) == NULL:
+            sample.add(said)
+        else:
+            sample.end(said)
+        if not self._mode.incremental or (first and not sample.over):
+            return event
+        return _event(sample.shown())
+
+
+class ToIncremental:
+    """Every event loses what the client has already. Of that only lengths and checksums are kept."""
+
+    def __init__(self, mode: StreamMode) -> None:
+        self._mode = mode
+        self._samples: dict[int, MergedSample] = {}
+        self._cutters: dict[int, _Cutter] = {}
+
+    def convert(self, event: bytes, document: bytes) -> bytes:
+        said = None if self._mode.incremental else parse_raw_event(document)
+        if said is None:
+            return event
+        index = index_of(said)
+        if self._mode.incremental is None and self._open(index, said):
+            return event
+        if self._mode.incremental:
+            return event
+        cutter = self._cutters.get(index)
+        if cutter is None:
+            cutter = self._cutters[index] = _Cutter(self._samples.pop(index, None))
+        return _event(cutter.cut(said))
+
+    def _open(self, index: int, said: RawEvent) -> bool:
+        """Take an event in while the mode is open; whether it is still open with it."""
+        sample = self._samples.get(index)
+        if sample is None:
+            sample = self._samples[index] = MergedSample(self._mode)
+        sample.tell(said)
+        if self._mode.incremental is None:
+            sample.add(said)
+        return self._mode.incremental is None
+
+
+class _Cutter:
+    """One sample of a cumulative stream."""
+
+    def __init__(self, sample: MergedSample | None) -> None:
+        top, meta = ({}, {}) if sample is None else sample.held()
+        self._top = _sent(top)
+        self._meta = _sent(meta)
+        self._whole: set[str] = set()
+
+    def cut(self, said: RawEvent) -> bytes:
+        echo = said.meta.get("finish_reason", NULL) != NULL and is_echo(said)
+        top: ValueParts = {name: [value] for name, value in said.top.items()}
+        meta: ValueParts = {name: [value] for name, value in said.meta.items()}
+        for name, value in _parts(said.top, TOP):
+            if name in TOP:
+                top[name] = self._cut(name, value, self._top, echo=echo)
+        for name, value in _parts(said.meta, META):
+            if name in META or self._is_per_token(name, value, said):
+                meta[name] = self._cut(name, value, self._meta, echo=echo)
+        return b"".join(object_parts({**top, "meta_info": object_parts(meta)}))
+
+    def _is_per_token(self, name: str, value: bytes, said: RawEvent) -> bool:
+        if name not in self._whole and count(value) != count_ids(said):
+            self._whole.add(name)
+        return name not in self._whole
+
+    def _cut(self, name: str, value: bytes, sent: Sent, *, echo: bool) -> list[bytes | bytearray]:
+        """The part of ``value`` that is new; an echo has it and then everything, or the last id again."""
+        length, checksum = sent.get(name, (1, crc32(value[:1])))
+        if crc32(memoryview(value)[:length]) != checksum:
+            raise UpstreamMalformed("The worker took back what it had said before.")
+        end = len(value) - 1
+        sent[name] = (end, crc32(memoryview(value)[:end]))
+        new = value[length:end]
+        if value[:1] == b"[":
+            new = new[length > 1 :]
+        if not echo:
+            return [value[:1], new, value[-1:]]
+        again = value[1:end].rpartition(b",")[2] if name == "output_ids" else value[1:end]
+        comma = b"," if new and again and value[:1] == b"[" else b""
+        return [value[:1], new, comma, again, value[-1:]]
+
+
+def _parts(members: Members, rules: Mapping[str, MergeRule]) -> Iterator[tuple[str, bytes]]:
+    """The members that may come in parts: those a rule says, and lists that no rule is for."""
+    for name, raw in members.items():
+        rule = rules.get(name)
+        if rule is MergeRule.APPEND or rule is None:
+            value = bytes(raw)
+            if value[:1] == b"[" or (rule is MergeRule.APPEND and value[:1] == b'"'):
+                yield name, value
+
+
+def _sent(held: Appended) -> Sent:
+    return {name: (len(value), crc32(value)) for name, value in held.items()}
+
+
+def _event(document: bytes) -> bytes:
+    return b"data: %b\n\n" % document

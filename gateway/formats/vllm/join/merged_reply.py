@@ -1,0 +1,92 @@
+"""The reply that a stream adds up to, so far, and its bytes at the end.
+
+Owns: the order of the unary reply, what no event carries, the nulls that events leave out. Must never enter:
+events, facts, what a rule does (``merged``), which key has which rule (``rules``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from gateway.formats.vllm.ids import RequestIdMapper
+from gateway.formats.vllm.join.merged_object import NULL, Members, MergedObject, Parts, members_of
+from gateway.formats.vllm.join.merged_sample import MergedSample
+from gateway.formats.vllm.join.rules import REPLY, SHARED_END, USAGE, WITH_NULLS, MergeRule
+
+
+class MergedReply:
+    """``given`` is what the request, the worker and the reply's head say in place of any event."""
+
+    __slots__ = ("_given", "_reply", "_usage", "samples")
+
+    def __init__(self, given: Mapping[str, str | int | None]) -> None:
+        self.samples: dict[int, MergedSample] = {}
+        self._given = given
+        self._reply = MergedObject(REPLY)
+        self._usage: dict[str, bytes] = {}
+
+    def add(self, members: Members) -> None:
+        """What an event says of the reply itself, choices and usage left out."""
+        self._reply.add(members)
+
+    def sample(self, index: int) -> MergedSample:
+        sample = self.samples.get(index)
+        if sample is None:
+            sample = self.samples[index] = MergedSample()
+        return sample
+
+    def count(self, usage: Members, *, total: bool) -> None:
+        """Usage of all, or of one sample so far, which tells of the prompt only."""
+        for key, raw in usage.items():
+            if (total or key.startswith("prompt_")) and (value := bytes(raw)) != NULL:
+                self._usage[key] = value
+
+    def body(self, prompt: int, tokens: int, mapper: RequestIdMapper | None) -> bytes:
+        """The whole reply. ``prompt`` and ``tokens`` count where the engine has not told."""
+        head = b"".join(self._head(prompt, tokens))
+        parts: Parts = [head if mapper is None else mapper.map(head), b'"choices":[']
+        for place, index in enumerate(sorted(self.samples)):
+            parts += (b"," if place else b"", *self.samples[index].parts())
+        return b"".join((*parts, b"]}"))
+
+    def _head(self, prompt: int, tokens: int) -> Iterator[bytes | bytearray]:
+        """All but the choices, each member with its comma."""
+        yield b"{"
+        told = {key: self._reply.take(key) for key in REPLY}
+        told["usage"] = [self._total(prompt, tokens)]
+        for key, rule in REPLY.items():
+            if key == SHARED_END and (unknown := self._reply.members()):
+                yield from (*unknown, b",")
+            if rule is not MergeRule.PER_INDEX:
+                yield from (b'"%b":' % key.encode(), *self._value(key, rule, told[key]), b",")
+
+    def _value(self, key: str, rule: MergeRule, told: Parts) -> Parts:
+        if rule is MergeRule.GIVEN and told == [NULL]:
+            return [msgspec.json.encode(self._given[key])]
+        if key == SHARED_END and told == [NULL]:
+            return [b'"tokens"']
+        return [_whole(key, b"".join(told))] if key in WITH_NULLS else told
+
+    def _total(self, prompt: int, tokens: int) -> bytes:
+        """``usage``: what the engine counted, and the rest."""
+        found = self._usage
+        counted = {"prompt_tokens": prompt, "total_tokens": prompt + tokens, "completion_tokens": tokens}
+        keys = [*USAGE, *(key for key in found if key not in USAGE)]
+        return _object(
+            (key, _whole(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
+        )
+
+
+def _whole(key: str, value: bytes) -> bytes:
+    """``value`` with the nulls that an event leaves out."""
+    names = WITH_NULLS.get(key, ())
+    if not names or not value.startswith(b"{"):
+        return value
+    found = members_of(value)
+    return _object((name, bytes(found.get(name, NULL))) for name in dict.fromkeys((*names, *found)))
+
+
+def _object(members: Iterable[tuple[str, bytes]]) -> bytes:
+    return b"{%b}" % b",".join(b"%b:%b" % (msgspec.json.encode(key), value) for key, value in members)

@@ -1,0 +1,129 @@
+"""Peeking at a big body in steps.
+
+Owns: the way through a big body, its text's encoding included. Must never enter: what a field means, which
+projection.py says of every body.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from io import BytesIO
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.formats.contract import Headers
+from gateway.formats.json.steps import (
+    STEPWISE_SIZE,
+    Members,
+    Steps,
+    members,
+    members_of,
+    raw,
+    starts_as_object,
+)
+from gateway.formats.json.windows import Span, pieces
+from gateway.formats.vllm import projection
+from gateway.formats.vllm.lenient import NOT_TEXT, REPAIR_LIMIT
+from gateway.formats.vllm.projection import (
+    check_ids,
+    convert_fields,
+    ids_of,
+    not_an_object,
+    not_json,
+    request_of,
+    too_deep,
+)
+from gateway.formats.vllm.request import Request, UntypedBody, UntypedSampling
+
+_WANTED = frozenset(UntypedBody.__struct_fields__)
+_SAMPLING = frozenset(UntypedSampling.__struct_fields__)
+_PIECE = 256 * 1024
+
+
+def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Request]:
+    """What projection.parse_whole and check_vocabulary do, a few milliseconds at a time."""
+    try:
+        text, found = yield from _members(body)
+    except msgspec.DecodeError as error:
+        if len(body) <= REPAIR_LIMIT:
+            return projection.parse(body, headers)
+        raise not_json(error) from error
+    except RecursionError as error:
+        raise too_deep(error) from error
+    spans = found.values
+    fields = {name: raw(text, span) for name, span in spans.items()}
+    sampling = spans.get("sampling_params")
+    if (
+        sampling is not None
+        and sampling[1] - sampling[0] > STEPWISE_SIZE
+        and text.startswith(b"{", sampling[0])
+    ):
+        kept = yield from members_of(text, sampling, _SAMPLING)
+        named = [b'"%b":%b' % (name.encode(), text[slice(*value)]) for name, value in kept.items()]
+        fields["sampling_params"] = msgspec.Raw(b"{%b}" % b",".join(named))
+    tokens = None
+    if "token_ids" in spans:
+        tokens = yield from _ids(text, spans["token_ids"], vocab_size)
+    cuts = found.cuts if text is body else None
+    return request_of(convert_fields(UntypedBody(**fields)), body, headers, tokens, cuts)
+
+
+def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
+    """The text, which is the body itself where that is plain UTF-8, and its members."""
+    plain = yield from _is_utf8(body)
+    encoding = json.detect_encoding(body)
+    if plain and encoding == "utf-8":
+        if not starts_as_object(body):
+            raise not_an_object()
+        return body, (yield from members(body, _WANTED, repeated="request_id"))
+    text = yield from _transcoded(body, encoding)
+    if not starts_as_object(text):
+        raise not_an_object()
+    return text, (yield from members(text, _WANTED))
+
+
+def _is_utf8(body: bytes) -> Steps[bool]:
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    try:
+        for start in range(0, len(body), _PIECE):
+            piece = body[start : start + _PIECE]
+            decode(piece, start + _PIECE >= len(body))
+            yield
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _transcoded(body: bytes, encoding: str) -> Steps[bytes]:
+    """A copy in UTF-8. Raises InvalidRequest when the bytes are not text."""
+    decode = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
+    text = BytesIO()
+    try:
+        for start in range(0, len(body), _PIECE):
+            piece = decode(body[start : start + _PIECE], start + _PIECE >= len(body))
+            text.write(piece.encode("utf-8", "replace"))
+            yield
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(NOT_TEXT, cause=error) from error
+    return text.getvalue()
+
+
+def _ids(text: bytes, span: Span, vocab_size: int | None) -> Steps[int | None]:
+    """How many there are; None for what is no list. Raises InvalidRequest for one outside the vocabulary."""
+    if not text.startswith(b"[", span[0]):
+        return None
+    commas, some, largest = 0, False, -1
+    for piece in pieces(text, (span[0] + 1, span[1] - 1)):
+        commas += piece.count(b",")
+        some = some or bool(piece.strip())
+        if vocab_size is not None:
+            ids = ids_of(msgspec.Raw(b"[%b]" % piece.strip(b", \t\r\n")))
+            if not ids:
+                vocab_size = None  # the engine would refuse them
+            largest = max(largest, *ids, -1)
+        yield
+    if vocab_size is not None:
+        check_ids((largest,), vocab_size)
+    return commas + 1 if commas or some else 0

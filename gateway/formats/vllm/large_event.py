@@ -1,0 +1,105 @@
+"""Passing on an event of many MiB, in steps.
+
+Owns: what vLLM's relay reader does with an event, for one that is too large to be taken in at once. Must
+never enter: how a long text is read (formats/large.py), what a chunk means (reader.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from types import MappingProxyType
+
+import msgspec
+
+from gateway.errors import UpstreamMalformed
+from gateway.formats import routing_data
+from gateway.formats.contract import ReplyFacts
+from gateway.formats.json.windows import place_of
+from gateway.formats.large_event import (
+    OutputSteps,
+    Shape,
+    StreamRewriter,
+    Summary,
+    assemble,
+    emit,
+    find_data,
+    summarize,
+)
+from gateway.formats.paths import PathCutter
+from gateway.formats.sse import LargeEvent
+from gateway.formats.vllm.ids import RequestIdMapper
+from gateway.formats.vllm.reply import Choice, Chunk, any_object, error_status
+
+_CHOICE: Shape = MappingProxyType(dict.fromkeys(Choice.__struct_fields__))
+SHAPE: Shape = MappingProxyType({**dict.fromkeys(Chunk.__struct_fields__), "choices": _CHOICE})
+#: How numbers begin that are none in JSON, and that this engine may write.
+_NOT_FINITE = (b"N", b"I")
+
+_decode = msgspec.json.Decoder(Chunk).decode
+
+
+def relay_large_event(  # noqa: PLR0913 - the reader's parts
+    large: LargeEvent,
+    facts: ReplyFacts,
+    mapper: RequestIdMapper | None,
+    note: Callable[[bytes, Chunk], bytes],
+    feed: Callable[[bytes], bytes],
+    *,
+    passthrough: bool,
+) -> OutputSteps:
+    """The event, and what ``feed`` makes of the bytes behind it; ``note`` takes over what a chunk says.
+
+    Raises UpstreamMalformed.
+    """
+    event = yield from assemble(large)
+    found: Summary | None = None
+    through: list[StreamRewriter] = []
+    try:
+        found, through = yield from _noted(event, large, facts, note, passthrough=passthrough)
+    except UpstreamMalformed:
+        if not facts.terminal:
+            raise
+        # After the terminal event nothing can be malformed any more.
+    if mapper is not None:
+        through.append(mapper)
+    yield from emit(event, () if found is None else found.cuts, through)
+    if large.rest:
+        yield feed(large.rest)
+
+
+def _noted(
+    event: bytes,
+    large: LargeEvent,
+    facts: ReplyFacts,
+    note: Callable[[bytes, Chunk], bytes],
+    *,
+    passthrough: bool,
+) -> Generator[None, None, tuple[Summary | None, list[StreamRewriter]]]:
+    """What was found in it, and what it has to go through. Raises UpstreamMalformed."""
+    data = yield from find_data(event, lines=large.lines)
+    if data is None:
+        return None, []
+    text, span = data
+    found: Summary | None = None
+    try:
+        found = yield from summarize(text, span, SHAPE, cut=routing_data.NAME)
+        chunk = _chunk(found.told)
+    except msgspec.ValidationError as error:
+        raise UpstreamMalformed("The worker sent JSON that is not an object", cause=error) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        place = place_of(error)
+        if text[place : place + 1] not in _NOT_FINITE:
+            raise UpstreamMalformed("The worker sent something that is not JSON", cause=error) from error
+        chunk = Chunk.of(any_object(text[slice(*span)]))
+    if found is not None and found.value is not None:
+        routing_data.note(found.value, facts)
+    note(b"", chunk)
+    failed = chunk.error is not None and error_status(chunk.error) >= 500 and not passthrough
+    return found if text is event else None, [PathCutter()] if failed else []
+
+
+def _chunk(told: bytes) -> Chunk:
+    try:
+        return _decode(told)
+    except msgspec.ValidationError:
+        return Chunk.of(any_object(told))

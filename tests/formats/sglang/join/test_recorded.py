@@ -1,0 +1,109 @@
+"""Streams of real engines, joined, against their replies to the same requests without a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.formats.contract import Ids, Reader, ReplyHead
+from gateway.formats.sglang import FORMAT
+from gateway.formats.sglang.join.rules import TIMINGS
+from tests.formats.sglang.support import cuts, parsed, recorded, run, same
+from tests.formats.support import HEX, View, lines
+
+#: What the engine makes up, or has in its prefix cache by chance.
+MADE_UP = TIMINGS | {"id", "cached_tokens", "cached_tokens_details"}
+
+ALL = {
+    name: record
+    for name, record in recorded("generate").items()
+    if "request_body" in record and record.get("ended") == "complete" and "elided" not in record
+}
+
+
+def asked(record: dict[str, Any]) -> tuple[str, str] | None:
+    """What was asked of which server, however the reply was to come; None for what is no JSON or sampled."""
+    try:
+        body = json.loads(record["request_body"])
+    except ValueError:
+        return None
+    params = body.get("sampling_params", {})
+    # A null or a wrong key is refused, an abort comes when it comes.
+    if record["status"] == 401 or body.get("stream", False) is None or '"type":"abort"' in record["body"]:
+        return None
+    if not isinstance(params, dict) or params.get("temperature", 0) != 0:
+        return None
+    rest = {key: value for key, value in body.items() if key not in ("stream", "rid")}
+    return str(record["server"]), json.dumps(rest, sort_keys=True)
+
+
+def is_stream(record: dict[str, Any]) -> bool:
+    return bool(json.loads(record["request_body"]).get("stream"))
+
+
+KNOWN = {name: key for name, record in ALL.items() if (key := asked(record)) is not None}
+UNARY = {key: name for name, key in KNOWN.items() if not is_stream(ALL[name])}
+PAIRS = sorted((name, UNARY[key]) for name, key in KNOWN.items() if is_stream(ALL[name]) and key in UNARY)
+STREAMS = sorted(name for name in KNOWN if is_stream(ALL[name]) and ALL[name]["status"] == 200)
+
+
+def joining(record: dict[str, Any], ids: Ids | None = None) -> Reader:
+    request = parsed(record["request_body"].encode(), lines(record["request_headers"]))
+    head = ReplyHead(record["status"], lines(record["headers"]))
+    return FORMAT.join(request, View(), ids or same(*(request.ids or (HEX,))), head)
+
+
+def essence(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: essence(item) for key, item in value.items() if key not in MADE_UP}
+    return [essence(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("stream", "unary"), PAIRS)
+def test_stream_recorded_joins_to_the_reply_without_one(stream: str, unary: str) -> None:
+    """Status, members, values and their types, whatever the frontend; an error becomes the engine's own."""
+    reader = joining(ALL[stream])
+    outcome = run(reader, [ALL[stream]["body"].encode()])
+    assert outcome.error is None
+    assert (reader.facts.error_status or ALL[stream]["status"]) == ALL[unary]["status"]
+    assert essence(json.loads(outcome.given)) == essence(json.loads(ALL[unary]["body"]))
+
+
+def test_recordings_hold_pairs_of_every_kind() -> None:
+    """If the pairing found nothing, the test above would promise nothing."""
+    frontends = {name.split("-")[0] for name, _ in PAIRS}
+    assert frontends >= {"gen", "rust", "skiptok"}
+    assert {ALL[unary]["status"] for _, unary in PAIRS} == {200, 400}
+    assert len(PAIRS) >= 14
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_stream_recorded_joins_to_the_same_however_it_is_cut(name: str) -> None:
+    body = ALL[name]["body"].encode()
+    whole = run(joining(ALL[name]), [body])
+    assert whole.error is None
+    for seed in range(3):
+        assert run(joining(ALL[name]), cuts(body, seed)) == whole
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_stream_recorded_tells_join_and_relay_the_same_facts(name: str) -> None:
+    record = ALL[name]
+    request = parsed(record["request_body"].encode(), lines(record["request_headers"]))
+    head = ReplyHead(record["status"], lines(record["headers"]))
+    relay = FORMAT.reader(request, View(), same(HEX), head)
+    join = joining(record)
+    for reader in (relay, join):
+        run(reader, cuts(record["body"].encode(), 7))
+    assert relay.facts == join.facts
+
+
+@pytest.mark.parametrize("name", ["gen-stream-greedy", "skiptok-stream", "rust-stream-max-1"])
+def test_stream_recorded_under_a_private_id_joins_under_the_public_one(name: str) -> None:
+    record = ALL[name]
+    body = record["body"].encode()
+    private = body.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
+    reply = json.loads(run(joining(record, Ids(('my "id"',), (private,))), [body]).given)
+    assert reply["meta_info"]["id"] == 'my "id"'

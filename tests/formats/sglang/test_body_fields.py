@@ -1,0 +1,66 @@
+"""The typed look and the look member by member see the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.sglang.body_fields import PER_PROMPT, RESERVED, items, read_fields
+from gateway.formats.sglang.request import ABSENT, BodyFields
+
+SAMPLING = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.integers(),
+        "max_new_tokens": st.none() | st.integers(),
+        "beam_width": st.none() | st.integers(),
+        "stop": st.text(),
+    },
+)
+BODIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "rid": st.none() | st.text() | st.lists(st.text()),
+        "stream": st.booleans(),
+        "sampling_params": st.none() | SAMPLING | st.lists(SAMPLING),
+        "text": st.text(),
+        "input_ids": st.lists(st.integers()),
+        "routed_dp_rank": st.none(),
+        "other": st.integers(),
+    },
+)
+
+
+@given(BODIES)
+def test_member_by_member_gives_the_same_look(body: dict[str, Any]) -> None:
+    """An earlier ``stream`` of a wrong type, which a later one replaces, sends a body the long way."""
+    body = {"stream": False} | body
+    usual = json.dumps(body).encode()
+    long_way = usual.replace(b"{", b'{"stream":"x",', 1)
+    assert read_fields(long_way)[0] == read_fields(usual)[0]
+
+
+def test_members_of_the_peek_cover_both_lists() -> None:
+    """A key added to a list but not to the struct would be looked for in vain."""
+    assert set(RESERVED) | set(PER_PROMPT) < set(BodyFields.__struct_fields__)
+    assert read_fields(b"{}")[0].routed_dp_rank is ABSENT
+
+
+@pytest.mark.parametrize(
+    ("raw", "entries"),
+    [(b"[]", []), (b'[1 , "a"]', [b"1", b'"a"']), (b"null", None), (b'"[1]"', None), (b"", None)],
+)
+def test_items_are_those_of_a_list(raw: bytes, entries: list[bytes] | None) -> None:
+    found = items(msgspec.Raw(raw))
+    assert (None if found is None else [bytes(entry) for entry in found]) == entries
+
+
+def test_list_as_a_body_is_named_as_what_it_is_not() -> None:
+    with pytest.raises(InvalidRequest, match="must be a JSON object"):
+        read_fields(b"[1]")

@@ -1,0 +1,528 @@
+"""Folding a stream into the reply that the engine gives without one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from gateway.errors import UpstreamIncomplete, UpstreamMalformed
+from gateway.formats.contract import Ending, Headers, Ids, Reader, ReplyHead
+from gateway.formats.passthrough import PassthroughReader
+from gateway.formats.sse import EventScanner
+from gateway.formats.vllm import FORMAT
+from gateway.formats.vllm.join.reader import JoinReader
+from gateway.formats.vllm.join.rules import REPLY, VOLATILE, WITH_NULLS
+from gateway.formats.vllm.unary import UnaryReader
+from gateway.formats.worker_contract import WorkerInfo
+from gateway.testing.model import ModelExchange
+from tests.contract.models.vllm import VllmModel
+from tests.formats.support import DONE, EVENTS, JSON, PRIVATE, View, lines
+from tests.formats.vllm.support import chunk, fuzzed, ids_of, pieces, recorded, request
+
+DATE = (b"date", b"Sun, 29 Nov 2026 11:14:38 GMT")
+WORKER = View(
+    info=WorkerInfo("vllm", "vllm", usable=True, models=("base", "alias", "tuned"), adapters=("tuned",))
+)
+USAGE = {"prompt_tokens": 3, "total_tokens": 9, "completion_tokens": 6}
+
+
+def joining(
+    body: dict[str, Any] | None = None,
+    *,
+    ids: Ids = PRIVATE,
+    headers: Headers = EVENTS,
+    status: int = 200,
+    worker: View = WORKER,
+) -> Reader:
+    """A join reader for a request of three ids."""
+    asked = request(json.dumps({"token_ids": [1, 2, 3], "sampling_params": {}, **(body or {})}).encode())
+    return FORMAT.join(asked, worker, ids, ReplyHead(status, headers))
+
+
+def joined(events: Iterable[bytes], **how: Any) -> dict[str, Any]:
+    """The reply that ``events`` join to, read."""
+    reader = joining(**how)
+    for event in events:
+        assert reader.feed(event) == b""
+    found: dict[str, Any] = json.loads(reader.finish())
+    return found
+
+
+def choice_of(events: Iterable[bytes]) -> dict[str, Any]:
+    found: list[dict[str, Any]] = joined(events)["choices"]
+    assert len(found) == 1
+    return found[0]
+
+
+def with_choice(tokens: list[int], finish: str | None = None, **more: Any) -> bytes:
+    """An event whose sample has all the engine's keys, those not given being null."""
+    keys = {"routed_experts": None, "sampling_mask": None, "weight_versions": None, "logprobs": None, **more}
+    event = json.loads(chunk(tokens, finish)[6:])
+    event["choices"][0] |= keys
+    return b"data: %b\n\n" % json.dumps(event, separators=(",", ":")).encode()
+
+
+# --- recorded -----------------------------------------------------------------------------------------------
+
+
+def essence(record: dict[str, Any]) -> str | None:
+    """What two recordings of one request have in common; None where the body is not JSON."""
+    try:
+        body = json.loads(record["request_body"])
+    except ValueError:
+        return None
+    if not isinstance(body, dict) or not isinstance(body.get("sampling_params"), dict):
+        return None
+    for key in ("stream", "stream_options", "request_id"):
+        body.pop(key, None)
+    # How a stream is cut, and a member that the engine overwrites.
+    for key in ("stream_interval", "output_kind"):
+        body["sampling_params"].pop(key, None)
+    return json.dumps([record["server"], record["method"], record["request_headers"], body], sort_keys=True)
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Names of a recorded stream and a recorded unary exchange of the same request."""
+    asked: dict[str, list[str]] = {}
+    streams: dict[str, str] = {}
+    for name, record in recorded("generate").items():
+        if (same := essence(record)) is None or "status" not in record:
+            continue
+        if str(record["body"]).startswith("data:"):
+            streams[name] = same
+        elif not json.loads(record["request_body"]).get("stream"):
+            asked.setdefault(same, []).append(name)
+    yield from ((name, unary) for name, same in streams.items() for unary in asked.get(same, ()))
+
+
+PAIRS = sorted(pairs())
+
+
+def test_recordings_hold_pairs() -> None:
+    """Greedy, text with logprobs, an error: some requests were recorded in both ways."""
+    assert ("gen-stream-greedy", "gen-unary-greedy") in PAIRS
+    assert ("gen-stream-text-mode-logprobs", "gen-unary-text-mode-logprobs") in PAIRS
+    assert ("err-stream-oov", "err-token-out-of-vocab") in PAIRS
+    assert len(PAIRS) >= 10
+
+
+@pytest.mark.parametrize(("stream", "unary"), PAIRS)
+@pytest.mark.parametrize("seed", [None, 1])
+def test_recorded_stream_joins_to_the_recorded_reply(stream: str, unary: str, seed: int | None) -> None:
+    """Every key, in the engine's order, but for the clock and the ids it made up."""
+    one, other = recorded("generate")[stream], recorded("generate")[unary]
+    asked = request(one["request_body"].encode(), lines(one["request_headers"]))
+    worker = View(info=WorkerInfo("vllm", "vllm", usable=True, models=("tiny",)))
+    reader = FORMAT.join(asked, worker, ids_of(asked), ReplyHead(200, lines(one["headers"])))
+    for part in pieces(one["body"].encode(), seed):
+        assert reader.feed(part) == b""
+    out = reader.finish().decode()
+    if other["status"] != 200:
+        assert (out, reader.facts.error_status) == (other["body"], other["status"])
+        return
+    found, wanted = json.loads(out), json.loads(other["body"])
+    assert out == json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    assert list(found) == list(wanted)
+    assert abs(found.pop("created") - wanted.pop("created")) < 60
+    assert (found.pop("request_id") == wanted.pop("request_id")) == ("request_id" in one["request_body"])
+    assert json.dumps(found) == json.dumps(wanted)
+
+
+# --- what no event carries ----------------------------------------------------------------------------------
+
+
+def test_reply_has_every_key_in_the_order_of_the_engine() -> None:
+    """Null where a stream does not tell, prompt logprobs among it."""
+    found = joined([chunk([7], "length"), DONE], body={"sampling_params": {"prompt_logprobs": 2}})
+    assert list(found) == list(REPLY)
+    nulls = [key for key, value in found.items() if value is None]
+    assert nulls == [
+        key for key in REPLY if key.startswith(("prompt_", "mm_", "metrics", "kv_", "ec_", "created"))
+    ]
+    assert found["output_mode"] == "tokens"
+
+
+@pytest.mark.parametrize(
+    ("asked", "worker", "model"),
+    [
+        ({}, WORKER, "base"),
+        ({"model": ""}, WORKER, "base"),
+        ({"model": "alias"}, WORKER, "base"),
+        ({"model": "tuned"}, WORKER, "tuned"),
+        ({"model": "m"}, View(), "m"),
+        ({}, View(), None),
+    ],
+)
+def test_model_is_the_one_the_engine_would_name(
+    asked: dict[str, str], worker: View, model: str | None
+) -> None:
+    """An adapter by its own name, any other name by the engine's first."""
+    assert joined([chunk([7], "stop")], body=asked, worker=worker)["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("headers", "created"),
+    [([*EVENTS, DATE], 1795950878), (EVENTS, None), ([*EVENTS, (b"date", b"yesterday")], None)],
+)
+def test_time_is_that_of_the_reply(headers: Headers, created: int | None) -> None:
+    """The engine's own clock, as its reply began; the gateway's is never asked."""
+    assert joined([chunk([7], "stop")], headers=headers)["created"] == created
+
+
+def test_usage_is_counted_where_no_event_has_it() -> None:
+    """The prompt as the request has it, the tokens as they came."""
+    found = joined([chunk([7]), chunk([8, 9], "stop"), DONE])["usage"]
+    assert found == {
+        "prompt_tokens": 3,
+        "total_tokens": 6,
+        "completion_tokens": 3,
+        "prompt_tokens_details": None,
+        "completion_tokens_details": None,
+    }
+
+
+def test_usage_of_the_engine_is_taken_over() -> None:
+    """The usage event wins over any count, and details it leaves out are null as in the unary reply."""
+    total = USAGE | {"prompt_tokens_details": {"cached_tokens": 2, "own": 1}, "new": [1]}
+    event = b"data: %b\n\n" % json.dumps({"usage": total, "choices": []}).encode()
+    found = joined([chunk([7], "stop"), event, DONE])["usage"]
+    details = {"cached_tokens": 2, "created_cache_tokens": None, "multimodal_tokens": None, "own": 1}
+    assert found == total | {"prompt_tokens_details": details, "completion_tokens_details": None}
+    assert list(found)[-1] == "new"
+
+
+def test_usage_of_one_sample_tells_of_the_prompt_only() -> None:
+    """Continuous usage counts the chunk's own sample."""
+    usage = {"prompt_tokens": 4, "total_tokens": 90, "completion_tokens": 86}
+    found = joined([chunk([7], usage=usage), chunk([8], "stop", usage=usage)])["usage"]
+    assert (found["prompt_tokens"], found["total_tokens"], found["completion_tokens"]) == (4, 6, 2)
+
+
+# --- rules --------------------------------------------------------------------------------------------------
+
+
+def test_samples_are_sorted_and_told_apart() -> None:
+    """Interleaved events of n samples become n choices by index."""
+    events = [
+        chunk([1], index=1),
+        chunk([2], index=0),
+        chunk([3], "stop", index=1),
+        chunk([4, 5], "length", index=0),
+    ]
+    found = joined(events, body={"sampling_params": {"n": 2}})["choices"]
+    assert [(choice["index"], choice["token_ids"], choice["finish_reason"]) for choice in found] == [
+        (0, [2, 4, 5], "length"),
+        (1, [1, 3], "stop"),
+    ]
+
+
+def test_stop_reason_experts_and_versions_come_with_the_end() -> None:
+    """What is whole in the last event is whole in the reply, beside logprobs."""
+    experts = base64.b64encode(bytes(range(256))).decode()
+    ends = {
+        "stop_reason": 305,
+        "routed_experts": experts,
+        "weight_versions": [{"version": "a", "start": 0, "end": 1}, {"version": "b", "start": 1, "end": 2}],
+    }
+    logprobs = [{"content": [{"token_id": token, "logprob": -0.5}]} for token in (1, 2)]
+    events = [with_choice([1], logprobs=logprobs[0]), with_choice([2], "stop", logprobs=logprobs[1], **ends)]
+    found = choice_of(events)
+    assert {key: found[key] for key in ends} == ends
+    assert found["logprobs"] == {"content": [*logprobs[0]["content"], *logprobs[1]["content"]]}
+
+
+def test_masks_are_put_together_whether_they_come_in_pieces_or_whole() -> None:
+    """One for each token: with the tokens, or all with the last, of which an abort's event has none."""
+    pieces_of = [with_choice([1], sampling_mask=[[1, 2]]), with_choice([2, 3], sampling_mask=[[2], [3]])]
+    assert choice_of([*pieces_of, with_choice([], "abort", sampling_mask=None)])["sampling_mask"] == [
+        [1, 2],
+        [2],
+        [3],
+    ]
+    whole = [with_choice([1]), with_choice([2, 3], "stop", sampling_mask=[[1, 2], [2], [3]])]
+    assert choice_of(whole)["sampling_mask"] == [[1, 2], [2], [3]]
+
+
+def test_prompt_logprobs_that_come_all_the_same_survive_with_terminal_masks() -> None:
+    """An engine that streams them one day is not cut back to what today's does."""
+    prompt = [None, {"5": {"logprob": -1.5, "rank": 1, "decoded_token": "a"}}]
+    events = [
+        chunk([7], prompt_logprobs=prompt),
+        with_choice([8], "stop", sampling_mask=[[7], [8]]),
+    ]
+    found = joined(events)
+    assert (found["prompt_logprobs"], found["choices"][0]["sampling_mask"]) == (prompt, [[7], [8]])
+
+
+def test_prompt_ids_and_metrics_are_kept() -> None:
+    """The ids are in the first event, decoding statistics in the one of the usage, less their nulls."""
+    metrics = {"speculative_decoding": {"num_spec_steps": 3}}
+    last = b"data: %b\n\n" % json.dumps({"usage": USAGE, "metrics": metrics, "choices": []}).encode()
+    events = [chunk([7], prompt_token_ids=[1, 2, 3], mm_placeholders={}), chunk([8], "stop"), last]
+    found = joined(events)
+    assert (found["prompt_token_ids"], found["mm_placeholders"]) == ([1, 2, 3], {})
+    assert found["metrics"] == dict.fromkeys(WITH_NULLS["metrics"]) | metrics
+
+
+def test_text_is_put_together_in_its_own_spelling() -> None:
+    """Escapes stay escapes, and halves of one character meet again."""
+    parts = [b'"a\\u00e9\\ud83d"', b'"\\ude00\\""', b'""', b"null", b'"z"']
+    events = [with_choice([1], text="@").replace(b'"@"', part) for part in parts]
+    reader = joining()
+    for event in (*events, chunk([9], "stop")):
+        reader.feed(event)
+    assert b'"text":"a\\u00e9\\ud83d\\ude00\\"z"' in reader.finish()
+
+
+def test_keys_nobody_has_heard_of_are_kept() -> None:
+    """The latest value, never a null, of the reply and of a sample."""
+    events = [
+        with_choice([1], fresh=1, later=None),
+        with_choice([2], fresh={"a": [2**70]}),
+        with_choice([3], "stop", fresh=None, later="x"),
+    ]
+    found = choice_of(events)
+    assert (found["fresh"], found["later"], found["token_ids"]) == ({"a": [2**70]}, "x", [1, 2, 3])
+    whole = joined([chunk([1], novel=1), chunk([2], "stop", novel=None)])
+    assert whole["novel"] == 1
+    assert list(whole).index("novel") < list(whole).index("output_mode")
+
+
+def test_abort_without_tokens_ends_what_there_is() -> None:
+    """The event that tells of an abort has none."""
+    reader = joining()
+    for event in (chunk([1, 2]), chunk([], "abort"), DONE):
+        reader.feed(event)
+    found = json.loads(reader.finish())["choices"][0]
+    assert (found["token_ids"], found["finish_reason"]) == ([1, 2], "abort")
+    assert reader.facts.ending == Ending.CLIENT_ABORT
+    assert choice_of([chunk([], "abort")])["token_ids"] == []
+
+
+def test_numbers_keep_their_spelling() -> None:
+    """Nothing is read and written again."""
+    event = with_choice([1], "stop", logprobs=7).replace(
+        b'"logprobs":7', b'"logprobs":{"content":[{"logprob":-1e-7,"x":1.50,"y":18446744073709551617}]}'
+    )
+    reader = joining()
+    reader.feed(with_choice([1], logprobs={"content": []}) + event)
+    assert b'{"content":[{"logprob":-1e-7,"x":1.50,"y":18446744073709551617}]}' in reader.finish()
+
+
+@pytest.mark.parametrize(
+    ("event", "wanted"),
+    [
+        (b'{"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop","x":NaN}]}', [1]),
+        (b'{"choices":[{"index":0,"token_ids":[ 1 ,\n2 ],"finish_reason":"stop"}]}', [1, 2]),
+        (b'{"choices":[{"token_ids":[1],"finish_reason":7}]}', [1]),
+        (b'{"choices":[{"token_ids":"odd","finish_reason":"stop"}, 7]}', "odd"),
+        (b'{"choices":[{"token_ids":[ ],"finish_reason":"stop","logprobs":[]}]}', []),
+    ],
+)
+def test_odd_values_are_joined_as_far_as_they_go(event: bytes, wanted: Any) -> None:
+    """The reader refuses no type that it does not need."""
+    assert choice_of([b"data: %b\n\n" % event.replace(b"\n", b"\ndata: ")])["token_ids"] == wanted
+
+
+def test_blank_lists_leave_no_comma() -> None:
+    """An empty list with blanks in it is still empty."""
+    events = [with_choice([1]), with_choice([]).replace(b"[]", b"[ ]"), with_choice([2], "stop")]
+    assert choice_of(events)["token_ids"] == [1, 2]
+
+
+# --- ids and errors -----------------------------------------------------------------------------------------
+
+
+def test_private_id_is_mapped_back() -> None:
+    """The client sees its own id."""
+    found = joined([chunk([1], "stop", request_id="generate-tokens-" + PRIVATE.dispatch[0])])
+    assert found["request_id"] == "generate-tokens-job-1"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "body"),
+    [
+        (
+            '{"message": "no \\u65e5", "type": "BadRequestError", "param": null, "code": 400}',
+            400,
+            '{"error":{"message":"no 日","type":"BadRequestError","param":null,"code":400}}',
+        ),
+        (
+            '{"message": "at /opt/x/y.py", "type": "InternalServerError", "param": null, "code": 500}',
+            500,
+            '{"error":{"message":"at <path>","type":"InternalServerError","param":null,"code":500}}',
+        ),
+        ('"scaling"', 500, '{"error":"scaling"}'),
+        ('{"message": "\\ud800", "code": 503}', 503, '{"error":{"message":"\\ud800","code":503}}'),
+    ],
+)
+def test_error_event_becomes_the_error_reply(error: str, status: int, body: str) -> None:
+    """Spelled as without a stream, whatever had been generated; the status is told beside it."""
+    reader = joining()
+    for event in (chunk([1]), b'data: {"error": %b}\n\n' % error.encode(), DONE):
+        reader.feed(event)
+    assert reader.finish().decode() == body
+    assert (reader.facts.error_status, reader.facts.ending) == (status, Ending.ERROR_EVENT)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [chunk([1])],
+        [chunk([1]), DONE],
+        [DONE],
+        [],
+        [chunk([1], "stop", index=0), chunk([1], index=1), DONE],
+        [chunk([1]), b"data: {"],
+    ],
+)
+def test_stream_that_is_not_whole_is_a_failure(events: list[bytes]) -> None:
+    """Every sample has to finish; half a reply is none."""
+    reader = joining()
+    for event in events:
+        reader.feed(event)
+    with pytest.raises(UpstreamIncomplete) as caught:
+        reader.finish()
+    assert reader.fail(caught.value) == b""
+
+
+@pytest.mark.parametrize(
+    "event", [b"data: {\n\n", b"data: [1]\n\n", b'data: {"a":"\xff"}\n\n', b"data: 1\n\n"]
+)
+def test_broken_event_is_malformed_before_the_end_and_ignored_after_it(event: bytes) -> None:
+    """Once all was said, nothing can spoil it."""
+    reader = joining()
+    with pytest.raises(UpstreamMalformed):
+        reader.feed(chunk([1]) + event)
+    assert choice_of([chunk([1], "stop"), event, DONE])["token_ids"] == [1]
+
+
+def test_nothing_after_done_is_read() -> None:
+    """The end is the end."""
+    assert choice_of([chunk([1], "stop") + DONE + chunk([2]), b"garbage\n\n"])["token_ids"] == [1]
+
+
+def test_routing_data_leaves_the_reply() -> None:
+    """It is the gateway's to know."""
+    reader = joining()
+    reader.feed(chunk([1], "stop", routing_data={"worker_id": 7}))
+    assert "routing_data" not in json.loads(reader.finish())
+    assert reader.facts.routing_data == {"worker_id": 7}
+    with pytest.raises(UpstreamMalformed):
+        joining().feed(chunk([1], routing_data=[7]))
+
+
+def test_reply_that_is_no_stream_passes_as_it_is() -> None:
+    """Joining changes nothing where there is nothing to join."""
+    assert type(joining()) is JoinReader
+    assert type(joining(headers=JSON)) is UnaryReader
+    assert type(joining(status=500)) is PassthroughReader
+
+
+# --- laws and costs -----------------------------------------------------------------------------------------
+
+
+def merged(one: bytes, other: bytes) -> bytes:
+    """Two neighbouring events of one sample as the engine writes them for a slow reader."""
+    first, second = json.loads(one[6:]), json.loads(other[6:])
+    head, tail = first["choices"][0], second["choices"][0]
+    content = [*head["logprobs"]["content"], *tail["logprobs"]["content"]]
+    tail |= {"token_ids": head["token_ids"] + tail["token_ids"], "logprobs": {"content": content}}
+    return b"data: %b\n\n" % json.dumps(second, separators=(",", ":")).encode()
+
+
+def test_merging_events_changes_nothing() -> None:
+    """Whichever neighbours the engine merges, the same reply comes out."""
+    content = [{"token_id": token, "logprob": -token / 8, "top_logprobs": []} for token in range(4)]
+    parts = [with_choice([token], logprobs={"content": [content[token]]}) for token in range(3)]
+    parts.append(with_choice([3], "stop", logprobs={"content": content[3:]}, sampling_mask=[[1]] * 4))
+    whole = joined(parts)
+    for place in range(3):
+        two = merged(parts[place], parts[place + 1])
+        assert joined([*parts[:place], two, *parts[place + 2 :]]) == whole
+
+
+TOKENS = 30_000
+
+
+def long_stream() -> list[bytes]:
+    """A long reply with five top logprobs a token."""
+    entry = {"token_id": 150_000, "logprob": -12.345678710937, "rank": 117}
+    content = [entry | {"top_logprobs": [entry] * 5}]
+    events = [with_choice([150_000], logprobs={"content": content})] * (TOKENS - 1)
+    return [*events, with_choice([150_000], "length", logprobs={"content": content}), DONE]
+
+
+def test_long_join_costs_no_more_than_two_parses() -> None:
+    """30,000 tokens with top logprobs, against one parse of the reply: time, best of three."""
+    events = long_stream()
+
+    def join() -> tuple[float, bytes]:
+        reader = joining()
+        start = time.process_time()
+        for event in events:
+            reader.feed(event)
+        out = reader.finish()
+        return time.process_time() - start, out
+
+    def parse(out: bytes) -> float:
+        start = time.process_time()
+        msgspec.json.decode(out)
+        return time.process_time() - start
+
+    joins = [join() for _ in range(3)]
+    parses = [parse(joins[0][1]) for _ in range(3)]
+    assert min(seconds for seconds, _ in joins) <= 2 * min(parses)
+
+
+def test_long_join_holds_no_more_than_three_replies() -> None:
+    """The peak, events of the moment and the finished reply included."""
+    events = long_stream()
+    reader = joining()
+    tracemalloc.start()
+    try:
+        for event in events:
+            reader.feed(event)
+        out = reader.finish()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(json.loads(out)["choices"][0]["token_ids"]) == TOKENS
+    assert peak <= 3 * len(out)
+
+
+def test_volatile_keys_are_those_of_a_clock() -> None:
+    """A joined reply may differ in these and in nothing else."""
+    assert "created" in VOLATILE and not VOLATILE & {"usage", "choices", "model", "request_id"}
+
+
+@fuzzed
+@given(VllmModel().exchanges())
+def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
+    """Reading the usual event into a fixed shape is a matter of cost alone."""
+    out = []
+    for kind in (JoinReader, LongWay):
+        asked = FORMAT.parse(exchange.body, exchange.headers)
+        given = {"model": None, "created": None}
+        reader = kind(asked, ids_of(asked), given, EventScanner(), passthrough=False)
+        for event in exchange.stream:
+            reader.feed(event)
+        out.append((reader.finish(), reader.facts))
+    assert out[0] == out[1]
+
+
+class LongWay(JoinReader):
+    """Looks at each key of each event."""
+
+    __slots__ = ()
+
+    def _read_usual(self, data: bytes) -> bool:
+        return False
