@@ -14,6 +14,7 @@ import uvloop
 
 from gateway import version as build
 from gateway.proxy import handler
+from tests.support.guardian import Guardian
 from tests.support.virtual_time import VirtualTimeLoop
 
 
@@ -25,6 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--compiled") and not build.COMPILED:
         raise pytest.UsageError(f"not the compiled build: {handler.__file__}")
+    if (
+        config.getoption("dist", "no") == "no"
+    ):  # a process that runs tests, rather than one that hands them out
+        config.add_cleanup(Guardian().close)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

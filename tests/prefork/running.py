@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.gateway import RawClient, eventually, until
-from tests.support.processes import die_with_parent
 
 #: A scrape has to be answered in so many seconds.
 PROMPT = 0.1
@@ -112,7 +111,6 @@ async def several(
             "--processes", str(count), *flags,
             env={**os.environ, **variables},  # noqa: TID251 - a child needs the parent's
             stdout=stdout or asyncio.subprocess.DEVNULL, stderr=file, start_new_session=True,
-            preexec_fn=die_with_parent,
         )  # fmt: skip
         gateway = Several(process, Path(file.name))
         try:

@@ -1,12 +1,14 @@
-"""Commands of ours in processes of their own, as users run them."""
+"""The gateway's commands in processes of their own, as users run them.
+
+A process ends with the block that started it. When the test run ends without leaving the block, the guardian
+(tests/support/guardian.py) kills the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -19,21 +21,12 @@ from typing import IO
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 1024 * 1024
-#: Room for a machine that is busy with other tests.
+#: Seconds; enough on a machine that is busy with other tests.
 PATIENCE = 50
-
-_LIBC = ctypes.CDLL(None)
-_SET_PARENT_DEATH_SIGNAL = 1
-
-
-def die_with_parent() -> None:
-    """For ``preexec_fn``: on Linux, be killed once the tests are, who cannot clean up then."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own."""
+    """Run a command and wait for its end."""
     return subprocess.run(
         [sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, timeout=PATIENCE
     )
@@ -41,14 +34,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that goes on, and is gone after the block."""
+    """Start a command, which is killed at the end of the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_parent,
     )
     with process:
         try:
@@ -64,8 +56,8 @@ async def spawned(
     output: int = PIPE,
     limit: int | None = None,
 ) -> AsyncIterator[Process]:
-    """The same for an event loop: ``python -m``, with ``variables`` in its environment. It may have ``limit``
-    open files."""
+    """Start ``python -m`` from an event loop, with ``variables`` in its environment; kill it at the end of the
+    block. ``limit`` is the number of files it may open."""
     command = (sys.executable, "-m", *arguments)
     process = await asyncio.create_subprocess_exec(
         *(command if limit is None else ("bash", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *command)),
@@ -73,7 +65,6 @@ async def spawned(
         stdout=output,
         stderr=output,
         cwd=ROOT,
-        preexec_fn=die_with_parent,
     )
     try:
         yield process
@@ -84,7 +75,7 @@ async def spawned(
 
 
 def line_with(stream: IO[str] | None, text: str) -> str:
-    """The first line of ``stream`` that holds ``text``."""
+    """Return the first line of ``stream`` that contains ``text``."""
     assert stream is not None
     for line in stream:
         if text in line:
@@ -93,7 +84,7 @@ def line_with(stream: IO[str] | None, text: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody has, and none of those that the system gives out by itself to others meanwhile."""
+    """Return a free port outside of the range from which the system assigns ports by itself."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket() as probe, suppress(OSError):
