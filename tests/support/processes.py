@@ -56,8 +56,10 @@ async def spawned(
     output: int = PIPE,
     limit: int | None = None,
 ) -> AsyncIterator[Process]:
-    """Start ``python -m`` from an event loop, with ``variables`` in its environment; kill it at the end of the
-    block. ``limit`` is the number of files it may open."""
+    """Start ``python -m`` from an event loop, with ``variables`` in its environment.
+
+    It is killed at the end of the block. ``limit`` is the number of files it may open.
+    """
     command = (sys.executable, "-m", *arguments)
     process = await asyncio.create_subprocess_exec(
         *(command if limit is None else ("bash", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *command)),
