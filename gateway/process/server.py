@@ -68,7 +68,7 @@ def run(settings: Settings) -> int:
     if settings.processes > 1:
         return run_several(settings)
     listener = listen(settings.host, settings.port, settings.listen_backlog)
-    with Logs(settings.log_level, most=settings.log_lines_per_minute) as logs:
+    with Logs(settings.log_level, lines_per_minute=settings.log_lines_per_minute) as logs:
         raise_file_limit()
         with closing_on_error(listener):
             app = create_app(settings)
@@ -92,7 +92,7 @@ def run_several(settings: Settings) -> int:
     locks = WriteLocks()
     lines = LogWriter(STANDARD_ERROR, locks.of(STANDARD_ERROR))
     with (
-        Logs(settings.log_level, most=settings.log_lines_per_minute, writer=lines),
+        Logs(settings.log_level, lines_per_minute=settings.log_lines_per_minute, writer=lines),
         closing_on_error(listener),
         with_shared_store(settings) as settings,
     ):
@@ -145,7 +145,7 @@ def _serve(
     """What each of several processes does; its exit code."""
     with Logs(
         settings.log_level,
-        most=settings.log_lines_per_minute,
+        lines_per_minute=settings.log_lines_per_minute,
         lock=locks.of(STANDARD_ERROR),
         process=os.getpid(),
     ) as logs:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import field_validator, model_validator
 
 from gateway.settings.fields import Section, setting
-from gateway.telemetry.buckets import MOST_BUCKETS, Buckets, log_spaced
+from gateway.telemetry.buckets import BUCKETS_LIMIT, Buckets, log_spaced
 
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _HISTOGRAMS = ("request_duration", "input_sequence", "output_sequence", "ttft", "itl")
@@ -27,7 +27,7 @@ def _high(histogram: str, default: float, of: str) -> Any:
 
 def _count(histogram: str, default: int, of: str) -> Any:
     return setting(
-        f"DYN_METRICS_{histogram}_COUNT", default, f"{of}: how many buckets", ge=2, le=MOST_BUCKETS
+        f"DYN_METRICS_{histogram}_COUNT", default, f"{of}: how many buckets", ge=2, le=BUCKETS_LIMIT
     )
 
 

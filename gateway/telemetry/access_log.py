@@ -1,10 +1,10 @@
-"""One line for each request of an inference route.
+"""The access log: one line for each request of an inference route.
 
-Owns: which facts a line holds and how it is spelled. Must never enter: prompts, replies, headers, keys;
-anything that is not already in the exchange.
+Owns: which facts a line holds and how they are written. Must never enter: prompts, replies, headers, keys;
+anything that is not already in the exchange record.
 
-What a client or a worker named is cut to ``_LONGEST`` characters and written as ASCII with escapes, so that
-no id can end a line, move a terminal's cursor or fill a disk.
+Text that comes from a client or a worker is cut to ``_TEXT_LIMIT`` characters and written as ASCII with
+escapes, so that no id can end a line, move a terminal's cursor or fill a disk.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from gateway.exchange import ExchangeRecord
 from gateway.telemetry.access_log_line import AccessLogLine
 from gateway.telemetry.line_writer import LineWriter
 
-_LONGEST = 256
-_MOST_REASONS = 16
+_TEXT_LIMIT = 256
+_REASONS_LIMIT = 16
 _STANDARD_OUTPUT = 1
-#: Of a router's data: what is logged of it, how much of that, how deep. Its token ids are a prompt.
+#: The members of a router's data that are logged; its token ids are a prompt and are not.
 _ROUTING = ("worker_id", "timing")
-_MOST_FACTS = 16
-#: Visible ASCII but for the quote, the equals sign and the backslash: stands without quotes.
+_MEMBERS_LIMIT = 16
+#: Text that needs no quotes: visible ASCII without the quote, the equals sign and the backslash.
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
 class AccessLog:
-    """Writes to the file descriptor ``fd``, or nowhere when not ``enabled``. ``lock`` is as in LineWriter.
+    """The writer of the access log.
 
-    ``process`` names the process that writes, where it is one of several."""
+    It writes to the file descriptor ``fd``, or nowhere if not ``enabled``. ``lock`` is as in LineWriter.
+    ``process`` is the number of this gateway process if there are several.
+    """
 
     def __init__(
         self,
@@ -53,16 +55,19 @@ class AccessLog:
 
     @property
     def dropped(self) -> int:
-        """Lines lost so far."""
+        """The number of lines lost so far."""
         return self._writer.dropped if self._writer is not None else 0
 
     def record(self, exchange: ExchangeRecord) -> None:
-        """Write down ``exchange``, which has ended. Never blocks, never raises for want of a reader."""
+        """Write the line of ``exchange``, which has ended.
+
+        Never block or raise, even if nobody reads the log.
+        """
         if self._writer is not None:
             self._writer.put(self._encode(line_of(exchange, datetime.now(UTC), self._process)))
 
     def close(self) -> None:
-        """Write what is held, for at most a second."""
+        """Write the buffered lines, for at most one second."""
         if self._writer is not None:
             self._writer.close()
 
@@ -70,7 +75,10 @@ class AccessLog:
 def line_of(
     exchange: ExchangeRecord, now: datetime, process: int | msgspec.UnsetType = msgspec.UNSET
 ) -> AccessLogLine:
-    """The facts of an ended exchange. Nothing of it is kept alive: its error may hold a whole request."""
+    """Return the line of an ended exchange.
+
+    The line refers to no object of the exchange, because its error may hold the complete request.
+    """
     ttft, error, gaps = exchange.ttft, exchange.error, exchange.gaps
     return AccessLogLine(
         time=now,
@@ -109,11 +117,11 @@ def _milliseconds(seconds: float) -> float:
 def _counted(reasons: tuple[str, ...]) -> Mapping[str, int]:
     if len(reasons) < 2:
         return {_cut(reason): 1 for reason in reasons}
-    return {_cut(reason): count for reason, count in Counter(reasons).most_common(_MOST_REASONS)}
+    return {_cut(reason): count for reason, count in Counter(reasons).most_common(_REASONS_LIMIT)}
 
 
 def _routing(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a router behind the worker's URL said of its choice, as it said it, within bounds."""
+    """Return the logged members of the data that a router behind the worker's URL sent, within limits."""
     return {name: _bounded(data[name]) for name in _ROUTING if name in data} or None
 
 
@@ -126,12 +134,12 @@ def _bounded(value: Any, depth: int = 2) -> Any:
         return value if abs(value) < 1 << 63 else "..."
     if not depth or not isinstance(value, Mapping):
         return "..."
-    some = list(value.items())[:_MOST_FACTS]
-    return {_cut(str(name)): _bounded(inner, depth - 1) for name, inner in some}
+    members = list(value.items())[:_MEMBERS_LIMIT]
+    return {_cut(str(name)): _bounded(inner, depth - 1) for name, inner in members}
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}..."
 
 
 _encoder = msgspec.json.Encoder()
@@ -141,20 +149,20 @@ def _as_json(line: AccessLogLine) -> bytes:
     try:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
-        encoded = b"\xff"  # a lone surrogate, which JSON can carry as an escape only
+        encoded = b"\xff"  # not ASCII: an unpaired surrogate, which JSON can hold as an escape only
     if encoded.isascii():
         return encoded
     return json.dumps(_fields(line), separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def _as_text(line: AccessLogLine) -> bytes:
-    """``name=value`` pairs, without those that say nothing."""
+    """Return the line as ``name=value`` pairs, without empty values."""
     fields = _fields(line)
     reasons = fields.pop("finish_reasons")
     assert isinstance(reasons, Mapping)
     fields["finish_reasons"] = ",".join(f"{reason}:{count}" for reason, count in reasons.items())
     return " ".join(
-        f"{name}={_word(value)}" for name, value in fields.items() if value not in (None, "")
+        f"{name}={_quoted(value)}" for name, value in fields.items() if value not in (None, "")
     ).encode()
 
 
@@ -165,6 +173,6 @@ def _fields(line: AccessLogLine) -> dict[str, object]:
     return {**fields, "time": line.time.isoformat().replace("+00:00", "Z")}
 
 
-def _word(value: object) -> str:
+def _quoted(value: object) -> str:
     text = json.dumps(value, separators=(",", ":")) if isinstance(value, Mapping) else str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -1,7 +1,7 @@
-"""The facts of one line of the access log.
+"""The fields of one line of the access log.
 
-Owns: which there are, and their order. Must never enter: functions; this module is not compiled, as that
-would cost the line what is said of it in its head.
+Owns: which fields there are, and their order. Must never enter: functions. This module is not compiled,
+because a compiled class would lose the options ``frozen`` and ``gc`` of its struct.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import msgspec
 
 
 class AccessLogLine(msgspec.Struct, frozen=True, gc=False):
-    """One line; None is left to stand for "does not apply" or "not known". Times ``_ms`` in milliseconds.
+    """One line of the access log.
 
-    ``process`` is the id of the one of several processes that writes it, and not there with one process."""
+    None means "does not apply" or "not known". Fields that end in ``_ms`` are milliseconds. ``process`` is
+    the number of the gateway process, and is left out if there is only one.
+    """
 
     time: datetime
     request_id: str | None

@@ -1,4 +1,4 @@
-"""Where the bounds of histograms lie.
+"""The bounds of histogram buckets.
 
 Owns: log-spaced bounds with two significant digits, as dashboards of this field expect them. Must never
 enter: metrics themselves, settings, I/O.
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 Bounds = tuple[float, ...]
 
-MOST_BUCKETS = 512
+BUCKETS_LIMIT = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Upper bounds of each histogram, ascending, ``+Inf`` left out; seconds or tokens."""
+    """The ascending upper bounds of each histogram, without ``+Inf``, in seconds or tokens."""
 
     request_duration: Bounds
     input_sequence: Bounds
@@ -26,15 +26,15 @@ class Buckets:
 
 
 def log_spaced(low: float, high: float, count: int) -> Bounds:
-    """0, then ``count - 1`` bounds from above ``low`` up to ``high``, equally far apart on a log scale.
+    """Return 0 and ``count - 1`` bounds above ``low`` up to ``high``, evenly spaced on a logarithmic scale.
 
-    Bounds are rounded to two significant digits and those that then coincide are given once. Raises
-    ValueError, with the reason, where no such bounds exist.
+    The bounds are rounded to two significant digits; equal ones are returned once. Raises ValueError, with
+    the reason, if there are no such bounds.
     """
     if not (math.isfinite(low) and math.isfinite(high) and 0 < low < high):
         raise ValueError(f"the smallest bound must be above 0 and below the largest: {low:g}, {high:g}")
-    if not 2 <= count <= MOST_BUCKETS:
-        raise ValueError(f"there can be 2 to {MOST_BUCKETS} buckets: {count}")
+    if not 2 <= count <= BUCKETS_LIMIT:
+        raise ValueError(f"there can be 2 to {BUCKETS_LIMIT} buckets: {count}")
     ratio = high / low
     bounds = {_two_digits(low * ratio ** (step / (count - 1))) for step in range(1, count)}
     return (0.0, *sorted(bounds))

@@ -1,8 +1,10 @@
-"""Writing what was counted as Prometheus text.
+"""The metrics as Prometheus text.
 
-Owns: the text format and turning tallies into rows of the families. Must never enter: feeding the tallies,
-I/O. The text is written here because a client library takes 8 us for a line, on the event loop, and a fleet
-of 512 workers has thousands of lines.
+Owns: the text format, and how tallies become rows of the families. Must never enter: updating the tallies,
+I/O.
+
+The text is not written by a client library, because one takes 8 us a line on the event loop, and a fleet of
+512 workers has thousands of lines.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
 class Processes(NamedTuple):
-    """The processes of the gateway: how many serve, how often one was started in place of one that died, and
-    the requests that those other than this one have in flight, by worker."""
+    """The processes of the gateway.
+
+    ``serving`` is how many serve, ``restarts`` how many were started to replace one that died, ``loads`` the
+    requests that the other processes have in flight, by worker URL.
+    """
 
     serving: int
     restarts: int
@@ -38,8 +43,11 @@ SINGLE_PROCESS = Processes(1, 0, MappingProxyType({}))
 
 
 class CurrentValues(NamedTuple):
-    """What is asked at each scrape: the fleet, access log lines lost so far, whether the store of workers can
-    be read, requests that wait for a worker."""
+    """Functions that give the values read at each scrape.
+
+    The workers, the access log lines lost so far, whether the store can be read, and the number of queued
+    requests.
+    """
 
     workers: Callable[[], Iterable[Worker]] = tuple
     dropped_lines: Callable[[], int] = int
@@ -51,7 +59,7 @@ NO_VALUES = CurrentValues()
 
 
 class Exposition:
-    """Shows what was counted as families called ``<prefix>_...``."""
+    """The text of one gateway's metrics, whose names begin with ``<prefix>_``."""
 
     def __init__(
         self,
@@ -66,42 +74,45 @@ class Exposition:
         self._processes = processes
 
     def text(self) -> str:
-        """One scrape, in the text format 0.0.4."""
+        """Return one scrape in the Prometheus text format 0.0.4."""
         self._tallies.count_begun()
         workers = list(self._now.workers())
         parts = (self._requests(), self._running(), self._models(), self._traffic(), self._fleet(workers))
         delay = self._histogram(families.LOOP_DELAY, [((), self._tallies.loop_delay)])
-        return "".join(chain(*parts, delay, self._held(), self._several()))
+        return "".join(chain(*parts, delay, self._queue(), self._processes_and_build()))
 
     def _requests(self) -> Iterator[str]:
         begun, requests = self._tallies.begun, self._tallies.requests
         yield from self._plain(
-            families.STARTED, (((model, does, _type(s)), n) for (model, does, s), n in begun.items())
+            families.STARTED,
+            (((model, operation, _type(s)), n) for (model, operation, s), n in begun.items()),
         )
         yield from self._plain(
             families.REQUESTS,
             (
-                ((model, does, _type(stream), "error" if error else "success", error), count)
-                for (model, does, stream, error), count in requests.items()
+                ((model, operation, _type(stream), "error" if error else "success", error), count)
+                for (model, operation, stream, error), count in requests.items()
             ),
         )
-        left = {
-            (model, does, _type(s)): n
-            for (model, does, s, error), n in requests.items()
+        cancelled = {
+            (model, operation, _type(s)): n
+            for (model, operation, s, error), n in requests.items()
             if error == "cancelled"
         }
-        yield from self._plain(families.CANCELLED, left.items())
-        gone = sum(count for (_, code), count in self._tallies.failures.items() if code == Cancelled.code)
-        yield from self._plain(families.DISCONNECTED, [((), gone)])
+        yield from self._plain(families.CANCELLED, cancelled.items())
+        disconnected = sum(
+            count for (_, code), count in self._tallies.failures.items() if code == Cancelled.code
+        )
+        yield from self._plain(families.DISCONNECTED, [((), disconnected)])
         refused: Counter[tuple[str, ...]] = Counter()
-        for (model, does, _, error), count in requests.items():
+        for (model, operation, _, error), count in requests.items():
             if error == "overload":
-                refused[model, does] += count
+                refused[model, operation] += count
         yield from self._plain(families.REJECTED, refused.items())
         yield from self._plain(families.FAILURES, _failures(self._tallies.failures))
 
     def _running(self) -> Iterator[str]:
-        # A model stays in the list once it was there: a gauge that vanishes reads as unknown, not as 0.
+        # A model stays once it was shown, because a gauge that disappears reads as unknown, not as 0.
         active = dict.fromkeys(self._tallies.models, 0)
         queued = dict(active)
         for (model, _, _, _, waiting), count in self._tallies.running_now().items():
@@ -145,7 +156,7 @@ class Exposition:
             (((name, rule), n) for name, tally in formats for rule, n in tally.refused.items()),
         )
         unauthorized = self._tallies.unauthorized.items()
-        yield from self._plain(families.UNAUTHORIZED, (((realm,), n) for realm, n in unauthorized))
+        yield from self._plain(families.UNAUTHORIZED, (((scope,), n) for scope, n in unauthorized))
         yield from self._plain(families.LIMITS, (((limit,), n) for limit, n in self._tallies.limits.items()))
         yield from self._plain(families.ROUTED, (((name,), tally.routed) for name, tally in formats))
         yield from self._plain(families.LOST_LINES, [((), self._now.dropped_lines())])
@@ -177,30 +188,32 @@ class Exposition:
         yield from self._plain(families.KEYED, (((placement.value,), n) for placement, n in placed))
 
     def _states(self, workers: list[Worker]) -> Iterator[str]:
-        # All states, always: a gauge that vanishes reads as unknown, not as 0.
+        # Always all states, because a gauge that disappears reads as unknown, not as 0.
         counts: dict[WorkerState, int] = {state: 0 for state in WorkerState if state is not WorkerState.GONE}
         for worker in workers:
             counts[worker.state] += 1
         yield from self._plain(families.WORKERS, (((state.value,), n) for state, n in counts.items()))
         yield from self._plain(families.STORE_HEALTHY, [((), int(self._now.store_healthy()))])
-        went = self._tallies.transitions.items()
-        yield from self._plain(families.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in went))
-        told = [(worker.url, worker.reported) for worker in workers]
+        transitions = self._tallies.transitions.items()
         yield from self._plain(
-            families.WORKER_RUNNING, (((url,), load.running) for url, load in told if load is not None)
+            families.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in transitions)
+        )
+        reported = [(worker.url, worker.reported) for worker in workers]
+        yield from self._plain(
+            families.WORKER_RUNNING, (((url,), load.running) for url, load in reported if load is not None)
         )
         yield from self._plain(
-            families.WORKER_WAITING, (((url,), load.waiting) for url, load in told if load is not None)
+            families.WORKER_WAITING, (((url,), load.waiting) for url, load in reported if load is not None)
         )
 
-    def _held(self) -> Iterator[str]:
+    def _queue(self) -> Iterator[str]:
         yield from self._plain(families.WAITING, [((), self._now.waiting())])
         yield from self._histogram(families.WAITED, [((), self._tallies.waits)])
         yield from self._plain(
             families.NOT_HELD, (((why,), n) for why, n in self._tallies.queue_refused.items())
         )
 
-    def _several(self) -> Iterator[str]:
+    def _processes_and_build(self) -> Iterator[str]:
         yield from self._plain(families.PROCESSES, [((), self._processes.serving)])
         yield from self._plain(families.PROCESS_RESTARTS, [((), self._processes.restarts)])
         yield from self._plain(families.BUILD, [((VERSION, str(COMPILED).lower()), 1)])

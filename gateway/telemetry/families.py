@@ -1,9 +1,9 @@
-"""The metrics by name: what a scrape shows and what each of them means.
+"""The names, labels and help texts of all metrics.
 
-Owns: names, labels and help texts. Must never enter: how they are counted or written.
+Owns: those names, labels and texts. Must never enter: how a metric is counted or written.
 
-Names, labels and label values that Dynamo's dashboards use are kept as they are there; what Dynamo has
-no metric for has a name of its own.
+Metrics that Dynamo also has keep its names, labels and label values, so that its dashboards work; all others
+have names of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Family(NamedTuple):
-    """One metric: its name behind the prefix (counters: with ``_total``), type, labels and meaning."""
+    """One metric: its name without the prefix (of a counter with ``_total``), type, labels and help text."""
 
     name: str
     kind: str
@@ -27,46 +27,54 @@ _REQUEST = ("model", "endpoint", "request_type")
 
 STARTED = Family("requests_started_total", "counter", _REQUEST, "Requests accepted")
 REQUESTS = Family(
-    "requests_total", "counter", (*_REQUEST, "status", "error_type"), "Requests ended, by how they ended"
+    "requests_total", "counter", (*_REQUEST, "status", "error_type"), "Requests that ended, by outcome"
 )
 DURATION = Family(
-    "request_duration_seconds", "histogram", _MODEL, "From a request's acceptance to the end of its reply"
+    "request_duration_seconds",
+    "histogram",
+    _MODEL,
+    "Time from the acceptance of a request to the end of its reply",
 )
 INFLIGHT = Family(
     "inflight_requests", "gauge", _MODEL, "Requests running now (older name of active_requests)"
 )
 ACTIVE = Family("active_requests", "gauge", _MODEL, "Requests running now")
-QUEUED = Family("queued_requests", "gauge", _MODEL, "Requests running now that have no token yet")
+QUEUED = Family("queued_requests", "gauge", _MODEL, "Requests running now that have received no token yet")
 DISCONNECTED = Family(
-    "disconnected_clients", "gauge", (), "Clients that left before their reply ended; only grows"
+    "disconnected_clients", "gauge", (), "Clients that disconnected before their reply ended; never decreases"
 )
-ISL = Family("input_sequence_tokens", "histogram", _MODEL, "Prompt tokens of a request that was answered")
+ISL = Family("input_sequence_tokens", "histogram", _MODEL, "Prompt tokens of an answered request")
 OSL = Family(
     "output_sequence_tokens", "histogram", _MODEL, "Generated tokens of a request, over all its samples"
 )
-CACHED = Family("cached_tokens", "histogram", _MODEL, "Prompt tokens a worker found in its cache")
+CACHED = Family("cached_tokens", "histogram", _MODEL, "Prompt tokens that were in the cache of the worker")
 OUTPUT = Family("output_tokens_total", "counter", _MODEL, "Tokens generated")
 TTFT = Family(
     "time_to_first_token_seconds",
     "histogram",
     _MODEL,
-    "From a streaming request's acceptance to its first token",
+    "Time from the acceptance of a streaming request to its first token",
 )
 ITL = Family(
-    "inter_token_latency_seconds", "histogram", _MODEL, "Time between tokens of a stream, once for each token"
+    "inter_token_latency_seconds",
+    "histogram",
+    _MODEL,
+    "Time between two tokens of a stream, observed once for each token",
 )
 CANCELLED = Family(
     "model_cancellation_total",
     "counter",
     _REQUEST,
-    "Requests without their whole reply, as their client left or aborted them",
+    "Requests without their complete reply, because their client disconnected or aborted them",
 )
 REJECTED = Family("model_rejection_total", "counter", ("model", "endpoint"), "Requests refused for overload")
 FAILURES = Family("failures_total", "counter", ("class", "reason"), "Failed requests, by cause")
 READY = Family("model_ready", "gauge", _MODEL, "1 if a usable worker serves the model, else 0")
 CONTEXT = Family("model_context_length", "gauge", _MODEL, "Largest context any worker offers, in tokens")
-LOOP_DELAY = Family("event_loop_delay_seconds", "histogram", (), "How late the event loop is with a timer")
-WORKER_IN_FLIGHT = Family("worker_inflight_requests", "gauge", ("worker",), "Requests a worker holds now")
+LOOP_DELAY = Family("event_loop_delay_seconds", "histogram", (), "How late the event loop runs a timer")
+WORKER_IN_FLIGHT = Family(
+    "worker_inflight_requests", "gauge", ("worker",), "Requests this gateway has in flight at a worker"
+)
 WORKER_STATE = Family(
     "worker_state",
     "gauge",
@@ -75,85 +83,94 @@ WORKER_STATE = Family(
 )
 WORKERS = Family("workers", "gauge", ("state",), "Workers in each state")
 TRANSITIONS = Family(
-    "worker_transitions_total", "counter", ("from", "to"), "Times a worker went from one state to another"
+    "worker_transitions_total", "counter", ("from", "to"), "Times a worker changed from one state to another"
 )
 STORE_HEALTHY = Family(
     "store_healthy",
     "gauge",
     (),
-    "1 while the store of workers can be read; 0: the fleet stays as it was known last",
+    "1 while the store of workers can be read; 0: the fleet stays as it was last read",
 )
 WORKER_RUNNING = Family(
-    "worker_reported_running", "gauge", ("worker",), "Requests a worker says it runs, whoever sent them"
+    "worker_reported_running",
+    "gauge",
+    ("worker",),
+    "Requests running at a worker as it reports them, from all its clients",
 )
 WORKER_WAITING = Family(
-    "worker_reported_waiting", "gauge", ("worker",), "Requests a worker says wait in it, whoever sent them"
+    "worker_reported_waiting",
+    "gauge",
+    ("worker",),
+    "Requests queued at a worker as it reports them, from all its clients",
 )
 WORKER_REQUESTS = Family(
     "worker_requests_total",
     "counter",
     ("worker", "format", "outcome"),
-    "Requests a worker was the last to serve: completed, failed, cancelled",
+    "Requests that ended at a worker, by outcome: completed, failed, cancelled",
 )
 RETRIES = Family(
     "upstream_retries_total", "counter", ("format",), "Times a request was sent to another worker"
 )
 REQUEST_BYTES = Family("request_bytes_total", "counter", ("format",), "Bytes of request bodies received")
 REPLY_BYTES = Family(
-    "reply_bytes_total", "counter", ("format",), "Bytes of workers' reply bodies sent to clients"
+    "reply_bytes_total", "counter", ("format",), "Bytes of reply bodies of workers that were sent to clients"
 )
 REPLIES = Family(
-    "replies_total", "counter", ("format", "ending"), "Replies of workers, by how their bytes say they ended"
+    "replies_total", "counter", ("format", "ending"), "Replies of workers, by the ending their bytes show"
 )
 REFUSED = Family(
     "requests_refused_total",
     "counter",
     ("format", "rule"),
-    "Requests refused because they would kill a worker, by the rule that refused them",
+    "Requests refused because they would crash a worker, by rule",
 )
 UNAUTHORIZED = Family(
     "requests_unauthorized_total",
     "counter",
     ("realm",),
-    "Requests refused for want of a valid key, by the kind of route: inference, metrics, control",
+    "Requests refused because they had no valid key, by the kind of route: inference, metrics, control",
 )
-LIMITS = Family("limits_hit_total", "counter", ("limit",), "Times a limit was hit, by the limit")
+LIMITS = Family("limits_hit_total", "counter", ("limit",), "Times a limit was reached, by limit")
 KEYED = Family(
     "keyed_requests_total",
     "counter",
     ("placement",),
-    "Times a request with a routing key or session was given to a worker: home (the one its key belongs to), "
-    "or another, as that was unavailable or overloaded",
+    "Requests with a routing key or session that were sent to a worker: home (the one assigned to the key), "
+    "or another, because that was unavailable or overloaded",
 )
 ROUTED = Family(
     "routed_replies_total",
     "counter",
     ("format",),
-    "Replies with a note of a router behind the worker's URL about its choice",
+    "Replies with routing data of a router behind the worker's URL",
 )
 LOST_LINES = Family(
-    "access_log_dropped_total", "counter", (), "Access log lines lost because nobody read them"
+    "access_log_dropped_total",
+    "counter",
+    (),
+    "Access log lines lost because standard output was not read fast enough",
 )
-WAITING = Family(
-    "held_requests", "gauge", (), "Requests that wait for a usable worker, or for room at one, now"
-)
+WAITING = Family("held_requests", "gauge", (), "Requests queued now: for a usable worker, or for room at one")
 WAITED = Family(
-    "hold_seconds", "histogram", (), "How long a request waited for a usable worker, or for room at one"
+    "hold_seconds", "histogram", (), "Time that a request was queued for a usable worker, or for room at one"
 )
 NOT_HELD = Family(
     "holds_refused_total",
     "counter",
     ("reason",),
-    "Requests that waited in vain, or for which there was no room",
+    "Requests that left the queue without a worker, or found it full",
 )
-PROCESSES = Family("processes", "gauge", (), "Processes of the gateway that serve")
+PROCESSES = Family("processes", "gauge", (), "Gateway processes that serve requests")
 PROCESS_RESTARTS = Family(
-    "process_restarts_total", "counter", (), "Processes of the gateway started in place of one that died"
+    "process_restarts_total", "counter", (), "Gateway processes started to replace one that died"
 )
 
-BUILD = Family("build_info", "gauge", ("version", "compiled"), "1; compiled: true for the compiled build")
+BUILD = Family(
+    "build_info", "gauge", ("version", "compiled"), "Always 1; compiled is true for the compiled build"
+)
 
-#: error type -> the class under which Dynamo counts such failures
+#: error type -> the class Dynamo uses for such failures
 CLASSES: Mapping[str, str] = MappingProxyType(
     {
         "validation": "InvalidRequest",
@@ -166,7 +183,7 @@ CLASSES: Mapping[str, str] = MappingProxyType(
         "internal": "Internal",
     }
 )
-#: error code -> the reason under which Dynamo counts it; where it has none, ``gateway.<code>``
+#: error code -> the reason Dynamo uses for it; if it has none, the reason is ``gateway.<code>``
 REASONS: Mapping[str | None, str] = MappingProxyType(
     {
         None: "backend.replied",

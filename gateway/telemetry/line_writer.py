@@ -1,11 +1,11 @@
-"""Writing lines to a file descriptor without ever making the event loop wait.
+"""A writer of lines to a file descriptor that never blocks the event loop.
 
-Owns: the buffer between the loop and a pipe that may be blocked, and the thread that empties it. Must never
-enter: what a line says.
+Owns: the buffer between the event loop and a pipe that may be blocked, and the thread that empties the
+buffer. Must never enter: what a line contains.
 
-Lines are handed over in batches every ``_PAUSE`` seconds, as waking a thread costs more than a line does. The
-descriptor is written to directly: a buffered stream's lock, held by a blocked thread, would break the
-interpreter's shutdown.
+The thread writes a batch every ``_PAUSE`` seconds, because waking a thread costs more than a line does. It
+writes to the descriptor directly: the lock of a buffered stream, held by a blocked thread, would break the
+shutdown of the interpreter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import threading
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 
-#: Lines held while the reader of the pipe does not keep up; the next ones are dropped and counted.
+#: Most lines in the buffer, when the reader of the pipe does not keep up; further lines are dropped and
+#: counted.
 CAPACITY = 16_384
 
 _PAUSE = 0.1
@@ -24,16 +25,17 @@ _BATCH = 1024
 
 
 class LineWriter:
-    """A bounded buffer and the thread that writes it. Lines come without their end.
+    """A bounded buffer of lines and the thread that writes them.
 
-    They come encoded, as a thread that encoded a batch of them would keep the event loop from running for as
-    long. Never raises and never blocks; a descriptor that cannot be written to any more drops everything.
+    Lines are passed in encoded and without a line end: a thread that encoded a batch would hold the
+    interpreter lock, and so the event loop, for that time. No method raises or blocks. If the descriptor
+    cannot be written to any more, all lines are dropped.
     """
 
     def __init__(
         self, fd: int, capacity: int = CAPACITY, lock: AbstractContextManager[object] | None = None
     ) -> None:
-        """``lock`` is held while a batch is written: other processes may write to the same descriptor."""
+        """Hold ``lock`` while a batch is written, as other processes may write to the same descriptor."""
         self._fd = fd
         self._capacity = capacity
         self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
@@ -42,31 +44,31 @@ class LineWriter:
         self._closing = False
         self._broken = False
         self._dropped = 0
-        self._writing: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def dropped(self) -> int:
-        """Lines lost so far, for want of room or because the descriptor broke."""
+        """The number of lines lost so far, because the buffer was full or the descriptor broken."""
         return self._dropped
 
     def put(self, line: bytes, *, soon: bool = False) -> None:
-        """Hand one line over; ``soon`` wakes the writer instead of waiting for the next batch."""
+        """Add one line to the buffer; ``soon`` wakes the thread at once instead of with the next batch."""
         if self._broken or len(self._items) >= self._capacity:
             self._dropped += 1
             return
         self._items.append(line)
-        if self._writing is None:
-            self._writing = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
-            self._writing.start()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
+            self._thread.start()
         if soon:
             self._wake.set()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write what is held, for at most ``seconds``, and end the thread."""
+        """Write the buffered lines, for at most ``seconds``, and end the thread."""
         self._closing = True
         self._wake.set()
-        if self._writing is not None:
-            self._writing.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._closing:
@@ -91,9 +93,9 @@ class LineWriter:
         view = memoryview(data)
         while view:
             try:
-                # Two lines: mypyc computes the bounds of some slices twice.
+                # Two statements, because mypyc evaluates the bounds of some slices twice.
                 written = os.write(self._fd, view)
                 view = view[written:]
             except BlockingIOError:
-                # Somebody else made the descriptor non-blocking; this thread may wait.
+                # Another process made the descriptor non-blocking. This thread may wait.
                 select.select([], [self._fd], [])

@@ -1,10 +1,11 @@
-"""Keeping a log readable, and its disk free, when one thing goes wrong very often.
+"""A limit on how many log lines of one kind are written in a minute.
 
-Owns: how many lines of one kind are let through in a minute, and what is said of the rest. Must never enter:
-how a line looks, where it goes.
+Owns: the count of lines by kind, and the line that reports how many were dropped. Must never enter: the
+layout of a line, where it is written.
 
-Lines are of one kind when one place in the program writes them: what they name differs, and is not looked at.
-So there are as many kinds as places that log, of libraries too, and no more than KINDS and one.
+It keeps the log readable, and its disk free, when one thing fails very often. Two lines are of one kind if
+the same statement of the program logs them; their arguments may differ. There are as many kinds as log
+statements, those of libraries included, and at most KINDS + 1.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Seconds in which lines of one kind are counted together.
+#: Seconds for which lines of one kind are counted.
 WINDOW = 60.0
-#: Kinds that are told apart. All others are one more, so that neither they nor their lines are without end.
+#: Kinds that are counted separately. All further ones are counted as one kind, so that memory is bounded.
 KINDS = 256
 
-#: Logger, level, and what stands at the place: the message without what it names. Where it names nothing it
-#: may have been made up before, and file and line stand for it. (Not always these: in the compiled build they
-#: are those of a caller.)
-_Place = tuple[str, int, str]
-_REST: _Place = ("", 0, "")
+#: Identifies a log statement: logger, level, and the message without its arguments. A message without
+#: arguments may have been formatted before, so file and line are used instead. (In the compiled build these
+#: may be the file and line of a caller.)
+_Statement = tuple[str, int, str]
+_REST: _Statement = ("", 0, "")
 
 
 @dataclass(slots=True)
 class _Kind:
-    """``name``, ``level`` and ``message`` are those of its first line, the message without what it names."""
+    """The logger, level and message (without arguments) of the first line of a kind, and its count."""
 
     name: str
     level: int
@@ -37,18 +38,18 @@ class _Kind:
 
 
 class LogRateLimit(logging.Filter):
-    """Lets ``most`` lines of each kind through in a window; 0: all.
+    """A logging filter that passes ``limit`` lines of each kind in a window of WINDOW seconds; 0: all lines.
 
-    What is held back is told at the next line after its window, whatever kind that is of, and at ``close``:
-    one line more for each kind.
+    For each kind of which lines were dropped, one more line reports how many. It is written with the first
+    line of any kind after the window, or at ``close``.
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
         self._clock = clock
         self._window_ends = clock() + WINDOW
-        self._kinds: dict[_Place, _Kind] = {}
+        self._kinds: dict[_Statement, _Kind] = {}
         self._notify: Callable[[], None] = lambda: None
 
     def on_dropped(self, notify: Callable[[], None]) -> None:
@@ -56,42 +57,42 @@ class LogRateLimit(logging.Filter):
         self._notify = notify
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not self._most or isinstance(record.msg, _DroppedLines):
+        if not self._limit or isinstance(record.msg, _DroppedLines):
             return True
         if self._clock() >= self._window_ends:
             self.close()
         kind = self._kind_of(record)
         kind.count += 1
-        if kind.count > self._most:
+        if kind.count > self._limit:
             self._notify()
-        return kind.count <= self._most
+        return kind.count <= self._limit
 
     def close(self) -> None:
-        """Begin a new window, and tell what was held back in the last one."""
+        """Begin a new window, and log how many lines were dropped in the last one."""
         kinds, self._kinds = self._kinds, {}
         self._window_ends = self._clock() + WINDOW
         for kind in kinds.values():
-            if kind.count > self._most:
-                more = kind.count - self._most
-                logging.getLogger(kind.name).log(kind.level, _DroppedLines(more, kind.message))
+            if kind.count > self._limit:
+                dropped = kind.count - self._limit
+                logging.getLogger(kind.name).log(kind.level, _DroppedLines(dropped, kind.message))
 
     def _kind_of(self, record: logging.LogRecord) -> _Kind:
-        what = str(record.msg) if record.args else f"{record.pathname}:{record.lineno}"
-        place = (record.name, record.levelno, what)
-        kind = self._kinds.get(place)
+        text = str(record.msg) if record.args else f"{record.pathname}:{record.lineno}"
+        statement = (record.name, record.levelno, text)
+        kind = self._kinds.get(statement)
         if kind is None:
             if len(self._kinds) >= KINDS:
-                place = _REST
-            kind = self._kinds.setdefault(place, _Kind(record.name, record.levelno, str(record.msg)))
+                statement = _REST
+            kind = self._kinds.setdefault(statement, _Kind(record.name, record.levelno, str(record.msg)))
         return kind
 
 
 @dataclass(frozen=True, slots=True)
 class _DroppedLines:
-    """The message of a line that tells what was held back, and is not held back itself."""
+    """The message that reports dropped lines; it is never dropped itself."""
 
-    more: int
+    count: int
     message: str
 
     def __str__(self) -> str:
-        return f"{self.more} more lines in a minute like: {self.message}"
+        return f"{self.count} more lines in a minute like: {self.message}"

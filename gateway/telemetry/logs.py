@@ -1,8 +1,8 @@
-"""Where the lines of ``logging`` go.
+"""The handler of all ``logging`` of the process.
 
-Owns: the one handler of the process and how a log line looks. Must never enter: what is logged, the access
-log. The standard library's queue listener is not used, as it can neither drop lines nor end while the pipe is
-blocked.
+Owns: the one handler of the process and the layout of a log line. Must never enter: what is logged, the
+access log. The queue listener of the standard library is not used, because it can neither drop lines nor end
+while the pipe is blocked.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gateway.telemetry.log_rate_limit import LogRateLimit
 _STANDARD_ERROR = 2
 _CAPACITY = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# These tell about each request or probe what is told elsewhere, or not at all.
-_TALKERS = ("httpx", "httpcore", "asyncio")
+# Loggers of libraries that log every request or probe; the gateway logs these itself where it matters.
+_VERBOSE_LOGGERS = ("httpx", "httpcore", "asyncio")
 
 
 class Writer(Protocol):
-    """Takes lines without their end, and never waits."""
+    """An object that takes lines without their line end and never blocks."""
 
     def put(self, line: bytes, *, soon: bool = False) -> None: ...
 
@@ -39,13 +39,16 @@ class _LineHandler(logging.Handler):
         self.setFormatter(_Formatter(process))
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Formatted here and not in the thread: the arguments may change, or hold a request.
+        # Formatted here and not in the thread: the arguments may change later, or hold a request in memory.
         self._writer.put(self.format(record).encode(errors="backslashreplace"), soon=True)
 
 
 class _Formatter(logging.Formatter):
-    """``<UTC time> LEVEL logger: message``, with ``[process]`` after the level where it is one of several;
-    control characters escaped, but for a traceback's line ends."""
+    """The layout ``<UTC time> LEVEL logger: message``.
+
+    The level is followed by ``[process]`` if there are several processes. Control characters are escaped,
+    except the line ends of a traceback.
+    """
 
     def __init__(self, process: int | None) -> None:
         super().__init__()
@@ -59,31 +62,34 @@ class _Formatter(logging.Formatter):
 
 
 class Logs:
-    """Sends all logging of the process to ``fd`` while it is open; closing puts things back as they were."""
+    """All logging of the process, sent to ``fd`` until ``close``, which restores the earlier handlers."""
 
-    def __init__(  # noqa: PLR0913 - what log lines are, and where they go
+    def __init__(  # noqa: PLR0913 - the options of a log
         self,
         level: str,
         fd: int = _STANDARD_ERROR,
         *,
-        most: int = 0,
+        lines_per_minute: int = 0,
         writer: Writer | None = None,
         lock: AbstractContextManager[object] | None = None,
         process: int | None = None,
     ) -> None:
-        """``level`` is the lower-case name of a level of ``logging``, ``most`` how many lines of one kind are
-        written in a minute, 0: all. ``writer`` takes the place of the thread that writes to ``fd``; ``lock``
-        is as in LineWriter. ``process`` is named in every line."""
+        """Take over the root logger.
+
+        ``level`` is the lower-case name of a level of ``logging``. ``lines_per_minute`` limits the lines of
+        one kind, 0 for no limit. ``writer`` replaces the thread that writes to ``fd``. ``lock`` is as in
+        LineWriter. ``process`` is written in every line.
+        """
         self._writer: Writer = LineWriter(fd, _CAPACITY, lock) if writer is None else writer
-        self.rate_limit = LogRateLimit(most)
+        self.rate_limit = LogRateLimit(lines_per_minute)
         self._handler = _LineHandler(self._writer, process)
         self._handler.addFilter(self.rate_limit)
         root = logging.getLogger()
-        self._before = (root.level, root.handlers[:])
+        self._replaced = (root.level, root.handlers[:])
         root.handlers[:] = [self._handler]
         root.setLevel(level.upper())
-        self._talkers = {logger: logger.level for logger in map(logging.getLogger, _TALKERS)}
-        for logger in self._talkers:
+        self._library_levels = {logger: logger.level for logger in map(logging.getLogger, _VERBOSE_LOGGERS)}
+        for logger in self._library_levels:
             logger.setLevel(logging.WARNING)
 
     def __enter__(self) -> Self:
@@ -95,12 +101,12 @@ class Logs:
         self.close()
 
     def close(self) -> None:
-        """Write what is held, for at most a second."""
+        """Write the buffered lines, for at most one second, and restore the earlier handlers."""
         root = logging.getLogger()
         if self._handler in root.handlers:
             self.rate_limit.close()
-            root.setLevel(self._before[0])
-            root.handlers[:] = self._before[1]
-            for logger, level in self._talkers.items():
+            root.setLevel(self._replaced[0])
+            root.handlers[:] = self._replaced[1]
+            for logger, level in self._library_levels.items():
                 logger.setLevel(level)
         self._writer.close()

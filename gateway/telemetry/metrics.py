@@ -1,10 +1,10 @@
-"""What is counted about exchanges.
+"""The metrics of the gateway: what is counted, and the reply to a scrape.
 
-Owns: feeding the tallies from a finished exchange, and the answer to a scrape. Must never enter:
-the words of a metric (``families``), a decision, I/O.
+Owns: updating the tallies from a finished exchange, and rendering a scrape. Must never enter: names of
+metrics (``families``), a decision, I/O.
 
-Called on the event loop only. Nothing here is labelled with what a client chose: models are those of the
-fleet (``ExchangeRecord.model`` is None otherwise), workers those of the fleet.
+Called on the event loop only. No label has a value chosen by a client: models and workers are those of the
+fleet (``ExchangeRecord.model`` is None for any other model).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exposition import NO_VALUES, CurrentValues, Exposition, Processes
 from gateway.telemetry.process import process_text, process_values
 from gateway.telemetry.snapshot import Snapshot, restore_tallies, take_snapshot
-from gateway.telemetry.tally import MOST_MODELS, UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
+from gateway.telemetry.tally import MODELS_LIMIT, UNKNOWN_MODEL, FormatTally, ModelTally, Tallies
 
 _LOOP_INTERVAL = 0.1
 
@@ -31,9 +31,9 @@ _LOOP_INTERVAL = 0.1
 class Metrics:
     """The metrics of one gateway.
 
-    ``registry`` is shown along with them: it holds those of the process, and a host may add its own.
-    ``gap_bounds`` are the bounds, in seconds, in which an exchange counts its inter-token gaps.
-    ``supervisor`` is the id of the process that started this one as one of several; None: there is only this.
+    ``registry`` is rendered with them: it holds the metrics of the process, and a program that embeds the
+    gateway may add its own. ``gap_bounds`` are the bucket bounds, in seconds, for the inter-token latencies
+    of an exchange. ``supervisor`` is the process id of the supervisor, None if this is the only process.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class Metrics:
         self._prefix = prefix
         self._now = now
         self._supervisor = supervisor
-        self._most_models = MOST_MODELS
+        self._models_limit = MODELS_LIMIT
         self._exposition = Exposition(prefix, self._tallies, self._now)
         if supervisor is None:
             ProcessCollector(registry=self.registry)
 
     def started(self, exchange: ExchangeRecord) -> None:
-        """``exchange`` was accepted. Once each; its labels may still be unknown."""
+        """Count ``exchange`` as accepted; its labels may still be unknown. Called once for each."""
         self._tallies.running[exchange] = False
 
     def ended(self, exchange: ExchangeRecord) -> None:
-        """``exchange`` is over and all its facts are in. Once each, after ``started``."""
+        """Count ``exchange`` as ended, with all its facts known. Called once for each, after ``started``."""
         tallies = self._tallies
         model, stream = exchange.model or UNKNOWN_MODEL, exchange.stream
         if not tallies.running.pop(exchange):
@@ -79,27 +79,27 @@ class Metrics:
         _observe(self._model(model), exchange)
 
     def moved(self, before: WorkerState, after: WorkerState) -> None:
-        """A worker went from one state to another."""
+        """Count a change of a worker's state."""
         self._tallies.transitions[before, after] += 1
 
     def placed(self, placement: Placement) -> None:
-        """A request with a key was given to a worker, its key's home or not."""
+        """Count a request with a routing key, which was sent to the home of its key or elsewhere."""
         self._tallies.placements[placement] += 1
 
     def waited(self, seconds: float) -> None:
-        """A request stopped waiting for a worker, whatever became of it."""
+        """Observe how long a request was queued, whatever its outcome."""
         self._tallies.waits.observe(seconds)
 
     def queue_refused(self, reason: str) -> None:
-        """A request got no worker though it could have waited for one: ``full`` or ``timeout``."""
+        """Count a request that the queue did not serve; ``reason`` is ``full`` or ``timeout``."""
         self._tallies.queue_refused[reason] += 1
 
-    def unauthorized(self, realm: str) -> None:
-        """A request to a route of this kind had no valid key."""
-        self._tallies.unauthorized[realm] += 1
+    def unauthorized(self, scope: str) -> None:
+        """Count a request without a valid key to a route of ``scope``."""
+        self._tallies.unauthorized[scope] += 1
 
     def hit(self, limit: str) -> None:
-        """A limit was hit where there is no exchange that would end with it."""
+        """Count that ``limit`` was reached where there is no exchange that ends because of it."""
         self._tallies.limits[limit] += 1
 
     def _format(self, name: str) -> FormatTally:
@@ -115,34 +115,34 @@ class Metrics:
         return tally
 
     async def watch_loop(self) -> None:
-        """Measure, until cancelled, how late the event loop is with a timer, and keep the models few."""
+        """Measure how late the event loop runs a timer, and limit the number of models, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LOOP_INTERVAL
             await asyncio.sleep(_LOOP_INTERVAL)
             self._tallies.loop_delay.observe(max(0.0, loop.time() - due))
-            if len(self._tallies.models) > self._most_models:
+            if len(self._tallies.models) > self._models_limit:
                 self._forget_models()
 
     def _forget_models(self) -> None:
         infos = (info for worker in self._now.workers() for info in worker.infos.values())
         served = {model for info in infos for model in info.models}
         self._tallies.fold(served, self._model(UNKNOWN_MODEL))
-        # Not again at once, if the fleet serves so many.
-        self._most_models = max(MOST_MODELS, len(self._tallies.models) * 5 // 4)
+        # A fleet that serves this many models must not cause this again in the next round.
+        self._models_limit = max(MODELS_LIMIT, len(self._tallies.models) * 5 // 4)
 
     def render(self) -> tuple[bytes, str]:
-        """The scrape's body and its content type."""
-        # A model's name is a worker's word and may hold what UTF-8 cannot.
+        """Return the body of a scrape and its content type."""
+        # The name of a model comes from a worker and may hold what UTF-8 cannot encode.
         own = self._exposition.text().encode(errors="backslashreplace")
         return own + generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def loads(self) -> dict[str, int]:
-        """Requests that this process has in flight, by worker."""
+        """Return the number of requests this process has in flight, by worker URL."""
         return {worker.url: worker.in_flight for worker in self._now.workers()}
 
     def snapshot(self) -> Snapshot:
-        """What this process has counted so far, to be summed up with that of others."""
+        """Return what this process has counted so far, to be added to the counts of other processes."""
         now = self._now
         return take_snapshot(
             self._tallies, self.loads(), now.dropped_lines(), now.waiting(), process_values()
@@ -151,8 +151,11 @@ class Metrics:
     def render_aggregate(
         self, own: Snapshot, others: Iterable[Snapshot], serving: int, restarts: int
     ) -> tuple[bytes, str]:
-        """The scrape of a gateway of several processes: ``own`` is a snapshot of this one, ``others`` those
-        of all others, dead ones included. Changes ``own``."""
+        """Return the body and content type of the scrape of a gateway of several processes.
+
+        ``own`` is a snapshot of this process and is changed; ``others`` are those of all other processes,
+        dead ones included.
+        """
         loads: Counter[str] = Counter()
         for other in others:
             loads.update({key[1]: int(load) for key, load in other.numbers.items() if key[0] == "load"})

@@ -1,7 +1,6 @@
-"""What the system says of a process: its CPU time, memory and open files.
+"""Metrics that the operating system provides of a process: its CPU time, memory and open files.
 
-Owns: asking for it, and showing it for several processes as if they were one. Must never enter: what the
-gateway counts.
+Owns: reading them, and their sum over several processes. Must never enter: what the gateway counts.
 """
 
 from __future__ import annotations
@@ -12,19 +11,21 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-#: Not a sum: that of the process which started the others is that of the gateway.
+#: Not summed: the gateway started when its supervisor started.
 _STARTED = "process_start_time_seconds"
 
 
 def process_values(pid: int | None = None) -> dict[str, float]:
-    """Value by the name of the metric, of this process or another one; empty where the system does not
-    say."""
+    """Return the values of process ``pid`` (None: this one) by metric name; empty if the system has none."""
     return {sample.name: sample.value for metric in _collect(pid) for sample in metric.samples}
 
 
 def process_text(summed: Mapping[str, float], supervisor: int) -> bytes:
-    """The metrics of a whole gateway, in the text format: those of its processes ``summed``, and the
-    supervisor, which has the process id ``supervisor``."""
+    """Return the metrics of a gateway of several processes in the text format.
+
+    ``summed`` are the sums over the serving processes; the values of the supervisor, whose process id is
+    ``supervisor``, are added.
+    """
     metrics = list(_collect(supervisor))
     for metric in metrics:
         metric.samples = [

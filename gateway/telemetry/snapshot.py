@@ -1,10 +1,10 @@
-"""What one process has counted, in a form that can be sent to another one and added up.
+"""The counts of one process in a form that can be sent to another process and added.
 
-Owns: taking it from the tallies, adding, turning the sum into tallies again. Must never enter: the words of a
-metric, who asks, I/O.
+Owns: the conversion of tallies to a snapshot and back, and the sum of snapshots. Must never enter: names of
+metrics, communication between processes, I/O.
 
-A number is known by its kind and its labels. JSON with escapes, as a label may be text that UTF-8 cannot
-hold.
+Each number has a key: its kind and its labels. The encoding is ASCII JSON with escapes, because a label may
+be text that UTF-8 cannot encode.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.tally import FormatTally, Histogram, ModelTally, Tallies
 
-#: ("requests", model, operation, stream, error type) and the like.
+#: For example ("requests", model, operation, stream, error type).
 Key = tuple[Any, ...]
 
 _UNLABELLED = ("loop_delay", "waits")
 _HISTOGRAMS = ("duration", "isl", "osl", "cached", "ttft", "itl")
 #: Attributes of a FormatTally that are one number each.
 _TRAFFIC = ("request_bytes", "reply_bytes", "retries", "routed")
-#: The one of what the system says of a process that stays when it is gone.
+#: The only metric of a process that is still counted after the process has ended.
 _CPU = "process_cpu_seconds_total"
 
 
 class Snapshot:
-    """All numbers and, as their sum and then the count of each bucket, all histograms."""
+    """All numbers, and all histograms as a list of their sum and the count of each bucket."""
 
     __slots__ = ("histograms", "numbers")
 
@@ -44,7 +44,7 @@ class Snapshot:
         self.histograms = histograms if histograms is not None else {}
 
     def add(self, other: Snapshot) -> None:
-        """Add what another process has counted."""
+        """Add the counts of another process."""
         numbers, histograms = self.numbers, self.histograms
         for key, number in other.numbers.items():
             numbers[key] = numbers.get(key, 0) + number
@@ -54,26 +54,32 @@ class Snapshot:
             histograms[key] = summed
 
     def encode(self) -> bytes:
-        """As JSON, in ASCII and on one line."""
+        """Return the snapshot as one line of ASCII JSON."""
         parts = [list(self.numbers.items()), list(self.histograms.items())]
         return json.dumps(parts, separators=(",", ":")).encode()
 
     @classmethod
     def of(cls, parts: Any) -> Snapshot:
-        """From the parsed JSON."""
+        """Return the snapshot for the parsed JSON ``parts``."""
         numbers, histograms = parts
         return cls({tuple(key): n for key, n in numbers}, {tuple(key): list(v) for key, v in histograms})
 
 
 def merge_final_counts(gone: bytes | None, last: bytes) -> bytes:
-    """What processes that are gone had counted, and now another one, by its last word; all encoded."""
+    """Add the last snapshot of a process that ended to ``gone``, the sum of those that ended before.
+
+    Both, and the returned sum, are encoded.
+    """
     total = Snapshot.of(json.loads(gone)) if gone is not None else Snapshot()
     total.add(_closed(Snapshot.of(json.loads(last))))
     return total.encode()
 
 
 def _closed(last: Snapshot) -> Snapshot:
-    """What ran in it has failed with it, each once; what it used or held is free."""
+    """Return the final counts of a process that ended with the snapshot ``last``.
+
+    Each exchange that was running counts as failed; values that describe the present are left out.
+    """
     numbers: dict[Key, float] = {}
     running: list[tuple[Key, float]] = []
     for key, number in last.numbers.items():
@@ -81,12 +87,12 @@ def _closed(last: Snapshot) -> Snapshot:
             running.append((key, number))
         elif key[0] not in ("load", "waiting", "process") or key[-1] == _CPU:
             numbers[key] = number
-    for (_, model, does, stream, begun, _waiting), count in running:
+    for (_, model, operation, stream, begun, _waiting), count in running:
         ends: list[Key] = [
-            ("requests", model, does, stream, ProcessDied.error_type),
+            ("requests", model, operation, stream, ProcessDied.error_type),
             ("failures", ProcessDied.error_type, ProcessDied.code),
         ]
-        for key in ends if begun else [*ends, ("begun", model, does, stream)]:
+        for key in ends if begun else [*ends, ("begun", model, operation, stream)]:
             numbers[key] = numbers.get(key, 0) + count
     return Snapshot(numbers, last.histograms)
 
@@ -94,8 +100,11 @@ def _closed(last: Snapshot) -> Snapshot:
 def take_snapshot(
     tallies: Tallies, loads: Mapping[str, int], lost_lines: int, waiting: int, process: Mapping[str, float]
 ) -> Snapshot:
-    """What this process has counted. ``loads`` are the requests in flight by worker, which must be all of the
-    fleet; ``waiting`` those that wait for one; ``process`` what the system says of the process, by name."""
+    """Return the counts of this process.
+
+    ``loads`` are the requests in flight by URL, for every worker of the fleet; ``waiting`` is the number of
+    queued requests; ``process`` are the metrics of the operating system by name.
+    """
     tallies.count_begun()
     tallies.forget_served(loads)
     numbers: dict[Key, float] = {("lost_lines",): lost_lines, ("waiting",): waiting}
@@ -108,7 +117,7 @@ def take_snapshot(
         numbers["process", name] = value
     numbers.update({("placed", placement): count for placement, count in tallies.placements.items()})
     numbers.update({("queue_refused", reason): count for reason, count in tallies.queue_refused.items()})
-    numbers.update({("unauthorized", realm): count for realm, count in tallies.unauthorized.items()})
+    numbers.update({("unauthorized", scope): count for scope, count in tallies.unauthorized.items()})
     numbers.update({("limits", limit): count for limit, count in tallies.limits.items()})
     for name, tally in tallies.formats.items():
         for attribute in _TRAFFIC:
@@ -116,10 +125,10 @@ def take_snapshot(
         numbers.update({("endings", name, ending): count for ending, count in tally.endings.items()})
         numbers.update({("refused", name, rule): count for rule, count in tally.refused.items()})
     histograms: dict[Key, list[float]] = {(name,): _values(getattr(tallies, name)) for name in _UNLABELLED}
-    for model, of in tallies.models.items():
-        numbers["output_tokens", model] = of.output_tokens
+    for model, model_tally in tallies.models.items():
+        numbers["output_tokens", model] = model_tally.output_tokens
         for part in _HISTOGRAMS:
-            histograms[part, model] = _values(getattr(of, part))
+            histograms[part, model] = _values(getattr(model_tally, part))
     return Snapshot(numbers, histograms)
 
 
@@ -137,7 +146,7 @@ def _values(histogram: Histogram) -> list[float]:
 
 
 def restore_tallies(total: Snapshot, buckets: Buckets) -> Tallies:
-    """Tallies that show what ``total`` has of exchanges. ``buckets`` are those it was counted in."""
+    """Return tallies with the counts of ``total``, which was counted in ``buckets``."""
     tallies = Tallies()
     for key, number in total.numbers.items():
         _restore(tallies, key, int(number), buckets)
@@ -149,10 +158,10 @@ def restore_tallies(total: Snapshot, buckets: Buckets) -> Tallies:
 
 def _restore(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
     match key:
-        case "requests", model, does, stream, error:
-            tallies.requests[model, does, stream, error] = number
-        case "begun", model, does, stream:
-            tallies.begun[model, does, stream] = number
+        case "requests", model, operation, stream, error:
+            tallies.requests[model, operation, stream, error] = number
+        case "begun", model, operation, stream:
+            tallies.begun[model, operation, stream] = number
         case "failures", error, code:
             tallies.failures[error, code] = number
         case "served", url, name, state:
@@ -166,14 +175,14 @@ def _restore(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
 
 
 def _restore_by_name(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
-    """What is kept by model or by format."""
+    """Restore one number that is kept by model, format or a single label."""
     match key:
         case "output_tokens", model:
             _model(tallies, model, buckets).output_tokens = number
         case "endings", name, ending:
             _format(tallies, name).endings[Ending(ending)] = number
-        case "unauthorized", realm:
-            tallies.unauthorized[realm] = number
+        case "unauthorized", scope:
+            tallies.unauthorized[scope] = number
         case "limits", limit:
             tallies.limits[limit] = number
         case "placed", placement:

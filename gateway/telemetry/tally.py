@@ -1,8 +1,10 @@
-"""Counting at next to no cost.
+"""The counts behind the metrics.
 
-Owns: what has been counted so far, in plain lists and dictionaries. Must never enter: names and labels of
-metrics, the exposition. A tenth of what an observation through a client library's locked values costs: the
-event loop, the only one to count, needs no lock.
+Owns: the counts so far, in plain lists and dictionaries. Must never enter: names and labels of metrics, the
+exposition.
+
+Only the event loop counts, so no lock is needed. An observation takes a tenth of the time that it takes with
+the locked values of a client library.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ from gateway.routing.rendezvous import Placement
 from gateway.telemetry.buckets import Bounds, Buckets
 
 UNKNOWN_MODEL = "unknown_model"
-#: Models that are told apart, and more only as long as the fleet serves them: adapters come and go.
-MOST_MODELS = 256
+#: Models that are counted separately; more only while the fleet serves them, because adapters are loaded and
+#: unloaded.
+MODELS_LIMIT = 256
 
 _LOOP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _WAIT_BOUNDS = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class Histogram:
-    """Observations by bucket. The last of ``counts`` holds what lies over all ``bounds``."""
+    """Observations by bucket. The last element of ``counts`` is for values above all ``bounds``."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -41,12 +44,12 @@ class Histogram:
         self.total += value
 
     def merge(self, counts: Sequence[int], total: float) -> None:
-        """Add what somebody else counted into the same bounds."""
+        """Add the counts of another histogram with the same bounds."""
         self.counts = [ours + theirs for ours, theirs in zip(self.counts, counts, strict=True)]
         self.total += total
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """(upper bound as text, observations up to it), ``+Inf`` last."""
+        """Return pairs of (upper bound as text, observations up to it), ``+Inf`` last."""
         return zip((*map(str, self.bounds), "+Inf"), accumulate(self.counts), strict=True)
 
 
@@ -65,7 +68,7 @@ class ModelTally:
         self.output_tokens = 0
 
     def add(self, other: ModelTally) -> None:
-        """Add what was counted of another model."""
+        """Add the counts of another model."""
         for ours, theirs in (
             (self.duration, other.duration),
             (self.isl, other.isl),
@@ -79,7 +82,7 @@ class ModelTally:
 
 
 class FormatTally:
-    """What passed through the gateway in one format."""
+    """The counts of one format."""
 
     __slots__ = ("endings", "refused", "reply_bytes", "request_bytes", "retries", "routed")
 
@@ -94,7 +97,7 @@ class FormatTally:
 
 
 class Tallies:
-    """All that one gateway has counted."""
+    """All counts of one gateway."""
 
     def __init__(self) -> None:
         #: (model, operation, stream, error type) of ended exchanges
@@ -105,28 +108,28 @@ class Tallies:
         self.failures: Counter[tuple[str, str | None]] = Counter()
         #: (worker URL, format, end state) of exchanges that reached a worker
         self.served: Counter[tuple[str, str, State]] = Counter()
-        #: (from, to) of workers that went from one state to another
+        #: (from, to) of state changes of workers
         self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
-        #: whether it was at its home -> leases for a key
+        #: at the home of its key or elsewhere -> requests with a routing key
         self.placements: Counter[Placement] = Counter()
-        #: kind of route -> requests refused there for want of a valid key
+        #: kind of route -> requests refused because they had no valid key
         self.unauthorized: Counter[str] = Counter()
-        #: limit -> times it was hit
+        #: limit -> times it was reached
         self.limits: Counter[str] = Counter()
         self.models: dict[str, ModelTally] = {}
         self.formats: dict[str, FormatTally] = {}
         self.loop_delay = Histogram(_LOOP_BOUNDS)
-        #: Seconds that requests waited for a usable worker.
+        #: Seconds that requests were queued.
         self.waits = Histogram(_WAIT_BOUNDS)
-        #: reason -> requests that got none so
+        #: reason -> requests that the queue did not serve
         self.queue_refused: Counter[str] = Counter()
         #: running exchanges -> already in ``begun``?
         self.running: dict[ExchangeRecord, bool] = {}
-        #: The same as ``running_now`` gives, of other processes, where this is a sum over them.
+        #: What ``running_now`` returns in other processes, if these tallies are a sum over processes.
         self.elsewhere: Counter[tuple[str, str, bool, bool, bool]] = Counter()
 
     def running_now(self) -> Counter[tuple[str, str, bool, bool, bool]]:
-        """How many exchanges run, by (model, operation, stream, in ``begun`` already, without a token)."""
+        """Return the number of running exchanges by (model, operation, stream, is in begun, has no token)."""
         now = self.elsewhere.copy()
         for exchange, counted in self.running.items():
             model = exchange.model or UNKNOWN_MODEL
@@ -134,13 +137,15 @@ class Tallies:
         return now
 
     def forget_served(self, urls: Collection[str]) -> None:
-        """Keep of ``served`` what is about ``urls``: workers come and go under ever new addresses."""
+        """Keep only the entries of ``served`` for ``urls``, as workers may get ever new addresses."""
         for gone in [key for key in self.served if key[0] not in urls]:
             del self.served[gone]
 
     def fold(self, served: Collection[str], unknown: ModelTally) -> None:
-        """Count what was counted of models that nobody serves or runs any more as of an unknown one, so that
-        no sum falls. ``unknown`` is that one's tally."""
+        """Move the counts of models that no worker serves and no exchange uses to UNKNOWN_MODEL.
+
+        So no sum decreases. ``unknown`` is the tally of UNKNOWN_MODEL.
+        """
         kept = {UNKNOWN_MODEL, *served, *(exchange.model for exchange in self.running)}
         gone = [name for name in self.models if name not in kept]
         for name in gone:
@@ -154,9 +159,9 @@ class Tallies:
             self.begun[UNKNOWN_MODEL, label[1], label[2]] += count
 
     def count_begun(self) -> None:
-        """Bring ``begun`` up to date with running exchanges, each once and only when its labels are final.
+        """Count each running exchange in ``begun`` once, as soon as its labels are final.
 
-        A label that changed later would make a counter fall, which a scraper takes for a restart.
+        A label that changed later would make a counter decrease, which a scraper takes for a restart.
         """
         for exchange, counted in self.running.items():
             if not counted and exchange.dispatched_at is not None:

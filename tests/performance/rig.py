@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -18,6 +16,7 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.upstream.connection import READ_SIZE, Connection
 from gateway.wiring.app import create_app
+from tests.support.calls import calls_of
 
 #: A fresh connection, for as long as a test lasts.
 _NEVER_STALE = 1e18
@@ -131,19 +130,7 @@ async def counted(work: Callable[[], None], warm: int = 20) -> int:
     for _ in range(warm):
         work()
         await asyncio.sleep(0)
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return calls
+    return calls_of(work)
 
 
 def post(path: str, body: bytes, extra: Mapping[str, str] | None = None) -> bytes:

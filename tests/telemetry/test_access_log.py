@@ -1,4 +1,4 @@
-"""One line per request, whatever the request was called."""
+"""One line per request, whatever text clients and workers sent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def logged(*exchanges: ExchangeRecord, shape: Any = "json", process: int | None 
         return stream.read().decode("ascii").splitlines()
 
 
-def test_completed_stream_is_told_in_full() -> None:
+def test_completed_stream_is_logged_with_all_fields() -> None:
     exchange = completed(
         stream=True,
         public_id="job-1",
@@ -110,7 +110,7 @@ def test_refusal_names_its_rule() -> None:
     assert rules == ["empty_text", None, "poison_window"]
 
 
-ROUTER_SAYS: list[tuple[dict[str, Any], object]] = [
+ROUTING_DATA: list[tuple[dict[str, Any], object]] = [
     ({}, None),
     ({"token_ids": [1, 2]}, None),
     ({"worker_id": "w" * 1000}, {"worker_id": "w" * 256 + "..."}),
@@ -123,22 +123,18 @@ ROUTER_SAYS: list[tuple[dict[str, Any], object]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "written"), ROUTER_SAYS)
-def test_routers_data_is_logged_within_bounds_and_without_the_prompt(
-    said: dict[str, Any], written: object
+@pytest.mark.parametrize(("data", "written"), ROUTING_DATA)
+def test_routing_data_is_logged_within_limits_and_without_the_prompt(
+    data: dict[str, Any], written: object
 ) -> None:
-    (line,) = logged(completed(routing_data=said))
+    (line,) = logged(completed(routing_data=data))
     assert json.loads(line)["routing"] == written
-
-
-@pytest.mark.parametrize(("said", "written"), ROUTER_SAYS)
-def test_routers_data_cannot_break_a_text_line(said: dict[str, Any], written: object) -> None:
-    (line,) = logged(completed(routing_data=said), shape="text")
+    (line,) = logged(completed(routing_data=data), shape="text")
     assert line.isprintable()
     assert ("routing=" in line) is (written is not None)
 
 
-def test_client_that_left_is_499_and_cancelled() -> None:
+def test_disconnect_of_the_client_is_499_and_cancelled() -> None:
     facts = json.loads(logged(failed(Cancelled("left"), dispatched()))[0])
     assert (facts["outcome"], facts["status"], facts["error_type"]) == ("cancelled", 499, "cancelled")
 
@@ -149,26 +145,17 @@ def test_request_that_reached_no_worker_has_none() -> None:
 
 
 @pytest.mark.parametrize("public_id", NASTY)
-def test_no_id_can_break_a_json_line(public_id: str) -> None:
+def test_no_id_can_break_a_line(public_id: str) -> None:
     (line,) = logged(completed(public_id=public_id))
     assert json.loads(line)["request_id"] == public_id
     assert "\x1b" not in line
-
-
-@pytest.mark.parametrize("public_id", NASTY)
-def test_no_id_can_break_a_text_line(public_id: str) -> None:
     (line,) = logged(completed(public_id=public_id), shape="text")
     assert line.isprintable()
 
 
-def test_long_session_is_cut_before_it_is_buffered() -> None:
-    line = line_of(completed(session="s" * 1_000_000), datetime.now(UTC))
-    assert line.session_id == "s" * 256 + "..."
-
-
-def test_long_id_is_cut_before_it_is_buffered() -> None:
-    line = line_of(completed(public_id="x" * 1_000_000), datetime.now(UTC))
-    assert line.request_id == "x" * 256 + "..."
+def test_long_ids_are_cut_before_they_are_buffered() -> None:
+    line = line_of(completed(public_id="x" * 1_000_000, session="s" * 1_000_000), datetime.now(UTC))
+    assert (line.request_id, line.session_id) == ("x" * 256 + "...", "s" * 256 + "...")
 
 
 def test_many_finish_reasons_are_counted_and_cut() -> None:
@@ -179,7 +166,7 @@ def test_many_finish_reasons_are_counted_and_cut() -> None:
     assert len(json.dumps(facts)) < 8000
 
 
-def test_text_line_has_names_and_leaves_out_what_says_nothing() -> None:
+def test_text_line_has_names_and_leaves_out_empty_values() -> None:
     (line,) = logged(completed(public_id="job 1", finish_reasons=("stop", "stop")), shape="text")
     assert ' request_id="job 1" ' in line
     assert "finish_reasons=stop:2" in line
@@ -194,16 +181,16 @@ def test_disabled_log_writes_nothing_and_starts_no_thread() -> None:
     assert log.dropped == 0
 
 
-def test_line_keeps_no_hold_on_the_exchange_or_its_error() -> None:
+def test_line_keeps_no_reference_to_the_exchange_or_its_error() -> None:
     exchange = failed(UpstreamIncomplete("cut", cause=ValueError("large")), dispatched())
     line = line_of(exchange, datetime.now(UTC))
-    held = [getattr(line, name) for name in line.__struct_fields__]
+    values = [getattr(line, name) for name in line.__struct_fields__]
     plain = (str, int, float, datetime, dict, type(None), msgspec.UnsetType, State, Ending)
-    assert all(type(value) in plain for value in held)
+    assert all(type(value) in plain for value in values)
 
 
-def test_line_names_its_process_where_there_are_several() -> None:
-    """In both shapes, whatever the ids are; and else it says nothing of processes."""
+def test_line_names_its_process_if_there_are_several() -> None:
+    """In both formats, whatever the ids are; with one process there is no such field."""
     for public_id in ("a", "\ud800"):
         (line,) = logged(completed(public_id=public_id), process=7)
         assert json.loads(line)["process"] == 7

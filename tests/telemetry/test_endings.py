@@ -1,4 +1,4 @@
-"""What each ending of a reply counts as, for a caller and for the metrics."""
+"""The error type that each ending of a reply has in log and metrics."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_every_ending_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("ending", Ending)
-def test_type_of_a_whole_reply_is_that_of_its_status_or_else_of_its_ending(ending: Ending) -> None:
+def test_error_type_of_a_complete_reply_is_that_of_its_status_or_else_of_its_ending(ending: Ending) -> None:
     found = [completed(ending=ending, reply_error=status).error_type for status in STATUSES]
     assert tuple(found) == TYPES[ending]
 
 
 @pytest.mark.parametrize("ending", [Ending.STOP, Ending.LENGTH, Ending.OTHER, Ending.CLIENT_ABORT])
-def test_reply_that_ended_as_asked_is_a_success(ending: Ending) -> None:
+def test_reply_that_ended_as_requested_is_a_success(ending: Ending) -> None:
     assert completed(ending=ending, reply_error="").error_type == ""
 
 
@@ -51,17 +51,17 @@ def test_reply_that_ended_as_asked_is_a_success(ending: Ending) -> None:
         (GatewayError("a fault"), None),
     ],
 )
-def test_failure_is_the_end_of_a_reply_only_where_there_was_one(
+def test_failure_is_the_ending_of_a_reply_only_if_a_reply_had_begun(
     error: GatewayError, ending: Ending | None
 ) -> None:
     assert failed(error, dispatched()).ending is ending
 
 
-def test_what_the_bytes_said_is_not_overruled_by_the_failure() -> None:
+def test_ending_read_from_the_bytes_is_not_replaced_by_the_failure() -> None:
     exchange = dispatched(ending=Ending.ERROR_EVENT)
     assert failed(UpstreamIncomplete("cut"), exchange).ending is Ending.ERROR_EVENT
 
 
-def test_client_that_leaves_after_the_end_is_cancelled_all_the_same() -> None:
+def test_disconnect_after_the_end_of_the_reply_is_a_cancellation() -> None:
     exchange = failed(Cancelled("left"), dispatched(ending=Ending.STOP))
     assert (exchange.ending, exchange.error_type) == (Ending.STOP, "cancelled")

@@ -1,4 +1,4 @@
-"""Lines reach their descriptor in order, and a blocked one never blocks the writer's caller."""
+"""Lines are written in order, and a blocked descriptor never blocks the caller of the writer."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_urgent_line_does_not_wait_for_a_batch(pipe: Pipe) -> None:
 
 def test_nothing_is_started_before_the_first_line(pipe: Pipe) -> None:
     writer = LineWriter(pipe[1])
-    assert writer._writing is None
+    assert writer._thread is None
     writer.close()
 
 
-def test_blocked_pipe_drops_and_counts_what_does_not_fit(pipe: Pipe) -> None:
+def test_lines_over_the_capacity_of_a_blocked_pipe_are_dropped_and_counted(pipe: Pipe) -> None:
     fill(pipe[1])
     writer = LineWriter(pipe[1], capacity=10)
     for number in range(5000):
@@ -79,15 +79,15 @@ def test_close_gives_up_on_a_blocked_pipe(pipe: Pipe) -> None:
     writer = LineWriter(pipe[1])
     writer.put(b"never read", soon=True)
     writer.close(seconds=0.01)
-    assert writer._writing is not None
-    assert writer._writing.is_alive()
+    assert writer._thread is not None
+    assert writer._thread.is_alive()
     while b"never read\n" not in os.read(pipe[0], 1 << 20):
         pass
-    writer._writing.join(5)
-    assert not writer._writing.is_alive()
+    writer._thread.join(5)
+    assert not writer._thread.is_alive()
 
 
-def test_reader_that_went_away_costs_lines_only(pipe: Pipe) -> None:
+def test_lines_are_dropped_once_the_reader_has_closed_the_pipe(pipe: Pipe) -> None:
     os.close(pipe[0])
     writer = LineWriter(pipe[1])
     writer.put(b"one", soon=True)

@@ -1,4 +1,4 @@
-"""Log lines go through one handler that can neither block nor be fooled."""
+"""Log lines go through one handler, which never blocks and escapes control characters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_line_holds_time_level_logger_and_message() -> None:
     assert captured.text.endswith("Z INFO gateway.x: worker a is ready\n")
 
 
-def test_line_names_its_process_where_there_are_several() -> None:
+def test_line_names_its_process_if_there_are_several() -> None:
     with capturing("info", process=7) as captured:
         logging.getLogger("gateway.x").info("ready")
     assert captured.text.endswith("Z INFO [7] gateway.x: ready\n")
@@ -62,7 +62,7 @@ def test_traceback_follows_its_line() -> None:
     assert captured.text.endswith("ValueError: deep\\ud800\n")
 
 
-def test_talkative_libraries_are_kept_to_warnings() -> None:
+def test_libraries_that_log_each_request_are_limited_to_warnings() -> None:
     with capturing("debug") as captured:
         logging.getLogger("httpx").info("HTTP Request: GET")
     assert captured.text == ""

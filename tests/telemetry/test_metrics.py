@@ -1,10 +1,9 @@
-"""Every exchange is counted once, under names and labels that dashboards know."""
+"""Every exchange is counted once, with the names and labels that dashboards use."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -31,8 +30,9 @@ from gateway.stores.record import WorkerRecord
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.families import REASONS
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.tally import MOST_MODELS
+from gateway.telemetry.tally import MODELS_LIMIT
 from gateway.upstream.address import Address
+from tests.support.calls import calls_of
 from tests.support.gateway import until
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh, scrape, value
 
@@ -61,7 +61,7 @@ def test_success_is_counted_with_every_label(metrics: Metrics) -> None:
     )
 
 
-def test_unary_is_told_apart_from_stream(metrics: Metrics) -> None:
+def test_unary_and_stream_are_counted_apart(metrics: Metrics) -> None:
     count(metrics, completed(stream=True), completed())
     for kind in ("stream", "unary"):
         assert (
@@ -91,7 +91,7 @@ def test_failure_before_dispatch_is_counted_for_the_unknown_model(
     assert value(metrics, "request_duration_seconds_count", model="unknown_model") == 1
 
 
-def test_every_error_code_that_ours_raise_has_a_reason_or_is_the_gateways() -> None:
+def test_every_error_code_has_a_reason_or_is_the_fault_of_the_gateway() -> None:
     kinds = [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GatewayError)
     ]
@@ -107,10 +107,10 @@ def test_endings_of_replies_are_counted_per_format(metrics: Metrics) -> None:
     assert sum(number for (name, _), number in scrape(metrics).items() if name == "replies_total") == 3
 
 
-def test_replies_with_a_routers_note_are_counted_per_format(metrics: Metrics) -> None:
-    """An empty note is one, too."""
-    notes: tuple[dict[str, int] | None, ...] = ({"worker_id": 7}, {}, None)
-    count(metrics, *(completed(routing_data=note) for note in notes), failed(NoWorker("x")))
+def test_replies_with_routing_data_are_counted_per_format(metrics: Metrics) -> None:
+    """Empty routing data counts, too."""
+    data: tuple[dict[str, int] | None, ...] = ({"worker_id": 7}, {}, None)
+    count(metrics, *(completed(routing_data=each) for each in data), failed(NoWorker("x")))
     assert value(metrics, "routed_replies_total", format="fmt") == 2
 
 
@@ -136,7 +136,7 @@ def test_workers_own_error_reply_is_a_failure_of_the_backend(metrics: Metrics) -
     assert value(metrics, "input_sequence_tokens_count", model="m") == 0
 
 
-def test_client_that_left_is_counted_as_cancelled_and_disconnected(metrics: Metrics) -> None:
+def test_disconnect_of_the_client_is_counted_as_cancelled_and_disconnected(metrics: Metrics) -> None:
     count(metrics, failed(Cancelled("left"), dispatched(stream=True)))
     labels = {"model": "m", "endpoint": "generate", "request_type": "stream"}
     assert value(metrics, "model_cancellation_total", **labels) == 1
@@ -148,7 +148,7 @@ def test_client_that_left_is_counted_as_cancelled_and_disconnected(metrics: Metr
 
 def test_abort_call_is_a_cancellation_but_no_disconnect(metrics: Metrics) -> None:
     exchange = dispatched()
-    exchange.end(Event.CANCEL, 101.0, Aborted("asked for"))
+    exchange.end(Event.CANCEL, 101.0, Aborted("by a call"))
     count(metrics, exchange)
     assert (
         value(metrics, "model_cancellation_total", model="m", endpoint="generate", request_type="unary") == 1
@@ -255,7 +255,7 @@ def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
     assert value(metrics, "model_context_length", model="m") == 4096
 
 
-def test_model_that_only_the_owner_told_is_ready_as_well() -> None:
+def test_model_named_only_by_the_record_is_ready_as_well() -> None:
     silent = worker("http://a:1")
     silent.record = WorkerRecord("http://a:1", model="theirs")
     silent.infos = {"fmt": WorkerInfo("engine", "cap", True)}
@@ -274,7 +274,7 @@ def test_worker_gauges_follow_the_fleet() -> None:
     assert value(metrics, "worker_inflight_requests", worker="http://a:1") is None
 
 
-def test_worker_that_left_the_fleet_leaves_no_series_behind() -> None:
+def test_removed_worker_leaves_no_series_behind() -> None:
     fleet = [worker("http://w:1")]
     metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: fleet))
     count(metrics, completed())
@@ -314,7 +314,7 @@ def test_exchange_that_was_never_started_is_a_fault(metrics: Metrics) -> None:
         metrics.ended(completed())
 
 
-def test_store_that_is_out_of_touch_is_seen() -> None:
+def test_unreachable_store_is_seen() -> None:
     healthy = [True]
     metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(store_healthy=lambda: healthy[0]))
     assert value(metrics, "store_healthy") == 1
@@ -337,9 +337,9 @@ def total(metrics: Metrics, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-async def test_models_that_came_and_went_do_not_add_up_for_ever(metrics: Metrics) -> None:
-    """Adapters have ever new names. No sum falls, and what is served or runs keeps its name."""
-    names = [f"adapter-{number}" for number in range(MOST_MODELS)]
+async def test_number_of_models_is_bounded_and_no_sum_decreases(metrics: Metrics) -> None:
+    """Adapters have ever new names. Models that are served or in use keep theirs."""
+    names = [f"adapter-{number}" for number in range(MODELS_LIMIT)]
     count(metrics, *(completed(stream=True, model=name, worker="http://w:1") for name in ["m", *names]))
     running = dispatched(model="adapter-1")
     metrics.started(running)
@@ -375,16 +375,14 @@ def test_process_metrics_are_shown_too(metrics: Metrics) -> None:
     assert (value(metrics, "process_open_fds") or 0) > 0
 
 
-def test_large_fleet_is_scraped_in_a_moment() -> None:
+def test_scrape_takes_a_bounded_number_of_calls_for_each_worker() -> None:
     fleet = [worker(f"http://10.0.{i // 256}.{i % 256}:3000") for i in range(512)]
     metrics = Metrics("dynamo_frontend", BUCKETS, CurrentValues(lambda: fleet))
     for member in fleet:
         count(metrics, completed(worker=member.url), failed(Cancelled("x"), dispatched(worker=member.url)))
     found = scrape(metrics)
     assert sum(name == "worker_requests_total" for name, _ in found) == 1024
-    began = time.process_time()
-    metrics.render()
-    assert time.process_time() - began < 0.1
+    assert calls_of(metrics.render) < 50 * len(fleet)
 
 
 def test_every_metric_is_documented_with_its_type_and_labels(metrics: Metrics) -> None:

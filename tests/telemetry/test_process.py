@@ -1,4 +1,4 @@
-"""CPU time, memory and open files of several processes, shown as those of one."""
+"""CPU time, memory and open files are summed over processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_values_of_another_process_are_its_own() -> None:
     assert process_values()["process_open_fds"] > 2
 
 
-def test_text_is_the_sum_but_for_the_time_of_the_start() -> None:
+def test_text_is_the_sum_except_for_the_start_time() -> None:
     own = process_values()
     summed = {"process_max_fds": 1000.0, "process_start_time_seconds": 7.0}
     found = _values(process_text(summed, os.getpid()))
@@ -28,7 +28,7 @@ def test_text_is_the_sum_but_for_the_time_of_the_start() -> None:
     assert found["process_start_time_seconds"] == own["process_start_time_seconds"]
 
 
-def test_process_that_is_gone_says_nothing() -> None:
+def test_process_that_has_ended_has_no_values() -> None:
     pid = os.posix_spawn("/bin/true", ["/bin/true"], {})
     os.waitpid(pid, 0)
     assert process_values(pid) == {}

@@ -1,4 +1,4 @@
-"""What several processes have counted, as one."""
+"""Counts of several processes are added as if one process had counted."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gateway.upstream.address import Address
 from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh
 
 
-def told(metrics: Metrics) -> Snapshot:
-    """A snapshot that has crossed to another process."""
+def received(metrics: Metrics) -> Snapshot:
+    """A snapshot as another process receives it."""
     return Snapshot.of(json.loads(metrics.snapshot().encode()))
 
 
 def shown(tallies: Tallies) -> dict[Any, Any]:
-    """All that tallies hold, without what only one process has."""
+    """All numbers of tallies, without those that only one process has."""
     snapshot = take_snapshot(tallies, {"http://w:1": 0}, 0, 0, {})
     numbers = {key: number for key, number in snapshot.numbers.items() if number}
     # Sums of seconds in another order differ in the last digit.
@@ -39,7 +39,7 @@ def shown(tallies: Tallies) -> dict[Any, Any]:
 def _exchange(kind: str, model: str, tokens: int) -> ExchangeRecord:
     error: GatewayError
     match kind:
-        case "whole":
+        case "unary":
             return completed(model=model, tokens=tokens, ending=Ending.STOP, request_bytes=7, reply_bytes=9)
         case "stream":
             return completed(model=model, tokens=tokens, stream=True, cached_tokens=2, routing_data={"a": 1})
@@ -47,15 +47,15 @@ def _exchange(kind: str, model: str, tokens: int) -> ExchangeRecord:
             error = InvalidRequest("no", rule="some_rule")
         case "broken":
             return failed(UpstreamIncomplete("gone"), dispatched(model=model, attempts=3))
-        case "left":
+        case "cancelled":
             return failed(Cancelled("left"), dispatched(model=model, stream=True))
         case _:
             error = Draining("going")
     return failed(error)
 
 
-KINDS = st.sampled_from(["whole", "stream", "refused", "broken", "left", "drained"])
-#: Of a worker's word, so anything that JSON can spell.
+KINDS = st.sampled_from(["unary", "stream", "refused", "broken", "cancelled", "drained"])
+#: Names that workers may report: any text that JSON can hold.
 MODELS = st.sampled_from(["m", "other", 'a"b\n', "\ud800", "müll"])
 EXCHANGES = st.lists(st.tuples(KINDS, MODELS, st.integers(1, 5)), max_size=8)
 
@@ -67,14 +67,13 @@ def _metrics() -> Metrics:
 
 @given(st.lists(EXCHANGES, min_size=1, max_size=3))
 def test_sum_of_processes_is_what_one_process_would_have_counted(parts: Sequence[Any]) -> None:
-    """Whatever the exchanges, and however they are spread."""
     total, one = Snapshot(), _metrics()
     for part in parts:
         each = _metrics()
         for metrics in (each, one):
             count(metrics, *(_exchange(*facts) for facts in part))
-        total.add(told(each))
-    assert shown(restore_tallies(total, BUCKETS)) == shown(restore_tallies(told(one), BUCKETS))
+        total.add(received(each))
+    assert shown(restore_tallies(total, BUCKETS)) == shown(restore_tallies(received(one), BUCKETS))
 
 
 def test_placements_of_all_processes_are_summed() -> None:
@@ -83,7 +82,7 @@ def test_placements_of_all_processes_are_summed() -> None:
         metrics = _metrics()
         for placement in (Placement.HOME, Placement.HOME, Placement.OVERLOADED):
             metrics.placed(placement)
-        total.add(told(metrics))
+        total.add(received(metrics))
     assert restore_tallies(total, BUCKETS).placements == {Placement.HOME: 4, Placement.OVERLOADED: 2}
 
 
@@ -93,12 +92,12 @@ def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token(
     with_token = dispatched(model="m", stream=True)
     with_token.saw_tokens(1, 101.0)
     metrics.started(with_token)
-    now = restore_tallies(told(metrics), BUCKETS).running_now()
+    now = restore_tallies(received(metrics), BUCKETS).running_now()
     assert now == {("m", "generate", False, True, True): 1, ("m", "generate", True, True, False): 1}
 
 
-def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
-    """Whether a worker had it already or not, and whoever dies next."""
+def test_exchanges_of_a_dead_process_count_as_failed_once() -> None:
+    """With or without a worker, and when another process dies after it."""
     metrics = _metrics()
     count(metrics, completed(model="m"))
     metrics.started(dispatched(model="m", stream=True))
@@ -117,7 +116,7 @@ def test_what_ran_in_a_dead_process_counts_as_failed_once() -> None:
     assert tallies.begun.total() == tallies.requests.total() == 3
 
 
-def test_dead_process_leaves_its_processor_time_and_nothing_it_held() -> None:
+def test_of_a_dead_process_only_its_processor_time_and_its_counts_stay() -> None:
     last = Snapshot(
         {
             ("process", "process_cpu_seconds_total"): 2.5,
@@ -131,7 +130,7 @@ def test_dead_process_leaves_its_processor_time_and_nothing_it_held() -> None:
 
 
 def test_snapshot_is_one_line_of_ascii() -> None:
-    """As the channel between processes needs it."""
+    """The channel between processes sends lines."""
     metrics = _metrics()
     count(metrics, completed(model="a\nb\ud800é"))
     encoded = metrics.snapshot().encode()

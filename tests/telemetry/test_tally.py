@@ -1,4 +1,4 @@
-"""Counting into buckets."""
+"""Histograms count observations by bucket."""
 
 from __future__ import annotations
 
