@@ -59,7 +59,7 @@ PACKAGES: Mapping[str, str] = {
     "fleet": "errors formats limits loop routing stores upstream",
     "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
-    "settings": "errors fleet.allow limits telemetry.buckets upstream.address",
+    "settings": "errors fleet.allow limits routing.policy telemetry.buckets upstream.address",
     "security": "downstream errors formats loop settings",
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
     "control": "catalog engine_routes errors fleet formats loop proxy security settings stores telemetry "

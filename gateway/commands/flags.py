@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from gateway.settings import Settings, flag_of, variable_of
+from gateway.settings import Settings, alias_of, flag_of, variable_of
 
 Values = dict[str, Any]
 
@@ -41,7 +41,7 @@ def _setting_flag(name: str) -> inspect.Parameter:
     else:
         shown = f"; default: {str(default).lower() if isinstance(default, bool) else default}"
     text = f"{field.description} [{variable_of(field)}{shown}]"
-    return _flag(name, kind | None, None, text, _metavar(name, field.annotation))
+    return _flag(name, kind | None, None, text, _metavar(name, field.annotation), alias_of(field))
 
 
 #: What help calls a value, by its type, where the last word of the field's name does not say it better.
@@ -82,10 +82,13 @@ def _plain(annotation: Any) -> Any:
     return annotation
 
 
-def _flag(name: str, kind: Any, default: Any, text: str, metavar: str | None = None) -> inspect.Parameter:
+def _flag(  # noqa: PLR0913 - what typer wants to know of a flag
+    name: str, kind: Any, default: Any, text: str, metavar: str | None = None, alias: str | None = None
+) -> inspect.Parameter:
     flag = flag_of(name)
     spelled = f"{flag}/--no-{flag.removeprefix('--')}" if _plain(kind) is bool else flag
-    option = typer.Option(spelled, help=text, metavar=metavar, show_default=False)
+    names = [spelled] if alias is None else [spelled, flag_of(alias)]
+    option = typer.Option(*names, help=text, metavar=metavar, show_default=False)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )

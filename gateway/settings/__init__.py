@@ -6,7 +6,7 @@ file here. Must never enter: what a setting does, a check that needs the fleet o
 
 from __future__ import annotations
 
-from gateway.settings.fields import SettingsError, flag_of, variable_of
+from gateway.settings.fields import SettingsError, alias_of, flag_of, variable_of, variables_of
 from gateway.settings.model import Settings, ignored_variables, load_settings
 from gateway.settings.workers import WorkerEntry
 
@@ -14,8 +14,10 @@ __all__ = [
     "Settings",
     "SettingsError",
     "WorkerEntry",
+    "alias_of",
     "flag_of",
     "ignored_variables",
     "load_settings",
     "variable_of",
+    "variables_of",
 ]

@@ -26,16 +26,38 @@ class SettingsError(Exception):
     """Some value is bad; the message is one line and names the variable or flag it came from."""
 
 
-def setting(variable: str, default: Any, text: str, **limits: Any) -> Any:
-    """A field of a section, read from ``variable``; ``text`` is its help, ``limits`` are pydantic's."""
-    return Field(default, description=text, json_schema_extra={"variable": variable}, **limits)
+def setting(variable: str, default: Any, text: str, alias: str | None = None, **limits: Any) -> Any:
+    """Return a field of a section, read from ``variable``.
+
+    ``text`` is its help. ``alias`` is an older name of the field; its flag and its variable stay valid.
+    ``limits`` are pydantic's.
+    """
+    return Field(
+        default, description=text, json_schema_extra={"variable": variable, "alias": alias}, **limits
+    )
 
 
 def variable_of(field: FieldInfo) -> str:
-    """Name of the environment variable of one of ``Settings.model_fields``."""
+    """Return the name of the environment variable of one of ``Settings.model_fields``."""
+    return str(_extra(field)["variable"])
+
+
+def alias_of(field: FieldInfo) -> str | None:
+    """Return the older name of the field, if it has one."""
+    alias = _extra(field)["alias"]
+    return None if alias is None else str(alias)
+
+
+def variables_of(field: FieldInfo) -> tuple[str, ...]:
+    """Return the names of all environment variables that set the field."""
+    alias = alias_of(field)
+    return (variable_of(field),) if alias is None else (variable_of(field), f"DYN_{alias.upper()}")
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
     extra = field.json_schema_extra
     assert isinstance(extra, dict), "every field is made by setting()"
-    return str(extra["variable"])
+    return extra
 
 
 def flag_of(name: str) -> str:
@@ -47,7 +69,11 @@ class _Variables(PydanticBaseSettingsSource):
     """The environment, each field under its own variable; an empty variable counts as unset."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return environment.variables().get(variable_of(field)) or None, field_name, False
+        found = environment.variables()
+        given = [variable for variable in variables_of(field) if found.get(variable)]
+        if len(given) > 1:
+            raise SettingsError(f"{', '.join(given)}: two names of one setting; set only one of them")
+        return found[given[0]] if given else None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
         fields = self.settings_cls.model_fields.items()

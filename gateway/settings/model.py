@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from gateway.settings import environment
-from gateway.settings.fields import SettingsError, flag_of, variable_of
+from gateway.settings.fields import SettingsError, flag_of, variable_of, variables_of
 from gateway.settings.keys import Keys
 from gateway.settings.kubernetes import Kubernetes
 from gateway.settings.limits import Limits
@@ -99,9 +99,13 @@ def _error_texts(error: ValidationError, flags: Mapping[str, Any]) -> Iterable[s
 
 
 def _source(name: str, flags: Collection[str]) -> str:
-    return flag_of(name) if name in flags else variable_of(Settings.model_fields[name])
+    if name in flags:
+        return flag_of(name)
+    field, found = Settings.model_fields[name], environment.variables()
+    return next((variable for variable in variables_of(field) if found.get(variable)), variable_of(field))
 
 
 def ignored_variables() -> str | None:
     """One line about the ``DYN_*`` variables in the environment that do nothing, or None."""
-    return environment.ignored_variables({variable_of(field) for field in Settings.model_fields.values()})
+    known = [variable for field in Settings.model_fields.values() for variable in variables_of(field)]
+    return environment.ignored_variables(known)

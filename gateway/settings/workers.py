@@ -13,6 +13,7 @@ from typing import Literal, Self
 from pydantic import field_validator, model_validator
 
 from gateway.fleet.allow import UrlPattern, permitted
+from gateway.routing.policy import POLICIES
 from gateway.settings.fields import Choice, Key, Listed, Section, is_path, setting
 from gateway.upstream.address import Address, BadWorkerUrl
 
@@ -47,10 +48,8 @@ class Workers(Section):
     worker_api_key: Key = setting(
         "DYN_WORKER_API_KEY", None, "Key sent to every worker as a bearer token, in place of the client's own"
     )
-    router_mode: Choice[Literal["least_in_flight", "least_loaded", "round_robin", "random"]] = setting(
-        "DYN_ROUTER_MODE",
-        "least_in_flight",
-        "How a worker is picked: least_in_flight, least_loaded, round_robin, random",
+    router_mode: Choice[str] = setting(
+        "DYN_ROUTER_MODE", "least_in_flight", f"How a worker is picked: {', '.join(POLICIES)}"
     )
     router_overload_factor: float = setting(
         "DYN_ROUTER_OVERLOAD_FACTOR",
@@ -71,20 +70,30 @@ class Workers(Section):
     min_weight_version: str | None = setting(
         "DYN_MIN_WEIGHT_VERSION",
         None,
-        "A worker is held until its weight version is at least this (integers) or equal to it (any other)",
+        "A worker is cordoned until its weight version is at least this (integers) or equal to it (any "
+        "other)",
         min_length=1,
     )
-    hold_seconds: float = setting(
-        "DYN_HOLD_SECONDS",
+    queue_seconds: float = setting(
+        "DYN_QUEUE_SECONDS",
         0.0,
-        "How long a request may wait while no worker is usable, in seconds; 0: it is refused at once",
+        "How long a request may be queued while no worker is usable, in seconds; 0: it is refused at once",
+        alias="hold_seconds",
         ge=0,
     )
-    hold_requests: int = setting(
-        "DYN_HOLD_REQUESTS", 10000, "How many requests may wait for a worker at once; more are refused", ge=1
+    queue_requests: int = setting(
+        "DYN_QUEUE_REQUESTS",
+        10000,
+        "How many requests may be queued at once; more are refused",
+        alias="hold_requests",
+        ge=1,
     )
-    hold_bytes: int = setting(
-        "DYN_HOLD_BYTES", 1073741824, "How much memory their bodies may take together, in bytes", ge=1
+    queue_bytes: int = setting(
+        "DYN_QUEUE_BYTES",
+        1073741824,
+        "How much memory the bodies of queued requests may take together, in bytes",
+        alias="hold_bytes",
+        ge=1,
     )
     control_timeout_secs: float = setting(
         "DYN_CONTROL_TIMEOUT_SECS",
@@ -124,6 +133,13 @@ class Workers(Section):
                 raise ValueError(f"{url!r} is given twice; without FORMAT= every format is tried")
             seen.add(url)
         return entries
+
+    @field_validator("router_mode")
+    @classmethod
+    def _is_a_policy(cls, name: str) -> str:
+        if name not in POLICIES:
+            raise ValueError(f"{name!r} must be one of {', '.join(POLICIES)}")
+        return name
 
     @field_validator("allow_worker_url")
     @classmethod

@@ -266,9 +266,9 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) 
     queue = Queue(
         fleet,
         metrics,
-        seconds=settings.hold_seconds,
-        requests=settings.hold_requests,
-        size=settings.hold_bytes,
+        seconds=settings.queue_seconds,
+        requests=settings.queue_requests,
+        size=settings.queue_bytes,
         limited=settings.max_in_flight_per_worker is not None,
     )
     lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)

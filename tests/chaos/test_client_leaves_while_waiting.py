@@ -122,7 +122,7 @@ async def test_five_hundred_clients_that_leave_together_leave_nothing_behind(
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A gateway whose clients may wait for a worker."""
     log = tmp_path_factory.mktemp("patient") / "log"
-    with gateway_process(log, "--hold-seconds", "30") as url:
+    with gateway_process(log, "--queue-seconds", "30") as url:
         yield url, log
 
 

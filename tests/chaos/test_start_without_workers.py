@@ -77,9 +77,9 @@ async def test_gateway_started_with_a_live_and_a_dead_worker_serves_from_the_liv
 async def test_requests_that_may_wait_are_served_once_the_first_worker_is_there(
     tmp_path: Path, kind: str
 ) -> None:
-    """With ``--hold-seconds``, which is off by default."""
+    """With ``--queue-seconds``, which is off by default."""
     route = next(route for route in GENERATE if route.kind == kind)
-    async with gateway(tmp_path / "log", "--hold-seconds", "20") as held, workers(kind, 1) as (worker,):
+    async with gateway(tmp_path / "log", "--queue-seconds", "20") as held, workers(kind, 1) as (worker,):
         waiting = [
             asyncio.ensure_future(held.client.post(route.path, json=route.question())) for _ in range(5)
         ]

@@ -26,7 +26,7 @@ async def site(gateway_url: str) -> AsyncIterator[Site]:
 def holding_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway whose clients wait for a worker, as those need it that try nothing twice."""
     log = tmp_path_factory.mktemp("holding") / "log"
-    with gateway_process(log, "--probe-interval-secs", "0.2", "--hold-seconds", "20") as url:
+    with gateway_process(log, "--probe-interval-secs", "0.2", "--queue-seconds", "20") as url:
         yield url
 
 

@@ -85,6 +85,11 @@ def test_help_says_what_a_flag_takes(flag: str, value: str) -> None:
     assert f"{flag}{value}" in help_of("serve")
 
 
+def test_older_name_of_a_flag_is_taken(served: list[Settings]) -> None:
+    assert runner.invoke(app, ["serve", "--hold-seconds", "3", "--hold-bytes", "7"]).exit_code == 0
+    assert (served[0].queue_seconds, served[0].queue_bytes) == (3, 7)
+
+
 @pytest.mark.parametrize("group", [(), ("sim",), ("workers",)], ids=" ".join)
 def test_no_command_is_told_of_in_half_a_sentence(group: tuple[str, ...]) -> None:
     commands = runner.invoke(app, [*group, "--help"]).output.partition("Commands:")[2]

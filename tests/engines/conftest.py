@@ -83,7 +83,7 @@ def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Fro
 @pytest.fixture(scope="session")
 def open_url() -> Iterator[str]:
     """A gateway for clients that bring their engines themselves, and then maybe have to wait for them."""
-    flags = ("--probe-interval-secs", "0.5", "--hold-seconds", "20")
+    flags = ("--probe-interval-secs", "0.5", "--queue-seconds", "20")
     with gateway_process(paths.runs() / "gateway-open.log", *flags) as url:
         yield url
 

@@ -85,7 +85,7 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
     if waits_for == "room":
         variables["DYN_MAX_IN_FLIGHT_PER_WORKER"] = processes  # shared out: one for each
     else:
-        variables["DYN_HOLD_SECONDS"] = "60"
+        variables["DYN_QUEUE_SECONDS"] = "60"
     asks = json.dumps(body_of("sglang", 3)).encode()
     config = SimConfig(port=free_port())
     async with SimServer("sglang", config) as sim, served(sim.url, **variables) as gateway:

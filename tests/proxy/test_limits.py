@@ -74,7 +74,7 @@ async def test_one_more_than_may_be_in_flight_is_refused_in_the_dialect(kind: st
 
 
 async def test_relayed_route_says_overload_as_its_api_does() -> None:
-    async with rig(max_in_flight=1, hold_seconds=20, overload_status_code=429) as gateway:
+    async with rig(max_in_flight=1, queue_seconds=20, overload_status_code=429) as gateway:
         waits = asyncio.ensure_future(post(gateway))
         await waiting(gateway, 1)
         reply = await gateway.client.post(CHAT, json={})
@@ -107,7 +107,7 @@ async def test_all_are_served_and_no_worker_ever_has_one_more_than_it_may() -> N
             assert "dynamo_frontend_hold_seconds_count 54\n" in text
 
 
-@pytest.mark.parametrize("limit", [{"hold_requests": 1}, {"hold_bytes": 150}], ids=["number", "bytes"])
+@pytest.mark.parametrize("limit", [{"queue_requests": 1}, {"queue_bytes": 150}], ids=["number", "bytes"])
 async def test_line_for_room_is_bounded(limit: dict[str, int]) -> None:
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url, max_in_flight_per_worker=1, overload_status_code=429, **limit) as gateway:

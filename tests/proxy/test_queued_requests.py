@@ -37,7 +37,7 @@ async def metrics(gateway: Rig) -> str:
 
 async def test_request_waits_for_the_first_worker() -> None:
     """Clients start before engines do."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(hold_seconds=20) as gateway:
+    async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
         await line(gateway, 1)
         await gateway.client.post("/workers", json={"url": sim.url})
@@ -56,16 +56,16 @@ async def test_without_the_setting_nobody_waits() -> None:
 
 
 async def test_request_that_waited_in_vain_is_a_503_that_says_when_to_try_again() -> None:
-    async with rig(hold_seconds=0.1) as gateway:
+    async with rig(queue_seconds=0.1) as gateway:
         reply = await post(gateway)
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
         assert "in time" in reply.json()["error"]["message"]
         assert 'dynamo_frontend_holds_refused_total{reason="timeout"} 1\n' in await metrics(gateway)
 
 
-@pytest.mark.parametrize("limit", [{"hold_requests": 1}, {"hold_bytes": 100}], ids=["number", "bytes"])
+@pytest.mark.parametrize("limit", [{"queue_requests": 1}, {"queue_bytes": 100}], ids=["number", "bytes"])
 async def test_more_than_there_is_room_for_are_refused_at_once(limit: dict[str, int]) -> None:
-    async with rig(hold_seconds=20, **limit) as gateway:
+    async with rig(queue_seconds=20, **limit) as gateway:
         first = asyncio.ensure_future(post(gateway))
         await line(gateway, 1)
         reply = await post(gateway)
@@ -75,7 +75,7 @@ async def test_more_than_there_is_room_for_are_refused_at_once(limit: dict[str, 
 
 
 async def test_client_that_leaves_leaves_the_line() -> None:
-    async with rig(hold_seconds=20) as gateway:
+    async with rig(queue_seconds=20) as gateway:
         client = await RawClient.connect(gateway.port)
         client.request("/generate", json.dumps(BODY).encode())
         await line(gateway, 1)
@@ -85,7 +85,7 @@ async def test_client_that_leaves_leaves_the_line() -> None:
 
 
 async def test_abort_call_ends_the_waiting() -> None:
-    async with rig(hold_seconds=20) as gateway:
+    async with rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway, rid="mine"))
         await line(gateway, 1)
         assert (await gateway.client.post("/abort_request", json={"rid": "mine"})).json()["aborted"] == 1
@@ -95,7 +95,7 @@ async def test_abort_call_ends_the_waiting() -> None:
 
 async def test_gateway_that_drains_refuses_who_comes_and_serves_who_waits() -> None:
     """They were taken, as those that run were; a worker that comes now is theirs."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(hold_seconds=20) as gateway:
+    async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
         await line(gateway, 1)
         gateway.app.lifecycle.drain()
@@ -107,7 +107,7 @@ async def test_gateway_that_drains_refuses_who_comes_and_serves_who_waits() -> N
 
 
 async def test_who_still_waits_when_the_grace_time_is_over_is_told_so() -> None:
-    async with rig(hold_seconds=20) as gateway:
+    async with rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
         await line(gateway, 1)
         gateway.app.lifecycle.drain()
@@ -121,7 +121,7 @@ async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it(
     """Nothing was sent, so it may be sent to the next process behind the same URL."""
     port = free_port()
     config = SimConfig(port=port)
-    async with SimServer("sglang", config) as sim, rig(sim.url, hold_seconds=20) as gateway:
+    async with SimServer("sglang", config) as sim, rig(sim.url, queue_seconds=20) as gateway:
         (worker,) = gateway.app.fleet.workers
         await sim.kill()
         waiting = asyncio.ensure_future(post(gateway))
@@ -136,7 +136,7 @@ async def test_all_who_waited_are_spread_over_the_workers_that_come() -> None:
     async with (
         SimServer("sglang", SimConfig(token_delay=0.05)) as one,
         SimServer("sglang", SimConfig(token_delay=0.05)) as two,
-        rig(hold_seconds=20) as gateway,
+        rig(queue_seconds=20) as gateway,
     ):
         for sim in (one, two):
             await gateway.client.post("/workers", json={"url": sim.url, "held": True})
@@ -151,7 +151,7 @@ async def test_all_who_waited_are_spread_over_the_workers_that_come() -> None:
 
 async def test_paused_fleet_holds_its_requests_until_it_is_resumed() -> None:
     """What an update of weights looks like to clients that do not retry."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, hold_seconds=20) as gateway:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, queue_seconds=20) as gateway:
         await gateway.client.post("/pause_generation", json={})
         waiting = asyncio.ensure_future(post(gateway))
         await line(gateway, 1)

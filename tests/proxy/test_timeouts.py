@@ -212,7 +212,7 @@ async def test_time_that_is_over_in_line_is_no_fault_of_a_worker(
     """The client, the log and the metrics are told where the request was, and whose limit that is."""
     settings = {} if asked else {"request_timeout_secs": str(SHORT)}
     headers = {**JSON, "X-Request-Timeout": str(SHORT)} if asked else JSON
-    async with rig(hold_seconds=20, access_log=True, **settings) as gateway:
+    async with rig(queue_seconds=20, access_log=True, **settings) as gateway:
         reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=headers)
         said = reply.json()["error"]["message"]
         assert (reply.status_code, "waited for a worker" in said) == (504, True)

@@ -111,6 +111,26 @@ def test_variable_is_read_under_its_name(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Settings().access_log is False
 
 
+@pytest.mark.parametrize(
+    ("name", "variable", "older"),
+    [
+        ("queue_seconds", "DYN_QUEUE_SECONDS", "DYN_HOLD_SECONDS"),
+        ("queue_requests", "DYN_QUEUE_REQUESTS", "DYN_HOLD_REQUESTS"),
+        ("queue_bytes", "DYN_QUEUE_BYTES", "DYN_HOLD_BYTES"),
+    ],
+)
+def test_older_name_of_a_setting_is_still_read(
+    name: str, variable: str, older: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(older, "-1")
+    assert complaint().startswith(f"{older}: ")
+    monkeypatch.setenv(older, "7")
+    assert getattr(load_settings(), name) == 7 and not ignored_variables()
+    assert getattr(load_settings({name: "8"}), name) == 8
+    monkeypatch.setenv(variable, "9")
+    assert complaint().startswith(f"{variable}, {older}: ")
+
+
 @pytest.mark.parametrize("variable", ["HTTP_PORT", "PORT", "DYN_PORT", "dyn_http_port"])
 def test_variable_of_another_name_is_not_read(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "9001")
