@@ -23,7 +23,7 @@ from gateway.control.bodies import read_within
 from gateway.control.targets import parse_call
 from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
 from gateway.errors import GatewayError, RequestTooLarge
-from gateway.fleet.call import Call, NotAnswered, ask_among_others
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_quota
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
@@ -130,7 +130,7 @@ class _Abort:
         rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
         return _summary(_rows(rows, errors))
 
-    async def _tell_all(self, call: Call) -> Mapping[str, str | None]:
+    async def _tell_all(self, call: WorkerCall) -> Mapping[str, str | None]:
         """Worker's URL -> why it was not told, None: it was."""
         name = self._format.name
         workers = [each for each in self._fleet.workers if name in each.infos and each.state not in _AWAY]
@@ -138,10 +138,10 @@ class _Abort:
         return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
 
 
-async def _tell(worker: Worker, call: Call) -> str | None:
+async def _tell(worker: Worker, call: WorkerCall) -> str | None:
     try:
-        answer = await ask_among_others(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
-    except NotAnswered as error:
+        answer = await send_call_within_quota(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
+    except WorkerCallFailed as error:
         return str(error)
     return None if answer.accepted else f"status {answer.head.status}"
 

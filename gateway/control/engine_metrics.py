@@ -20,7 +20,7 @@ from gateway.control.replies import get
 from gateway.control.targets import select_targets
 from gateway.control.views import FleetView
 from gateway.engine_routes import METRICS_PATH
-from gateway.fleet.call import Call, NotAnswered, ask_among_others
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_quota
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Headers
 
@@ -61,7 +61,9 @@ async def scrape_workers(
     The family ``UP`` is 0 for a worker that does not.
     """
     targets = select_targets(workers, None)
-    call = Call(b"GET", METRICS_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization])
+    call = WorkerCall(
+        b"GET", METRICS_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization]
+    )
     scrapes = await asyncio.gather(*(_scrape(worker, call, seconds) for worker in targets.asked))
     merger = Merger()
     up = {one.worker: 0 for one in targets.skipped}
@@ -82,10 +84,10 @@ async def _take(merger: Merger, url: str, scrape: bytes) -> None:
             await asyncio.sleep(0)
 
 
-async def _scrape(worker: Worker, call: Call, seconds: float) -> bytes | None:
+async def _scrape(worker: Worker, call: WorkerCall, seconds: float) -> bytes | None:
     try:
-        answer = await ask_among_others(worker, call, seconds=seconds, limit=ANSWER_LIMIT)
-    except NotAnswered:
+        answer = await send_call_within_quota(worker, call, seconds=seconds, limit=ANSWER_LIMIT)
+    except WorkerCallFailed:
         return None
     return answer.body if answer.accepted else None
 

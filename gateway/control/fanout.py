@@ -26,8 +26,13 @@ from gateway.control.views import Views
 from gateway.control.workers_calls import CallError, ErrorBody, read_body
 from gateway.engine_routes import CONTROL_CALLS, ControlCall
 from gateway.errors import Draining
-from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
-from gateway.fleet.client import Answer
+from gateway.fleet.client import (
+    WorkerCall,
+    WorkerCallFailed,
+    WorkerReply,
+    send_call,
+    send_call_within_quota,
+)
 from gateway.fleet.cordons.pauses import Parts
 from gateway.fleet.worker import Worker
 
@@ -42,9 +47,11 @@ _CUT = "the gateway is shutting down and waits no longer for the workers, which 
 
 
 class _Ask(Protocol):
-    """``ask`` or ``ask_among_others``."""
+    """``send_call`` or ``send_call_within_quota``."""
 
-    async def __call__(self, worker: Worker, call: Call, *, seconds: float | None, limit: int) -> Answer: ...
+    async def __call__(
+        self, worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
+    ) -> WorkerReply: ...
 
 
 SHAPE = "x-reply-shape"
@@ -86,7 +93,7 @@ class Outcome:
     """One worker's answer, or why there is none."""
 
     worker: Worker
-    answer: Answer | None
+    answer: WorkerReply | None
     error: str | None = None
 
     @property
@@ -177,11 +184,11 @@ class _Fanout:
             return _plain(outcomes[0])
         return _summary(outcomes, skipped)
 
-    async def _all(self, workers: Sequence[Worker], sent: Call) -> Sequence[Outcome]:
+    async def _all(self, workers: Sequence[Worker], sent: WorkerCall) -> Sequence[Outcome]:
         kind = self._call.pauses
         # All at once and before any is called, by whichever process or gateway they would get requests.
         added = {} if kind is None else await self._pauses.pause(workers, kind, paused_resources(kind, sent))
-        asking = ask if len(workers) == 1 else ask_among_others
+        asking = send_call if len(workers) == 1 else send_call_within_quota
         return await asyncio.gather(
             *(self._one(worker, sent, added.get(worker), asking) for worker in workers)
         )
@@ -202,7 +209,7 @@ class _Fanout:
             raise no_worker_error(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: Call, added: Parts | None, asking: _Ask) -> Outcome:
+    async def _one(self, worker: Worker, sent: WorkerCall, added: Parts | None, asking: _Ask) -> Outcome:
         """Call one worker. It gets no request from before it is paused until after it is resumed; if it does
         not accept the pause, it gets back what was ``added`` to that."""
         outcome = await self._asked(worker, sent, asking)
@@ -213,10 +220,10 @@ class _Fanout:
             await self._pauses.resume(worker, self._call.resumes, parts, every=every)
         return outcome
 
-    async def _asked(self, worker: Worker, sent: Call, asking: _Ask) -> Outcome:
+    async def _asked(self, worker: Worker, sent: WorkerCall, asking: _Ask) -> Outcome:
         try:
             answer = await asking(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
-        except NotAnswered as error:
+        except WorkerCallFailed as error:
             return Outcome(worker, None, str(error))
         return Outcome(worker, answer)
 

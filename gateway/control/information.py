@@ -19,8 +19,7 @@ from gateway.control.targets import find_worker, no_worker_error, parse_call, se
 from gateway.control.views import FleetView, RegistrationView
 from gateway.control.workers_calls import CallError, ErrorBody
 from gateway.engine_routes import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
-from gateway.fleet.call import Call, NotAnswered, ask
-from gateway.fleet.client import Answer
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerReply, send_call
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
@@ -118,7 +117,7 @@ class _Asking:
             raise no_worker_error(targets)
         return sorted(found, key=lambda worker: _ORDER.index(worker.state))
 
-    async def _loads(self, formats: Sequence[str], sent: Call) -> Response:
+    async def _loads(self, formats: Sequence[str], sent: WorkerCall) -> Response:
         targets = select_targets(self._fleet.workers, formats)
         if not targets.asked:
             raise no_worker_error(targets)
@@ -130,14 +129,14 @@ class _Asking:
         silent = targets.total - len(documents)
         return json_response(merge_loads(documents), headers={"x-workers-silent": str(silent)})
 
-    async def _answer(self, worker: Worker, sent: Call) -> Answer | None:
+    async def _answer(self, worker: Worker, sent: WorkerCall) -> WorkerReply | None:
         try:
             async with asyncio.timeout(TIMEOUT), worker.quotas.calls:
                 return await self._load_of(worker, sent)
-        except (NotAnswered, TimeoutError):
+        except (WorkerCallFailed, TimeoutError):
             return None
 
-    async def _load_of(self, worker: Worker, sent: Call) -> Answer:
+    async def _load_of(self, worker: Worker, sent: WorkerCall) -> WorkerReply:
         """Its answer; of an engine whose version has no such path, what it tells at another one."""
         answer = await _ask(worker, sent, LOAD_LIMIT)
         if answer.head.status == 404:
@@ -150,17 +149,17 @@ class _Asking:
         return answer
 
 
-def _read(request: Request, path: str) -> tuple[Call, str | None]:
+def _read(request: Request, path: str) -> tuple[WorkerCall, str | None]:
     sent, name = parse_call(request, path, b"")
     # A HEAD is answered as a GET without its body, which only the gateway has to leave out.
-    return Call(b"GET", sent.target, sent.headers), name
+    return WorkerCall(b"GET", sent.target, sent.headers), name
 
 
-async def _ask(worker: Worker, sent: Call, limit: int = ANSWER_LIMIT) -> Answer:
-    return await ask(worker, sent, seconds=TIMEOUT, limit=limit)
+async def _ask(worker: Worker, sent: WorkerCall, limit: int = ANSWER_LIMIT) -> WorkerReply:
+    return await send_call(worker, sent, seconds=TIMEOUT, limit=limit)
 
 
-async def _load_elsewhere(worker: Worker, sent: Call, other: LoadAlternative) -> Answer | None:
+async def _load_elsewhere(worker: Worker, sent: WorkerCall, other: LoadAlternative) -> WorkerReply | None:
     """As the answer to ``sent``; None: it does not tell there, either."""
     answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
     if not answer.accepted:
@@ -168,19 +167,21 @@ async def _load_elsewhere(worker: Worker, sent: Call, other: LoadAlternative) ->
     if (load := other.read(answer.body)) is None:
         return None
     body = json.dumps(load).encode()
-    return Answer(ReplyHead(200, [(b"content-type", b"application/json")]), body)
+    return WorkerReply(ReplyHead(200, [(b"content-type", b"application/json")]), body)
 
 
 async def _first(
-    workers: Iterable[Worker], sent: Call, asked: Callable[[Worker, Call], Awaitable[Answer]] = _ask
+    workers: Iterable[Worker],
+    sent: WorkerCall,
+    asked: Callable[[Worker, WorkerCall], Awaitable[WorkerReply]] = _ask,
 ) -> Response:
     """The first good answer, or else the last bad one. Raises CallError where there is none at all."""
-    bad: Answer | None = None
+    bad: WorkerReply | None = None
     why = "no worker was asked"
     for worker in list(workers)[:TRIES]:
         try:
             answer = await asked(worker, sent)
-        except NotAnswered as error:
+        except WorkerCallFailed as error:
             why = f"{worker.url}: {error}"
             continue
         if answer.accepted:
@@ -191,7 +192,7 @@ async def _first(
     return passthrough_response(bad.head, bad.body)
 
 
-def _document(answer: Answer | None) -> Any:
+def _document(answer: WorkerReply | None) -> Any:
     """A good answer, parsed; None where there is none that can be read."""
     if answer is None or not answer.accepted:
         return None
@@ -201,7 +202,7 @@ def _document(answer: Answer | None) -> Any:
         return None
 
 
-def _refusal(answers: Sequence[Answer | None]) -> Response:
+def _refusal(answers: Sequence[WorkerReply | None]) -> Response:
     """That of all workers, where they agree that the caller is at fault. Raises CallError."""
     first, statuses = answers[0], {None if one is None else one.head.status for one in answers}
     if first is not None and len(statuses) == 1 and 400 <= first.head.status < 500:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from urllib.parse import parse_qs
 
-from gateway.fleet.call import Call
+from gateway.fleet.client import WorkerCall
 from gateway.fleet.cordons.pauses import Parts
 
 #: What a worker lacks whose memory was released without a word about tags.
@@ -22,7 +22,7 @@ TAGS_LIMIT, TAG_LIMIT = 16, 64
 AT_LEVEL_0 = frozenset({"scheduling"})
 
 
-def paused_resources(kind: str, call: Call) -> Parts:
+def paused_resources(kind: str, call: WorkerCall) -> Parts:
     """Parts of ``kind`` that a worker lacks once it has accepted ``call``; never none."""
     tags = _tags(call)
     if kind != "memory":
@@ -32,7 +32,7 @@ def paused_resources(kind: str, call: Call) -> Parts:
     return tags or MEMORY
 
 
-def resumed_resources(kind: str, call: Call) -> tuple[Parts, bool]:
+def resumed_resources(kind: str, call: WorkerCall) -> tuple[Parts, bool]:
     """Parts that it has again, and whether it also has all others."""
     if kind != "memory":
         return frozenset({kind}), True
@@ -40,7 +40,7 @@ def resumed_resources(kind: str, call: Call) -> tuple[Parts, bool]:
     return tags or MEMORY | AT_LEVEL_0, not tags
 
 
-def _tags(call: Call) -> Parts:
+def _tags(call: WorkerCall) -> Parts:
     tags = _query(call).get("tags", [])
     try:
         body = json.loads(call.body) if call.body.strip() else None
@@ -55,5 +55,5 @@ def _tags(call: Call) -> Parts:
     return found if len(found) <= TAGS_LIMIT else frozenset()
 
 
-def _query(call: Call) -> dict[str, list[str]]:
+def _query(call: WorkerCall) -> dict[str, list[str]]:
     return parse_qs(call.target.partition(b"?")[2].decode("latin-1"))

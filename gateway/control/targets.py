@@ -14,7 +14,7 @@ from fastapi import Request
 
 from gateway.control.views import RegistrationView
 from gateway.control.workers_calls import CallError
-from gateway.fleet.call import Call
+from gateway.fleet.client import WorkerCall
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 
@@ -69,7 +69,7 @@ def _obstacle(worker: Worker, spoken: Collection[str]) -> str | None:
     return None if spoken else f"not known yet what it speaks: {worker.reason}"
 
 
-def parse_call(request: Request, path: str, body: bytes) -> tuple[Call, str | None]:
+def parse_call(request: Request, path: str, body: bytes) -> tuple[WorkerCall, str | None]:
     """The call as workers get it, and the worker that it names, if any.
 
     What names a worker is the gateway's own, and no part of the call; all else is as the client spelled it.
@@ -87,7 +87,7 @@ def parse_call(request: Request, path: str, body: bytes) -> tuple[Call, str | No
                 kept.append(part)
         query = b"&".join(kept)
     target = path.encode() + (b"?" + query if query else b"")
-    return Call(request.method.encode(), target, headers, body), name
+    return WorkerCall(request.method.encode(), target, headers, body), name
 
 
 def find_worker(registration: RegistrationView, name: str) -> Worker:
@@ -99,7 +99,7 @@ def find_worker(registration: RegistrationView, name: str) -> Worker:
 
 
 def no_worker_error(targets: Targets) -> CallError:
-    """There is no worker to ask, at the moment."""
+    """There is no worker to send_call, at the moment."""
     reasons = "; ".join(f"{one.worker.url}: {one.reason}" for one in targets.skipped[:8])
     detail = f" ({reasons})" if reasons else ""
     return CallError(503, "no_worker", f"no worker can be asked at the moment{detail}", {"retry-after": "1"})

@@ -1,11 +1,11 @@
-"""One request of the gateway's own to a worker, and its whole answer.
+"""Requests of the gateway's own to one worker: probes, aborts and control calls.
 
-Owns: sending on a connection of its own, within limits of time and size. Must never enter: what is asked,
-what an answer means, requests of clients.
+Owns: sending on a connection of its own, limits of time and size, what of a client's control call is sent.
+Must never enter: a dialect, which workers are called, what a reply means for a worker, generate requests.
 
-The connection is the data plane's kind: a general client takes 1 ms for each, and would spell queries and
-headers in its own way. It is a new one each time, as nothing must be said twice because a kept one had grown
-stale, and whether there is one is half of what a probe asks.
+The connection is of the data plane's kind: a general HTTP client takes about 1 ms for each request, and would
+normalise queries and headers. It is a new one each time, for two reasons: a kept connection may have been
+closed by the worker, and nothing may be sent twice; and a probe asks whether a connection can be made at all.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from gateway.errors import UpstreamMalformed
+from gateway.errors import GatewayError, UpstreamMalformed
 from gateway.fleet.worker import Worker
-from gateway.formats.contract import ReplyHead, UpstreamRequest
+from gateway.formats.contract import Headers, ReplyHead, UpstreamRequest
+from gateway.formats.headers import to_worker
 from gateway.loop.stepper import in_task
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import encode_head
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A worker's whole reply."""
+class WorkerReply:
+    """A complete reply of a worker."""
 
     head: ReplyHead
     body: bytes
@@ -33,13 +34,27 @@ class Answer:
         return 200 <= self.head.status < 300
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerCall:
+    """A client's call to workers. ``target`` is a path and its query, without a worker's prefix."""
+
+    method: bytes
+    target: bytes
+    headers: Headers = ()
+    body: bytes = b""
+
+
+class WorkerCallFailed(Exception):
+    """There is no complete reply; the text says why, for a client. The worker may have had the call."""
+
+
 async def request_worker(
     worker: Worker, request: UpstreamRequest, *, seconds: float | None, limit: int
-) -> Answer:
-    """What ``worker`` answers within ``seconds`` (None: whenever it does) and ``limit`` bytes.
+) -> WorkerReply:
+    """Send ``request`` and return the reply, of at most ``limit`` bytes, within ``seconds`` (None: no limit).
 
-    No proxy from the environment is used and no redirect followed. Raises TimeoutError, and as
-    ``Pool.connect`` and ``Connection`` do; UpstreamMalformed for an answer over the limit as well.
+    No proxy from the environment is used and no redirect is followed. Raises TimeoutError, UpstreamMalformed
+    for a larger reply, and what ``Pool.connect`` and ``Connection`` raise.
     """
     async with asyncio.timeout(seconds):
         connection = await in_task(worker.pool.connect(), Connection.close)
@@ -51,6 +66,34 @@ async def request_worker(
                 body += part
                 if len(body) > limit:
                     raise UpstreamMalformed(f"its answer is over the limit of {limit} bytes")
-            return Answer(head, bytes(body))
+            return WorkerReply(head, bytes(body))
         finally:
             connection.close()
+
+
+async def send_call(worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int) -> WorkerReply:
+    """Send ``call`` to ``worker`` and return its reply, with the limits of ``request_worker``.
+
+    Raises WorkerCallFailed.
+    """
+    headers = to_worker(call.headers, worker.authorization)
+    request = UpstreamRequest(call.method, worker.address.prefix + call.target, headers, call.body)
+    try:
+        return await request_worker(worker, request, seconds=seconds, limit=limit)
+    except GatewayError as error:
+        cause = error.cause
+        known = isinstance(cause, OSError) and cause.strerror
+        raise WorkerCallFailed(f"{error.message}: {known}" if known else error.message) from error
+    except TimeoutError as error:
+        raise WorkerCallFailed(f"no answer within {seconds:g} s") from error
+
+
+async def send_call_within_quota(
+    worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
+) -> WorkerReply:
+    """Do as ``send_call``, but wait for the quota of calls first: for a call that goes to several workers."""
+    try:
+        async with asyncio.timeout(seconds), worker.quotas.calls:
+            return await send_call(worker, call, seconds=seconds, limit=limit)
+    except TimeoutError as error:
+        raise WorkerCallFailed(f"no answer within {seconds:g} s") from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gateway.control.pause_calls import AT_LEVEL_0, MEMORY, paused_resources, resumed_resources
-from gateway.fleet.call import Call
+from gateway.fleet.client import WorkerCall
 
 
-def call(query: bytes = b"", body: bytes = b"") -> Call:
-    return Call(b"POST", b"/path" + query, (), body)
+def call(query: bytes = b"", body: bytes = b"") -> WorkerCall:
+    return WorkerCall(b"POST", b"/path" + query, (), body)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def call(query: bytes = b"", body: bytes = b"") -> Call:
         (call(body=b'{"tags":[1,{}]}'), MEMORY),
     ],
 )
-def test_released_memory_is_what_the_tags_say_or_all_of_it(sent: Call, parts: set[str]) -> None:
+def test_released_memory_is_what_the_tags_say_or_all_of_it(sent: WorkerCall, parts: set[str]) -> None:
     assert paused_resources("memory", sent) == parts
 
 
@@ -43,7 +43,9 @@ def test_paused_generation_has_no_parts() -> None:
         (call(b"?tags=weights"), {"weights"}, False),
     ],
 )
-def test_what_comes_back_is_all_unless_tags_say_otherwise(sent: Call, parts: set[str], every: bool) -> None:
+def test_what_comes_back_is_all_unless_tags_say_otherwise(
+    sent: WorkerCall, parts: set[str], every: bool
+) -> None:
     assert list(resumed_resources("memory", sent)) == [parts, every]
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from gateway.fleet.call import Call, NotAnswered, ask, ask_among_others
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call, send_call_within_quota
 from gateway.fleet.health.probe import ask as ask_probe
 from tests.fleet.engine import EchoFormat, engine
 
-CALL = Call(b"GET", b"/info")
+CALL = WorkerCall(b"GET", b"/info")
 
 
 async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> None:
@@ -18,7 +18,7 @@ async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> 
     async with engine() as server:
         worker = server.worker()
         worker.quotas.limit(3)
-        calls = [ask_among_others(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
+        calls = [send_call_within_quota(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
         assert all(answer.accepted for answer in await asyncio.gather(*calls))
         assert server.most_at_once == 3
         for first_contact in (True, False):
@@ -43,6 +43,6 @@ async def test_call_that_waits_for_others_is_over_in_its_time() -> None:
         worker = server.worker()
         worker.quotas.limit(1)
         async with worker.quotas.calls:
-            with pytest.raises(NotAnswered, match=r"no answer within 0\.01 s"):
-                await ask_among_others(worker, CALL, seconds=0.01, limit=1000)
-            assert (await ask(worker, CALL, seconds=5, limit=1000)).accepted
+            with pytest.raises(WorkerCallFailed, match=r"no answer within 0\.01 s"):
+                await send_call_within_quota(worker, CALL, seconds=0.01, limit=1000)
+            assert (await send_call(worker, CALL, seconds=5, limit=1000)).accepted
