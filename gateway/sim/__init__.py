@@ -3,11 +3,14 @@
 Owns: everything that behaves like an engine. Must never enter: the gateway itself.
 """
 
-from gateway.sim.arrivals import AbortCall, Arrival, Mark
 from gateway.sim.config import KINDS, SGLANG, VLLM, SimConfig
 from gateway.sim.process import main, run
+from gateway.sim.request_log import AbortCall, Arrival, Milestone
 from gateway.sim.script import Drop, Half, Pace, Raw, Reply, Script, Silence
 from gateway.sim.server import SimServer
+
+#: The former name of Milestone.
+Mark = Milestone
 
 __all__ = [
     "KINDS",
@@ -18,6 +21,7 @@ __all__ = [
     "Drop",
     "Half",
     "Mark",
+    "Milestone",
     "Pace",
     "Raw",
     "Reply",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.sim.arrivals import Mark
-from gateway.sim.call import Call, chunk
 from gateway.sim.engine import Engine
+from gateway.sim.exchange import Exchange, chunk
+from gateway.sim.request_log import Milestone
 from gateway.sim.script import Timing
 from gateway.sim.sequence import Sequence
 
@@ -27,7 +27,7 @@ class Renderer(Protocol):
         """The events after the last sequence ended."""
         ...
 
-    def whole(self, sequences: list[Sequence]) -> tuple[int, bytes]:
+    def unary(self, sequences: list[Sequence]) -> tuple[int, bytes]:
         """Status and body of the unary answer."""
         ...
 
@@ -37,21 +37,21 @@ class Answer:
 
     streams = False
 
-    def __init__(self, engine: Engine, call: Call, timing: Timing, renderer: Renderer) -> None:
-        self.call = call
+    def __init__(self, engine: Engine, exchange: Exchange, timing: Timing, renderer: Renderer) -> None:
+        self.exchange = exchange
         self.sequences: list[Sequence] = []
         self._scheduler = engine.scheduler
         self._log = engine.log
         self._timing = timing
         self._renderer = renderer
-        self._left = 0
+        self._remaining = 0
 
     def run(self, sequences: list[Sequence], submit: Callable[[Sequence], None]) -> None:
         """Submit ``sequences``; the answer is whole when all of them ended."""
         self.sequences = sequences
-        self._left = len(sequences)
+        self._remaining = len(sequences)
         for sequence in sequences:
-            if not self.call.done:
+            if not self.exchange.done:
                 submit(sequence)
 
     def ready(self) -> bool:
@@ -62,15 +62,15 @@ class Answer:
 
     def finished(self, sequence: Sequence) -> None:
         if sequence.finish is not None and sequence.finish.kind == "abort":
-            self._log.mark(self.call.arrival, Mark.ABORTED)
-        self._left -= 1
+            self._log.record(self.exchange.arrival, Milestone.ABORTED)
+        self._remaining -= 1
 
     def drop(self) -> None:
         """Stop what still runs; the client gets nothing more."""
         for sequence in self.sequences:
             if sequence.finish is None:
                 self._scheduler.drop(sequence)
-                self._log.mark(self.call.arrival, Mark.ABORTED)
+                self._log.record(self.exchange.arrival, Milestone.ABORTED)
 
 
 class UnaryAnswer(Answer):
@@ -78,14 +78,14 @@ class UnaryAnswer(Answer):
 
     def finished(self, sequence: Sequence) -> None:
         super().finished(sequence)
-        if self._left or self._timing.stall_after is not None or self.call.done:
+        if self._remaining or self._timing.stall_after is not None or self.exchange.done:
             return
-        status, body = self._renderer.whole(self.sequences)
+        status, body = self._renderer.unary(self.sequences)
         if self._timing.cut_after is None:
-            self.call.send(status, body)
+            self.exchange.send(status, body)
             return
-        self.call.promise(status, len(body), body[: len(body) // 2])
-        self.call.cut(reset=self._timing.cut == "rst")
+        self.exchange.promise(status, len(body), body[: len(body) // 2])
+        self.exchange.cut(reset=self._timing.cut == "rst")
 
 
 class StreamAnswer(Answer):
@@ -93,18 +93,20 @@ class StreamAnswer(Answer):
 
     streams = True
 
-    def __init__(self, engine: Engine, call: Call, timing: Timing, renderer: Renderer, interval: int) -> None:
-        super().__init__(engine, call, timing, renderer)
+    def __init__(
+        self, engine: Engine, exchange: Exchange, timing: Timing, renderer: Renderer, interval: int
+    ) -> None:
+        super().__init__(engine, exchange, timing, renderer)
         self._interval = interval
         self._merge = engine.config.merge_unread
         self._sent: dict[int, int] = {}
         #: Sequences with an event that a slow reader could not be given.
         self._behind: dict[Sequence, None] = {}
         self._interrupted = timing.stall_after is not None or timing.cut_after is not None
-        call.on_writable = self._catch_up
+        exchange.on_writable = self._catch_up
 
     def ready(self) -> bool:
-        return self._merge or not self.call.connection.paused
+        return self._merge or not self.exchange.connection.paused
 
     def progress(self, sequence: Sequence) -> None:
         sent = self._sent.get(sequence.index, 0)
@@ -118,7 +120,7 @@ class StreamAnswer(Answer):
         self._close_if_over()
 
     def _offer(self, sequence: Sequence) -> None:
-        if self.call.connection.paused:
+        if self.exchange.connection.paused:
             self._behind[sequence] = None
         else:
             self._emit(sequence)
@@ -132,8 +134,8 @@ class StreamAnswer(Answer):
             self._scheduler.wake(sequence)
 
     def _emit(self, sequence: Sequence) -> None:
-        call = self.call
-        if call.done or self._stalled():
+        exchange = self.exchange
+        if exchange.done or self._stalled():
             return
         index = sequence.index
         sent = self._sent.get(index)
@@ -141,30 +143,30 @@ class StreamAnswer(Answer):
         self._sent[index] = len(sequence.output)
         if self._interrupted and self._cut(event):
             return
-        call.connection.write(chunk(event))
-        arrival = call.arrival
+        exchange.connection.write(chunk(event))
+        arrival = exchange.arrival
         arrival.events += 1
         if arrival.streaming is None:
-            self._log.mark(arrival, Mark.STREAMING)
+            self._log.record(arrival, Milestone.STREAMING)
 
     def _close_if_over(self) -> None:
-        if self._left or self._behind or self.call.done or self._stalled():
+        if self._remaining or self._behind or self.exchange.done or self._stalled():
             return
         closing = self._renderer.closing(self.sequences)
         if not (self._interrupted and self._cut(closing)):
-            self.call.end(closing)
+            self.exchange.end(closing)
 
     def _stalled(self) -> bool:
         stall = self._timing.stall_after
-        return stall is not None and self.call.arrival.events >= stall
+        return stall is not None and self.exchange.arrival.events >= stall
 
     def _cut(self, event: bytes) -> bool:
         """Break the connection if ``event`` is the one after the last that may pass."""
         after = self._timing.cut_after
-        if after is None or self.call.arrival.events < after:
+        if after is None or self.exchange.arrival.events < after:
             return False
         how = self._timing.cut
         half = chunk(event)[: len(event) // 2] if how == "chunk" else b""
-        self.call.cut(reset=how == "rst", part=half)
+        self.exchange.cut(reset=how == "rst", part=half)
         self.drop()
         return True

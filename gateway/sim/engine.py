@@ -16,13 +16,13 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from gateway.sim.arrivals import AbortCall, Log, Mark
-from gateway.sim.call import JSON, TEXT, Call
 from gateway.sim.config import SimConfig
+from gateway.sim.exchange import JSON, TEXT, Exchange
+from gateway.sim.request_log import AbortCall, Milestone, RequestLog
 from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import BadScript, Drop, Half, Pace, Raw, Reply, Script, Silence, Timing, from_headers
 
-Handler = Callable[[Call], None]
+Handler = Callable[[Exchange], None]
 GET = frozenset({b"GET"})
 POST = frozenset({b"POST"})
 GET_OR_POST = GET | POST
@@ -43,8 +43,8 @@ class Refusal(Exception):
         self.content_type = content_type
         self.extra = extra
 
-    def answer(self, call: Call) -> None:
-        call.send(self.status, self.body, self.content_type, extra=self.extra)
+    def answer(self, exchange: Exchange) -> None:
+        exchange.send(self.status, self.body, self.content_type, extra=self.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Route:
 class Engine:
     """One simulated engine. A dialect fills ``routes`` and says what ``generate`` and ``terminate`` do."""
 
-    def __init__(self, config: SimConfig, log: Log, scheduler: Scheduler) -> None:
+    def __init__(self, config: SimConfig, log: RequestLog, scheduler: Scheduler) -> None:
         self.config = config
         self.log = log
         self.scheduler = scheduler
@@ -73,7 +73,7 @@ class Engine:
         #: Called when the engine dies of an input, or is done after ``terminate``.
         self.on_exit: Callable[[int], None] = lambda code: None
         #: Called when the engine stops taking connections.
-        self.on_deaf: Callable[[], None] = lambda: None
+        self.on_stop_listening: Callable[[], None] = lambda: None
         self.loop = asyncio.get_running_loop()
         self._ready_at = self.loop.time() + config.start_up
         self._timing = Timing.of(config)
@@ -81,11 +81,11 @@ class Engine:
 
     # What a dialect provides.
 
-    def generate(self, call: Call, timing: Timing) -> None:
+    def generate(self, exchange: Exchange, timing: Timing) -> None:
         """Answer a generate request."""
         raise NotImplementedError
 
-    def authorized(self, call: Call, guard: str) -> bool:
+    def authorized(self, exchange: Exchange, guard: str) -> bool:
         """May this caller use a route guarded so?"""
         raise NotImplementedError
 
@@ -99,40 +99,40 @@ class Engine:
     def starting(self) -> bool:
         return self.loop.time() < self._ready_at
 
-    def accept(self, call: Call) -> bool:
+    def accept(self, exchange: Exchange) -> bool:
         """Take the script meant for this request; False if it acts before the body is read."""
-        arrival = call.arrival
-        route = self._route(call)
+        arrival = exchange.arrival
+        route = self._route(exchange)
         if route is not None and route.generate and arrival.method in route.methods:
             arrival.generate = True
             self.log.generates.append(arrival)
         queue = self.scripts.get(_path(arrival.target)) if self.scripts else None
         if queue:
-            call.script = queue.popleft()
+            exchange.script = queue.popleft()
         elif arrival.generate:
             try:
-                call.script = from_headers(arrival.headers)
+                exchange.script = from_headers(arrival.headers)
             except BadScript as error:
-                call.script = Reply(status=400, body=encode({"error": {"message": str(error)}}))
-        script = call.script
+                exchange.script = Reply(status=400, body=encode({"error": {"message": str(error)}}))
+        script = exchange.script
         if script is None:
             return True
         early = (isinstance(script, Drop) and script.early) or (isinstance(script, Silence) and script.unread)
         if early:
-            self.log.mark(arrival, Mark.ARRIVED)
+            self.log.record(arrival, Milestone.ARRIVED)
             if isinstance(script, Drop):
-                call.cut(reset=script.reset)
+                exchange.cut(reset=script.reset)
         return not early
 
-    def handle(self, call: Call) -> None:
+    def handle(self, exchange: Exchange) -> None:
         """Answer a request that is read in full."""
-        if call.script is not None and not isinstance(call.script, Pace):
-            self._act(call, call.script)
+        if exchange.script is not None and not isinstance(exchange.script, Pace):
+            self._act(exchange, exchange.script)
             return
         try:
-            self._dispatch(call, self._route(call))
+            self._dispatch(exchange, self._route(exchange))
         except Refusal as refusal:
-            refusal.answer(call)
+            refusal.answer(exchange)
 
     def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
         """Remember a call of an abort route."""
@@ -146,64 +146,64 @@ class Engine:
         """Make no more tokens."""
         self.scheduler.stop()
 
-    def timing(self, call: Call) -> Timing:
+    def timing(self, exchange: Exchange) -> Timing:
         """The pace of this request."""
-        return self._timing.at(call.script) if isinstance(call.script, Pace) else self._timing
+        return self._timing.at(exchange.script) if isinstance(exchange.script, Pace) else self._timing
 
-    def start_generate(self, call: Call) -> None:
+    def start_generate(self, exchange: Exchange) -> None:
         """The generate routes' handler: ``generate``, after the start delay if there is one."""
-        timing = self.timing(call)
+        timing = self.timing(exchange)
         if timing.start_delay:
-            self.scheduler.pacer.after(timing.start_delay, lambda: self._late(call, timing))
+            self.scheduler.pacer.after(timing.start_delay, lambda: self._late(exchange, timing))
         else:
-            self.generate(call, timing)
+            self.generate(exchange, timing)
 
-    def _route(self, call: Call) -> Route | None:
-        target = call.arrival.target
+    def _route(self, exchange: Exchange) -> Route | None:
+        target = exchange.arrival.target
         return self.routes.get(target) or self.routes.get(_path(target))
 
-    def _late(self, call: Call, timing: Timing) -> None:
-        if call.done:
+    def _late(self, exchange: Exchange, timing: Timing) -> None:
+        if exchange.done:
             return
         try:
-            self.generate(call, timing)
+            self.generate(exchange, timing)
         except Refusal as refusal:
-            refusal.answer(call)
+            refusal.answer(exchange)
 
-    def _dispatch(self, call: Call, route: Route | None) -> None:
+    def _dispatch(self, exchange: Exchange, route: Route | None) -> None:
         guard = route.guard if route is not None else "api"
-        if not self.authorized(call, guard):
-            call.send(401, b'{"error":"Unauthorized"}', extra=b"")
+        if not self.authorized(exchange, guard):
+            exchange.send(401, b'{"error":"Unauthorized"}', extra=b"")
         elif route is None:
-            call.send(404, b'{"detail":"Not Found"}')
-        elif call.arrival.method not in route.methods:
+            exchange.send(404, b'{"detail":"Not Found"}')
+        elif exchange.arrival.method not in route.methods:
             allow = b"allow: %b\r\nvary: Origin\r\n" % b", ".join(sorted(route.methods))
-            call.send(405, b'{"detail":"Method Not Allowed"}', extra=allow)
+            exchange.send(405, b'{"detail":"Method Not Allowed"}', extra=allow)
         else:
-            route.handler(call)
+            route.handler(exchange)
 
-    def _act(self, call: Call, script: Script) -> None:
+    def _act(self, exchange: Exchange, script: Script) -> None:
         if isinstance(script, Reply):
             if script.delay:
-                self.loop.call_later(script.delay, self._reply, call, script)
+                self.loop.call_later(script.delay, self._reply, exchange, script)
             else:
-                self._reply(call, script)
+                self._reply(exchange, script)
         elif isinstance(script, Half):
             length = script.length if script.length is not None else 2 * len(script.body)
-            call.promise(script.status, length, script.body, script.content_type.encode())
-            call.cut(reset=script.reset)
+            exchange.promise(script.status, length, script.body, script.content_type.encode())
+            exchange.cut(reset=script.reset)
         elif isinstance(script, Raw):
-            call.connection.write(script.data)
+            exchange.connection.write(script.data)
             if script.close:
-                call.cut()
+                exchange.cut()
         elif isinstance(script, Drop):
-            call.cut(reset=script.reset)
+            exchange.cut(reset=script.reset)
 
-    def _reply(self, call: Call, script: Reply) -> None:
+    def _reply(self, exchange: Exchange, script: Reply) -> None:
         lines = "".join(f"{name}: {value}\r\n" for name, value in script.headers)
-        call.send(script.status, script.body, script.content_type.encode(), extra=lines.encode("latin-1"))
+        exchange.send(script.status, script.body, script.content_type.encode(), extra=lines.encode("latin-1"))
 
-    def _show_log(self, call: Call) -> None:
+    def _show_log(self, exchange: Exchange) -> None:
         arrivals = [
             {
                 "method": arrival.method.decode(),
@@ -214,17 +214,17 @@ class Engine:
                 "body_base64": base64.b64encode(arrival.body).decode(),
                 "status": arrival.status,
                 "events": arrival.events,
-                **{mark.value: getattr(arrival, mark) for mark in Mark},
+                **{milestone.value: getattr(arrival, milestone) for milestone in Milestone},
             }
             for arrival in self.log.generates
         ]
-        call.send(200, encode(arrivals))
+        exchange.send(200, encode(arrivals))
 
-    def _show_stats(self, call: Call) -> None:
-        stats: dict[str, Any] = {mark.value: self.log.count(mark) for mark in Mark}
+    def _show_stats(self, exchange: Exchange) -> None:
+        stats: dict[str, Any] = {milestone.value: self.log.count(milestone) for milestone in Milestone}
         stats["running"] = len(self.scheduler.running)
         stats["waiting"] = self.scheduler.queued
-        call.send(200, encode(stats))
+        exchange.send(200, encode(stats))
 
 
 def wall_clock() -> float:
@@ -236,26 +236,26 @@ def _path(target: bytes) -> bytes:
     return target.partition(b"?")[0]
 
 
-def query(call: Call) -> dict[str, str]:
+def query(exchange: Exchange) -> dict[str, str]:
     """Query parameters, the last value of each."""
-    text = call.arrival.target.partition(b"?")[2].decode("latin-1")
+    text = exchange.arrival.target.partition(b"?")[2].decode("latin-1")
     return {name: values[-1] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
-def bearer(call: Call) -> bytes | None:
+def bearer(exchange: Exchange) -> bytes | None:
     """The key a caller sent."""
-    for name, value in call.arrival.headers:
+    for name, value in exchange.arrival.headers:
         if name.lower() == b"authorization":
             scheme, _, key = value.partition(b" ")
             return key.strip() if scheme.lower() == b"bearer" else None
     return None
 
 
-def plain(call: Call, status: int, text: str = "") -> None:
+def plain(exchange: Exchange, status: int, text: str = "") -> None:
     """A text answer; without text there is no content type either."""
-    call.send(status, text.encode(), TEXT if text else b"")
+    exchange.send(status, text.encode(), TEXT if text else b"")
 
 
-def ok(call: Call, body: Any) -> None:
+def ok(exchange: Exchange, body: Any) -> None:
     """200 with ``body`` as JSON."""
-    call.send(200, encode(body))
+    exchange.send(200, encode(body))

@@ -13,8 +13,8 @@ from typing import Protocol, cast
 
 import httptools
 
-from gateway.sim.arrivals import Arrival, Log, Mark
-from gateway.sim.call import Call, Clock
+from gateway.sim.exchange import Clock, Exchange
+from gateway.sim.request_log import Arrival, Milestone, RequestLog
 
 _LINGER_NONE = struct.pack("ii", 1, 0)
 
@@ -22,28 +22,28 @@ _LINGER_NONE = struct.pack("ii", 1, 0)
 class Application(Protocol):
     """What answers the requests of a server."""
 
-    def accept(self, call: Call) -> bool:
+    def accept(self, exchange: Exchange) -> bool:
         """Headers are read. False: the application has acted, the body is of no interest."""
         ...
 
-    def handle(self, call: Call) -> None:
+    def handle(self, exchange: Exchange) -> None:
         """The request is read in full."""
         ...
 
 
-class Server:
+class HttpServer:
     """What all connections of a server share."""
 
-    def __init__(self, app: Application, log: Log, keep_alive: float) -> None:
+    def __init__(self, app: Application, log: RequestLog, keep_alive: float) -> None:
         self.app = app
         self.log = log
         self.keep_alive = keep_alive
         self.clock = Clock()
-        self.connections: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
         self.accepted = 0
 
-    def protocol(self) -> Connection:
-        return Connection(self)
+    def protocol(self) -> HttpConnection:
+        return HttpConnection(self)
 
     def close(self, *, at_once: bool = False) -> None:
         """Close every connection. What was written is still sent, ``at_once`` only if its client reads."""
@@ -65,10 +65,10 @@ class Server:
             connection.reset()
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One client connection: requests one after the other, pipelined ones wait their turn."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: HttpServer) -> None:
         self.server = server
         self.paused = False
         #: This side ends the connection, so its end says nothing of the client.
@@ -77,9 +77,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._number = 0
-        self._active: Call | None = None
-        self._waiting: deque[Call] = deque()
-        self._reading: Call | None = None
+        self._active: Exchange | None = None
+        self._waiting: deque[Exchange] = deque()
+        self._reading: Exchange | None = None
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             self._refuse()
 
     def eof_received(self) -> None:
-        self._left()
+        self._lose_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self.server.log.changed()
         if self._idle is not None:
             self._idle.cancel()
-        self._left()
+        self._lose_client()
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -150,13 +150,13 @@ class Connection(asyncio.Protocol):
             connection=self._number,
             at=self._loop.time(),
         )
-        call = self._reading = Call(self, arrival)
-        call.keep_alive = self._parser.should_keep_alive()
+        exchange = self._reading = Exchange(self, arrival)
+        exchange.keep_alive = self._parser.should_keep_alive()
         self.server.log.all.append(arrival)
-        if not self.server.app.accept(call):
-            self._active = call
+        if not self.server.app.accept(exchange):
+            self._active = exchange
             self._reading = None
-            if not call.done and self._transport is not None:
+            if not exchange.done and self._transport is not None:
                 self._transport.pause_reading()
             return
         if any(
@@ -169,16 +169,16 @@ class Connection(asyncio.Protocol):
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        call, self._reading = self._reading, None
-        if call is None:
+        exchange, self._reading = self._reading, None
+        if exchange is None:
             return
-        call.arrival.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self.server.log.mark(call.arrival, Mark.ARRIVED)
+        exchange.arrival.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self.server.log.record(exchange.arrival, Milestone.ARRIVED)
         if self._active is not None:
-            self._waiting.append(call)
+            self._waiting.append(exchange)
         else:
-            self._active = call
-            self.server.app.handle(call)
+            self._active = exchange
+            self.server.app.handle(exchange)
 
     # What the answers call.
 
@@ -187,10 +187,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def answered(self, call: Call) -> None:
-        """``call`` is over; take the next one or wait for it."""
+    def answered(self, exchange: Exchange) -> None:
+        """``exchange`` is over; take the next one or wait for it."""
         self._active = None
-        if not call.keep_alive:
+        if not exchange.keep_alive:
             self.close()
         elif self._waiting:
             # In the loop's next turn: a long pipeline must not become a deep stack.
@@ -217,11 +217,11 @@ class Connection(asyncio.Protocol):
             self._active = self._waiting.popleft()
             self.server.app.handle(self._active)
 
-    def _left(self) -> None:
+    def _lose_client(self) -> None:
         active, self._active = self._active, None
-        for call in (active, *self._waiting, self._reading):
-            if call is not None:
-                call.gone()
+        for exchange in (active, *self._waiting, self._reading):
+            if exchange is not None:
+                exchange.client_gone()
         self._waiting.clear()
         self._reading = None
 

@@ -14,12 +14,11 @@ from functools import partial
 from itertools import count
 from zlib import crc32
 
-from gateway.sim.by_id import ById
 from gateway.sim.config import SimConfig
 from gateway.sim.pacer import Pacer
 from gateway.sim.prefix_cache import PrefixCache
 from gateway.sim.script import Timing
-from gateway.sim.sequence import Finish, Sequence
+from gateway.sim.sequence import Finish, Sequence, SequenceIndex
 from gateway.sim.tokens import WIDTH, pack
 
 #: A unary request without delays makes so many tokens before others get a turn.
@@ -59,7 +58,7 @@ class Scheduler:
         self._sign = -1 if larger_first else 1
         self._waiting: list[tuple[int, int, Sequence]] = []
         self._held: dict[Sequence, None] = {}
-        self._by_id = ById()
+        self._index = SequenceIndex()
 
     # Facts.
 
@@ -89,7 +88,7 @@ class Scheduler:
 
     def in_flight(self, id: str) -> bool:
         """Does a sequence with this id wait or run?"""
-        return id in self._by_id
+        return id in self._index
 
     def draw(self, seed: int | None, sample: int, *, greedy: bool) -> int:
         """What makes one sample differ from the others of its prompt; 0 for greedy."""
@@ -104,7 +103,7 @@ class Scheduler:
     def submit(self, sequence: Sequence) -> None:
         """Start ``sequence``, now or when there is room."""
         sequence.created = self._loop.time()
-        self._by_id.add(sequence)
+        self._index.add(sequence)
         if self.full or self._waiting:
             heapq.heappush(self._waiting, (self.rank(sequence), next(self._order), sequence))
         else:
@@ -125,11 +124,11 @@ class Scheduler:
 
     def abort(self, ids: Iterable[str]) -> int:
         """End all with exactly one of these ids; how many that were."""
-        return self._abort([sequence for id in dict.fromkeys(ids) for sequence in self._by_id.of(id)])
+        return self._abort([sequence for id in dict.fromkeys(ids) for sequence in self._index.get(id)])
 
     def abort_prefix(self, prefix: str) -> int:
         """End all whose id begins so; how many that were."""
-        return self.abort(self._by_id.beginning(prefix))
+        return self.abort(self._index.with_prefix(prefix))
 
     def abort_all(self) -> int:
         """End everything; how many that were."""
@@ -175,7 +174,7 @@ class Scheduler:
     def stop(self) -> None:
         """Forget everything."""
         self.pacer.stop()
-        for state in (self.running, self._waiting, self._held, self._by_id):
+        for state in (self.running, self._waiting, self._held, self._index):
             state.clear()
 
     # One sequence.
@@ -280,7 +279,7 @@ class Scheduler:
             sequence.timer.cancel()
         self._held.pop(sequence, None)
         self.finished[finish.kind] += 1
-        self._by_id.discard(sequence)
+        self._index.discard(sequence)
         if sequence in self.running:
             del self.running[sequence]
             if sequence.output:

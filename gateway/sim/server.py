@@ -11,10 +11,10 @@ import ssl
 from collections.abc import Callable
 from types import TracebackType
 
-from gateway.sim.arrivals import AbortCall, Arrival, Log, Mark
 from gateway.sim.config import KINDS, SGLANG, VLLM, SimConfig
 from gateway.sim.engine import Engine
-from gateway.sim.http1 import Server
+from gateway.sim.http1 import HttpServer
+from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
 from gateway.sim.sglang.engine import SglangEngine
 from gateway.sim.vllm.engine import VllmEngine
@@ -26,7 +26,7 @@ _GENERATE = {SGLANG: "/generate", VLLM: "/inference/v1/generate"}
 class SimServer:
     """One simulated engine on a socket of this process. Use it as an async context manager.
 
-    ``kind`` is ``sglang`` or ``vllm``; ``tls`` makes it speak https; ``book`` makes its log, given how many
+    ``kind`` is ``sglang`` or ``vllm``; ``tls`` makes it speak https; ``make_log`` makes its log, given how many
     requests to remember. ``exit_code`` is set once the engine has ended by itself: after ``terminate``, or
     because of an input that kills the real one.
     """
@@ -37,18 +37,18 @@ class SimServer:
         config: SimConfig | None = None,
         *,
         tls: ssl.SSLContext | None = None,
-        book: Callable[[int], Log] = Log,
+        make_log: Callable[[int], RequestLog] = RequestLog,
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"{kind!r} is not one of {', '.join(KINDS)}")
         self.kind = kind
         self.config = config or SimConfig()
         self._tls = tls
-        self._book = book
+        self._make_log = make_log
         self.exit_code: int | None = None
         self._port = self.config.port
         self._listener: asyncio.Server | None = None
-        self._http: Server | None = None
+        self._http: HttpServer | None = None
         self._engine: Engine | None = None
 
     def __repr__(self) -> str:
@@ -68,12 +68,12 @@ class SimServer:
     async def start(self) -> None:
         """Listen. After ``stop`` or ``kill`` a new engine starts on the same port, with an empty log."""
         self.exit_code = None
-        log = self._book(self.config.log_limit)
+        log = self._make_log(self.config.log_limit)
         engine = SglangEngine(self.config, log) if self.kind == SGLANG else VllmEngine(self.config, log)
         engine.on_exit = self._exit
-        engine.on_deaf = self._close_listener
+        engine.on_stop_listening = self._close_listener
         self._engine = engine
-        self._http = Server(engine, log, self.config.keep_alive)
+        self._http = HttpServer(engine, log, self.config.keep_alive)
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             self._http.protocol,
@@ -102,7 +102,7 @@ class SimServer:
 
     async def exited(self) -> int:
         """The engine ended by itself; its exit code."""
-        await self.log_book.until(lambda: self.exit_code is not None)
+        await self.request_log.until(lambda: self.exit_code is not None)
         assert self.exit_code is not None
         return self.exit_code
 
@@ -130,23 +130,23 @@ class SimServer:
         return self.url + _GENERATE[self.kind]
 
     @property
-    def log_book(self) -> Log:
+    def request_log(self) -> RequestLog:
         return self.engine.log
 
     @property
     def log(self) -> list[Arrival]:
         """The generate requests, oldest first."""
-        return list(self.log_book.generates)
+        return list(self.request_log.generates)
 
     @property
     def all_requests(self) -> list[Arrival]:
         """Every request, health checks too, oldest first."""
-        return list(self.log_book.all)
+        return list(self.request_log.all)
 
     @property
     def aborts(self) -> list[AbortCall]:
         """Calls of the engine's abort routes, oldest first."""
-        return list(self.log_book.aborts)
+        return list(self.request_log.aborts)
 
     @property
     def running(self) -> int:
@@ -172,27 +172,27 @@ class SimServer:
 
     async def arrived(self, count: int = 1) -> Arrival:
         """``count`` requests were read in full (or cut off before, by a script)."""
-        return await self.log_book.wait(Mark.ARRIVED, count)
+        return await self.request_log.wait(Milestone.ARRIVED, count)
 
     async def streaming(self, count: int = 1) -> Arrival:
         """``count`` streams have had their first event."""
-        return await self.log_book.wait(Mark.STREAMING, count)
+        return await self.request_log.wait(Milestone.STREAMING, count)
 
     async def finished(self, count: int = 1) -> Arrival:
         """``count`` requests were answered in full."""
-        return await self.log_book.wait(Mark.FINISHED, count)
+        return await self.request_log.wait(Milestone.FINISHED, count)
 
     async def aborted(self, count: int = 1) -> Arrival:
         """``count`` requests had generation stopped, by an abort call or because their client left."""
-        return await self.log_book.wait(Mark.ABORTED, count)
+        return await self.request_log.wait(Milestone.ABORTED, count)
 
     async def client_gone(self, count: int = 1) -> Arrival:
         """``count`` requests were left by their client."""
-        return await self.log_book.wait(Mark.CLIENT_GONE, count)
+        return await self.request_log.wait(Milestone.CLIENT_GONE, count)
 
     async def abort_called(self, count: int = 1) -> AbortCall:
         """``count`` abort calls came."""
-        await self.until(lambda: len(self.log_book.aborts) >= count)
+        await self.until(lambda: len(self.request_log.aborts) >= count)
         return self.aborts[count - 1]
 
     async def idle(self) -> None:
@@ -201,7 +201,7 @@ class SimServer:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """``condition`` holds; it is looked at whenever something above changes."""
-        await self.log_book.until(condition)
+        await self.request_log.until(condition)
 
     # Scripts.
 
@@ -225,13 +225,13 @@ class SimServer:
             else:
                 self._http.close()
         self.engine.stop()
-        self.log_book.changed()
+        self.request_log.changed()
 
     def _close_listener(self) -> None:
         if self._listener is not None:
             self._listener.close()
 
-    async def _end(self, close: Callable[[Server], None]) -> None:
+    async def _end(self, close: Callable[[HttpServer], None]) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -240,7 +240,7 @@ class SimServer:
         if self._http is not None:
             open_now = self._http.connections
             close(self._http)
-            await self.log_book.until(lambda: not open_now)
+            await self.request_log.until(lambda: not open_now)
         if listener is not None:
             await listener.wait_closed()
 

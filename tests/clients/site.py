@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import httpx
 
 from gateway.sim import SimConfig, SimServer
-from gateway.sim.arrivals import Arrival
+from gateway.sim.request_log import Arrival
 from gateway.testing.rig import until
 from tests.support.gateway import eventually
 from tests.support.processes import PATIENCE, free_port

@@ -12,7 +12,7 @@ import pytest
 from gateway.proxy import live as run
 from gateway.proxy.live import STREAM_LINGER
 from gateway.sim import SimConfig, SimServer
-from gateway.sim.arrivals import Arrival
+from gateway.sim.request_log import Arrival
 from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
 from tests.support.generate import JSON, KINDS, body_of
 

@@ -290,7 +290,7 @@ async def test_request_in_flight_on_a_worker_that_dies_is_not_sent_to_another() 
             sent = asyncio.ensure_future(gateway.client.post("/generate", json=body_of("sglang", 100)))
             await arrived(1, one, two)
             holder = one if generates(one) else two
-            log = holder.log_book.generates
+            log = holder.request_log.generates
             await holder.kill()
             assert (await sent).status_code == 502
             await until(lambda: _dead(gateway) == 1)

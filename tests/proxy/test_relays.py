@@ -13,7 +13,7 @@ from gateway.catalog import CatalogError
 from gateway.engine_routes import RELAY_PATHS
 from gateway.settings import Settings
 from gateway.sim import Half, Reply, Silence, SimConfig, SimServer
-from gateway.sim.arrivals import Arrival
+from gateway.sim.request_log import Arrival
 from gateway.wiring.app import create_app
 from tests.support.fleet import Fleet, called, fleet
 from tests.support.gateway import RawClient, rig, until

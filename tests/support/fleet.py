@@ -11,7 +11,7 @@ import httpx
 
 from gateway.fleet.worker import Worker
 from gateway.sim import SimConfig, SimServer
-from gateway.sim.arrivals import Arrival
+from gateway.sim.request_log import Arrival
 from tests.support.gateway import Rig, rig
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from gateway.sim import SimServer
-from gateway.sim.arrivals import Arrival
+from gateway.sim.request_log import Arrival
 from gateway.testing.rig import Rig, rig, serving, until
 
 __all__ = [

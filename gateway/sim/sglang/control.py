@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.sim.call import Call
 from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Refusal, Route, encode, ok, plain, query
+from gateway.sim.exchange import Exchange
 from gateway.sim.scheduler import Pause
-from gateway.sim.sglang import control_bodies, errors, facts
+from gateway.sim.sglang import control_bodies, errors, information
 
 if TYPE_CHECKING:
     from gateway.sim.sglang.engine import SglangEngine
@@ -47,11 +47,11 @@ class Control:
     def routes(self) -> dict[bytes, Route]:
         api, admin = "api", "admin"
         table = {
-            "/": Route(GET, lambda call: ok(call, "SGLang is running"), api),
+            "/": Route(GET, lambda exchange: ok(exchange, "SGLang is running"), api),
             "/health": Route(GET, self.health, api),
             "/health_generate": Route(GET, self.health, api),
             "/ready": Route(GET, self.ready, api),
-            "/ping": Route(GET, lambda call: plain(call, 200), api),
+            "/ping": Route(GET, lambda exchange: plain(exchange, 200), api),
             "/model_info": Route(GET, self.model_info, api),
             "/get_model_info": Route(GET, self.model_info, api),
             "/server_info": Route(GET, self.server_info, api),
@@ -79,59 +79,59 @@ class Control:
 
     # Health.
 
-    def health(self, call: Call) -> None:
+    def health(self, exchange: Exchange) -> None:
         engine = self._engine
         if engine.starting or engine.terminating:
-            plain(call, 503)
+            plain(exchange, 503)
         elif self._config.fast_health:
-            plain(call, 200)
+            plain(exchange, 200)
         else:
             # The engine generates a token and looks once a second whether it came; a paused one makes none.
             status = 503 if self._scheduler.paused and not self._scheduler.running else 200
-            engine.loop.call_later(_HEALTH_DELAY, plain, call, status)
+            engine.loop.call_later(_HEALTH_DELAY, plain, exchange, status)
 
-    def ready(self, call: Call) -> None:
+    def ready(self, exchange: Exchange) -> None:
         engine = self._engine
         up = not (engine.starting or engine.terminating or self._scheduler.paused)
-        plain(call, 200 if up else 503)
+        plain(exchange, 200 if up else 503)
 
     # Facts.
 
-    def model_info(self, call: Call) -> None:
-        ok(call, facts.model_info(self._config, self._scheduler, self._engine.loaded))
+    def model_info(self, exchange: Exchange) -> None:
+        ok(exchange, information.model_info(self._config, self._scheduler, self._engine.loaded))
 
-    def server_info(self, call: Call) -> None:
-        ok(call, facts.server_info(self._config, self._scheduler))
+    def server_info(self, exchange: Exchange) -> None:
+        ok(exchange, information.server_info(self._config, self._scheduler))
 
-    def models(self, call: Call) -> None:
+    def models(self, exchange: Exchange) -> None:
         name = self._engine.loaded or self._config.model
-        cards = [facts.model_card(self._config, name)]
-        cards += [facts.model_card(self._config, lora, parent=name) for lora in self._engine.loras]
-        ok(call, {"object": "list", "data": cards})
+        cards = [information.model_card(self._config, name)]
+        cards += [information.model_card(self._config, lora, parent=name) for lora in self._engine.loras]
+        ok(exchange, {"object": "list", "data": cards})
 
-    def model(self, call: Call) -> None:
-        ok(call, facts.model_card(self._config, self._config.model))
+    def model(self, exchange: Exchange) -> None:
+        ok(exchange, information.model_card(self._config, self._config.model))
 
-    def loads(self, call: Call) -> None:
-        asked = query(call)
+    def loads(self, exchange: Exchange) -> None:
+        asked = query(exchange)
         rank = asked.get("dp_rank")
         if rank is not None and not rank.removeprefix("-").isdecimal():
             raise errors.malformed(
-                [_unparsed("int", "dp_rank", "a valid integer", "an integer", rank)], ("get_loads", call)
+                [_unparsed("int", "dp_rank", "a valid integer", "an integer", rank)], ("get_loads", exchange)
             )
         try:
-            body = facts.loads(self._config, self._scheduler, asked.get("include", "all"), rank)
+            body = information.loads(self._config, self._scheduler, asked.get("include", "all"), rank)
         except ValueError as error:
             raise errors.internal() from error
-        ok(call, body)
+        ok(exchange, body)
 
-    def metrics(self, call: Call) -> None:
-        call.send(200, facts.metrics(self._config, self._scheduler), facts.METRICS_TYPE)
+    def metrics(self, exchange: Exchange) -> None:
+        exchange.send(200, information.metrics(self._config, self._scheduler), information.METRICS_TYPE)
 
     # Requests.
 
-    def abort(self, call: Call) -> None:
-        body = control_bodies.read(call, "AbortReq")
+    def abort(self, exchange: Exchange) -> None:
+        body = control_bodies.read(exchange, "AbortReq")
         engine = self._engine
         everything = bool(body.get("abort_all", False))
         rid = body.get("rid")
@@ -140,46 +140,46 @@ class Control:
         else:
             hit = engine.abort(rid) if isinstance(rid, str) and rid else 0
         engine.note_abort((rid,) if isinstance(rid, str) else (), everything=everything, hit=hit)
-        plain(call, 200)
+        plain(exchange, 200)
 
-    def flush_cache(self, call: Call) -> None:
-        wait = _timeout(call)
+    def flush_cache(self, exchange: Exchange) -> None:
+        wait = _timeout(exchange)
         if self._busy:
             if wait <= 0:
                 raise Refusal(400, _NOT_FLUSHED, b"")
             until = self._engine.loop.time() + wait
-            self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(call, until))
+            self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(exchange, until))
             return
-        self._flush(call)
+        self._flush(exchange)
 
-    def _flush_later(self, call: Call, until: float) -> None:
+    def _flush_later(self, exchange: Exchange, until: float) -> None:
         if not self._busy:
-            self._flush(call)
+            self._flush(exchange)
         elif self._engine.loop.time() < until:
-            self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(call, until))
+            self._engine.scheduler.pacer.after(0.01, lambda: self._flush_later(exchange, until))
         else:
-            call.send(400, b"Timed out waiting for idle state.", b"")
+            exchange.send(400, b"Timed out waiting for idle state.", b"")
 
-    def _flush(self, call: Call) -> None:
+    def _flush(self, exchange: Exchange) -> None:
         self._scheduler.cache.clear()
-        call.send(200, _FLUSHED, b"")
+        exchange.send(200, _FLUSHED, b"")
 
-    def pause(self, call: Call) -> None:
-        mode = control_bodies.read(call, "PauseGenerationReqInput").get("mode", "abort")
+    def pause(self, exchange: Exchange) -> None:
+        mode = control_bodies.read(exchange, "PauseGenerationReqInput").get("mode", "abort")
         if mode == "abort":
             self._scheduler.abort_all()
         self._scheduler.pause(Pause.HOLD, retract=mode == "retract")
-        ok(call, {"message": "Generation paused successfully.", "status": "ok"})
+        ok(exchange, {"message": "Generation paused successfully.", "status": "ok"})
 
-    def resume(self, call: Call) -> None:
-        control_bodies.read(call, "ContinueGenerationReqInput")
+    def resume(self, exchange: Exchange) -> None:
+        control_bodies.read(exchange, "ContinueGenerationReqInput")
         self._scheduler.resume()
-        ok(call, {"message": "Generation continued successfully.", "status": "ok"})
+        ok(exchange, {"message": "Generation continued successfully.", "status": "ok"})
 
     # Weights.
 
-    def update_weights_from_disk(self, call: Call) -> None:
-        body = control_bodies.read(call, "UpdateWeightFromDiskReqInput")
+    def update_weights_from_disk(self, exchange: Exchange) -> None:
+        body = control_bodies.read(exchange, "UpdateWeightFromDiskReqInput")
         self._take_weights(body)
         # From now on it calls itself so, whatever name it was started with.
         self._engine.loaded = body["model_path"]
@@ -187,38 +187,38 @@ class Control:
         message = "Succeeded to update model weights."
         if (version := body.get("weight_version")) is not None:
             message += f" Weight version updated to {version}."
-        ok(call, {"success": True, "message": message, "num_paused_requests": paused})
+        ok(exchange, {"success": True, "message": message, "num_paused_requests": paused})
 
     def _weights_route(self, struct: str) -> Handler:
-        def update(call: Call) -> None:
-            self._take_weights(control_bodies.read(call, struct))
-            ok(call, {"success": True, "message": "Success"})
+        def update(exchange: Exchange) -> None:
+            self._take_weights(control_bodies.read(exchange, struct))
+            ok(exchange, {"success": True, "message": "Success"})
 
         return update
 
-    def join_group(self, call: Call) -> None:
-        body = control_bodies.read(call, "InitWeightsUpdateGroupReqInput")
+    def join_group(self, exchange: Exchange) -> None:
+        body = control_bodies.read(exchange, "InitWeightsUpdateGroupReqInput")
         self._groups.add(body.get("group_name", _GROUP))
-        ok(call, {"success": True, "message": "Succeeded to initialize custom process group."})
+        ok(exchange, {"success": True, "message": "Succeeded to initialize custom process group."})
 
-    def leave_group(self, call: Call) -> None:
-        name = control_bodies.read(call, "DestroyWeightsUpdateGroupReqInput").get("group_name", _GROUP)
+    def leave_group(self, exchange: Exchange) -> None:
+        name = control_bodies.read(exchange, "DestroyWeightsUpdateGroupReqInput").get("group_name", _GROUP)
         if name not in self._groups:
             message = "The group to be destroyed does not exist."
-            call.send(400, encode({"success": False, "message": message}))
+            exchange.send(400, encode({"success": False, "message": message}))
             return
         self._groups.remove(name)
-        ok(call, {"success": True, "message": "Succeeded to destroy custom process group."})
+        ok(exchange, {"success": True, "message": "Succeeded to destroy custom process group."})
 
-    def update_weight_version(self, call: Call) -> None:
-        body = control_bodies.read(call, "UpdateWeightVersionReqInput")
+    def update_weight_version(self, exchange: Exchange) -> None:
+        body = control_bodies.read(exchange, "UpdateWeightVersionReqInput")
         version = body["new_version"]
         # The default stops everything; callers that do not expect it lose their rollouts.
         if body.get("abort_all_requests", True):
             self._scheduler.abort_all()
         self._scheduler.set_version(version)
         message = f"Weight version updated to {version}"
-        ok(call, {"success": True, "message": message, "new_version": version})
+        ok(exchange, {"success": True, "message": message, "new_version": version})
 
     def _take_weights(self, body: dict[str, Any]) -> None:
         if body.get("abort_all_requests", False):
@@ -230,22 +230,22 @@ class Control:
 
     # Memory.
 
-    def release_memory(self, call: Call) -> None:
-        tags = control_bodies.read(call, "ReleaseMemoryOccupationReqInput").get("tags") or _MEMORY
+    def release_memory(self, exchange: Exchange) -> None:
+        tags = control_bodies.read(exchange, "ReleaseMemoryOccupationReqInput").get("tags") or _MEMORY
         if self._busy:
             # It insists on being idle, and ends where it is not.
             self._engine.on_exit(1)
             return
         self._released.update(tags)
-        ok(call, None)
+        ok(exchange, None)
 
-    def take_memory_back(self, call: Call) -> None:
-        tags = control_bodies.read(call, "ResumeMemoryOccupationReqInput").get("tags") or _MEMORY
+    def take_memory_back(self, exchange: Exchange) -> None:
+        tags = control_bodies.read(exchange, "ResumeMemoryOccupationReqInput").get("tags") or _MEMORY
         if not self._released.issuperset(tags):
             self._engine.on_exit(1)
             return
         self._released.difference_update(tags)
-        ok(call, None)
+        ok(exchange, None)
 
     @property
     def _busy(self) -> bool:
@@ -255,43 +255,43 @@ class Control:
 
     # Adapters.
 
-    def load_lora(self, call: Call) -> None:
-        body = control_bodies.read(call, "LoadLoRAAdapterReqInput")
+    def load_lora(self, exchange: Exchange) -> None:
+        body = control_bodies.read(exchange, "LoadLoRAAdapterReqInput")
         name = body["lora_name"]
         if not self._config.enable_lora:
-            self._lora_reply(call, _NO_LORA)
+            self._lora_reply(exchange, _NO_LORA)
         elif name in self._engine.loras:
-            self._lora_reply(call, f"LoRA adapter {name} is already loaded.")
+            self._lora_reply(exchange, f"LoRA adapter {name} is already loaded.")
         else:
             self._engine.loras[name] = body["lora_path"]
-            self._lora_reply(call, None)
+            self._lora_reply(exchange, None)
 
-    def unload_lora(self, call: Call) -> None:
-        name = control_bodies.read(call, "UnloadLoRAAdapterReqInput")["lora_name"]
+    def unload_lora(self, exchange: Exchange) -> None:
+        name = control_bodies.read(exchange, "UnloadLoRAAdapterReqInput")["lora_name"]
         if not self._config.enable_lora:
-            self._lora_reply(call, _NO_LORA)
+            self._lora_reply(exchange, _NO_LORA)
         elif self._engine.loras.pop(name, None) is None:
-            self._lora_reply(call, f"LoRA adapter {name} is not loaded.")
+            self._lora_reply(exchange, f"LoRA adapter {name} is not loaded.")
         else:
-            self._lora_reply(call, None)
+            self._lora_reply(exchange, None)
 
-    def _lora_reply(self, call: Call, error: str | None) -> None:
+    def _lora_reply(self, exchange: Exchange, error: str | None) -> None:
         body = {
             **_LORA_FIELDS,
             "success": error is None,
             "error_message": error or "",
             "loaded_adapters": dict(self._engine.loras) if self._config.enable_lora else None,
         }
-        call.send(200 if error is None else 400, encode(body))
+        exchange.send(200 if error is None else 400, encode(body))
 
 
-def _timeout(call: Call) -> float:
+def _timeout(exchange: Exchange) -> float:
     try:
-        return float(query(call).get("timeout", 0))
+        return float(query(exchange).get("timeout", 0))
     except ValueError as error:
-        text = query(call)["timeout"]
+        text = query(exchange)["timeout"]
         problem = _unparsed("float", "timeout", "a valid number", "a number", text)
-        raise errors.malformed([problem], ("flush_cache", call)) from error
+        raise errors.malformed([problem], ("flush_cache", exchange)) from error
 
 
 def _unparsed(kind: str, name: str, wanted: str, parsed: str, text: str) -> str:

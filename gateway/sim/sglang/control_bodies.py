@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.sim.call import Call
+from gateway.sim.exchange import Exchange
 from gateway.sim.sglang import errors
 from gateway.sim.sglang.field_types import (
     MISSING,
@@ -22,7 +22,7 @@ from gateway.sim.sglang.field_types import (
     optional,
     string,
 )
-from gateway.sim.sglang.schema import Body, decoded
+from gateway.sim.sglang.generate_body import Body, decoded
 
 _SELECTOR = literal("target", "draft", "all")
 _WEIGHTS: Mapping[str, Check] = {
@@ -94,12 +94,12 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def read(call: Call, struct: str) -> Body:
+def read(exchange: Exchange, struct: str) -> Body:
     """The body of a control call, for the engine's ``struct``. Raises Refusal."""
-    function = call.arrival.target.partition(b"?")[0].decode("latin-1").strip("/")
-    body = decoded(call, function)
+    function = exchange.arrival.target.partition(b"?")[0].decode("latin-1").strip("/")
+    body = decoded(exchange, function)
     if problems := _problems(body, struct):
-        raise errors.malformed([_no_instance(body, struct), *problems], (function, call))
+        raise errors.malformed([_no_instance(body, struct), *problems], (function, exchange))
     return dict(body)
 
 
@@ -107,15 +107,15 @@ def _problems(body: Any, struct: str) -> list[str]:
     place = f"function-after[build_struct(), {struct}]"
     if (wrong := dictionary(body)) is not None:
         return [wrong((place,), body)]
-    told = []
+    problems = []
     needed = _NEEDED.get(struct, ())
     for name, check in _FIELDS[struct].items():
         if name not in body:
             if name in needed:
-                told.append(MISSING((place, name), body))
+                problems.append(MISSING((place, name), body))
         elif (wrong := check(body[name])) is not None:
-            told.append(wrong((place, name), body[name]))
-    return told
+            problems.append(wrong((place, name), body[name]))
+    return problems
 
 
 def _no_instance(body: Any, struct: str) -> str:

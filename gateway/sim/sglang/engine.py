@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Callable
 
 from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
-from gateway.sim.arrivals import Log
-from gateway.sim.call import Call
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import POST_OR_PUT, Engine, Route, bearer, wall_clock
+from gateway.sim.exchange import Exchange
+from gateway.sim.request_log import RequestLog
 from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import Timing
 from gateway.sim.sequence import Finish, Sampling, Sequence
-from gateway.sim.sglang import contract, errors, request, schema
+from gateway.sim.sglang import errors, generate_body, published_schema, request
 from gateway.sim.sglang.control import Control
 from gateway.sim.sglang.reply import SglangReply
 from gateway.sim.sglang.request import Item, Request
@@ -29,7 +29,7 @@ _DONE = b"data: [DONE]\n\n"
 class SglangEngine(Engine):
     """A simulated SGLang server."""
 
-    def __init__(self, config: SimConfig, log: Log) -> None:
+    def __init__(self, config: SimConfig, log: RequestLog) -> None:
         super().__init__(config, log, Scheduler(config, 1, larger_first=True))
         #: Loaded adapters, name to path.
         self.loras: dict[str, str] = {}
@@ -38,12 +38,12 @@ class SglangEngine(Engine):
         self.routes[b"/generate"] = Route(POST_OR_PUT, self.start_generate, "api", generate=True)
         self.routes.update(Control(self).routes())
 
-    def authorized(self, call: Call, guard: str) -> bool:
-        if call.arrival.method == b"OPTIONS" or call.arrival.target.startswith(_OPEN):
+    def authorized(self, exchange: Exchange, guard: str) -> bool:
+        if exchange.arrival.method == b"OPTIONS" or exchange.arrival.target.startswith(_OPEN):
             return True
         admin = self.config.admin_api_key if guard == "admin" else None
         wanted = admin or self.config.api_key
-        return wanted is None or hmac.compare_digest(bearer(call) or b"", wanted.encode())
+        return wanted is None or hmac.compare_digest(bearer(exchange) or b"", wanted.encode())
 
     def terminate(self) -> None:
         """Health checks fail, requests are still served; the end comes when none is left."""
@@ -62,28 +62,28 @@ class SglangEngine(Engine):
 
     # Generate.
 
-    def generate(self, call: Call, timing: Timing) -> None:
-        body = schema.read_generate(call)
-        contract.check(body)
+    def generate(self, exchange: Exchange, timing: Timing) -> None:
+        body = generate_body.read_generate(exchange)
+        published_schema.check(body)
         streamed = bool(body.get("stream", False))
         if streamed:
-            call.start()
+            exchange.start()
         try:
             wanted = request.read(body, self.config, set(self.loras))
             self._check_ids(wanted)
         except errors.ValueFault as fault:
             if not streamed:
                 raise errors.invalid(str(fault)) from fault
-            call.write(errors.event(str(fault)))
-            call.end(_DONE)
+            exchange.write(errors.event(str(fault)))
+            exchange.end(_DONE)
         except errors.Fault as fault:
             if not streamed:
                 raise errors.internal() from fault
-            call.cut()
+            exchange.cut()
         except errors.Crash:
             self.on_exit(1)
         else:
-            self._run(call, wanted, timing, streamed=streamed)
+            self._run(exchange, wanted, timing, streamed=streamed)
 
     def _check_ids(self, wanted: Request) -> None:
         if wanted.n > 1:
@@ -92,26 +92,26 @@ class SglangEngine(Engine):
             if self.scheduler.in_flight(item.rid):
                 raise errors.ValueFault(f"Duplicate request ID detected: {item.rid}")
 
-    def _run(self, call: Call, wanted: Request, timing: Timing, *, streamed: bool) -> None:
-        answer = self._answer(call, wanted, timing, streamed=streamed)
+    def _run(self, exchange: Exchange, wanted: Request, timing: Timing, *, streamed: bool) -> None:
+        answer = self._answer(exchange, wanted, timing, streamed=streamed)
         sequences = [
             self._sequence(wanted, index, timing, answer) for index in range(len(wanted.items) * wanted.n)
         ]
-        call.arrival.ids = [sequence.id for sequence in sequences]
+        exchange.arrival.ids = [sequence.id for sequence in sequences]
         received = self.loop.time()
         leave = self._leave_stream if streamed else self._leave_unary
-        call.on_gone = lambda: leave(answer, wanted, received)
+        exchange.on_gone = lambda: leave(answer, wanted, received)
         if wanted.n == 1:
             answer.run(sequences, self._submit)
         else:
             self._prefill_first(answer, wanted, sequences, timing)
 
-    def _answer(self, call: Call, wanted: Request, timing: Timing, *, streamed: bool) -> Answer:
+    def _answer(self, exchange: Exchange, wanted: Request, timing: Timing, *, streamed: bool) -> Answer:
         reply = SglangReply(wanted, self.config, wall_clock())
         if not streamed:
-            return _Unary(self, call, timing, reply)
+            return _Unary(self, exchange, timing, reply)
         interval = wanted.items[0].params.interval or self.config.stream_interval
-        return StreamAnswer(self, call, timing, reply, interval)
+        return StreamAnswer(self, exchange, timing, reply, interval)
 
     def _sequence(self, wanted: Request, index: int, timing: Timing, answer: Answer) -> Sequence:
         at, sample = divmod(index, wanted.n)
@@ -216,10 +216,10 @@ class _Unary(UnaryAnswer):
 
     def finished(self, sequence: Sequence) -> None:
         finish = sequence.finish
-        if finish is None or finish.status is None or self.call.done:
+        if finish is None or finish.status is None or self.exchange.done:
             super().finished(sequence)
             return
-        errors.refused(finish).answer(self.call)
+        errors.refused(finish).answer(self.exchange)
         self.drop()
 
 

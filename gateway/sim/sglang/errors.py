@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.sim.call import TEXT, Call
 from gateway.sim.engine import Refusal, encode
+from gateway.sim.exchange import TEXT, Exchange
 from gateway.sim.sequence import Finish
 
 
@@ -24,13 +24,13 @@ class Crash(Exception):
     """An input that ends the whole engine."""
 
 
-def malformed(problems: Sequence[str], where: tuple[str, Call]) -> Refusal:
+def malformed(problems: Sequence[str], where: tuple[str, Exchange]) -> Refusal:
     """Body not JSON, or not of the types of the request's class. ``problems`` are the validator's own texts,
     ``where`` is the engine's function and the call it was for."""
-    function, call = where
-    path = call.arrival.target.partition(b"?")[0].decode("latin-1")
+    function, exchange = where
+    path = exchange.arrival.target.partition(b"?")[0].decode("latin-1")
     file = '  File "/usr/lib/python3/site-packages/sglang/srt/entrypoints/http_server.py", line 912, in '
-    route = f"{call.arrival.method.decode()} {path}"
+    route = f"{exchange.arrival.method.decode()} {path}"
     count = "1 validation error" if len(problems) == 1 else f"{len(problems)} validation errors"
     lines = "".join(f"  {problem}\n" for problem in problems)
     message = f"{count}:\n{lines}\n{file}{function}\n    {route} [{', '.join(problems)}]"

@@ -25,9 +25,9 @@ def value_problem(message: str) -> Problem:
     """An error of the engine's own, which the validator passes on."""
 
     def text(place: tuple[str, ...], value: Any) -> str:
-        said = f"Value error, {message}"
+        reason = f"Value error, {message}"
         return (
-            f"{{'type': 'value_error', 'loc': {('body', *place)!r}, 'msg': {said!r}, 'input': {value!r}, "
+            f"{{'type': 'value_error', 'loc': {('body', *place)!r}, 'msg': {reason!r}, 'input': {value!r}, "
             f"'ctx': {{'error': ValueError({message!r})}}}}"
         )
 

@@ -10,9 +10,8 @@ from typing import Any
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import encode, wall_clock
 from gateway.sim.sequence import Finish, Sequence
-from gateway.sim.sglang import logprobs
-from gateway.sim.sglang.request import Item, Request
-from gateway.sim.tokens import words
+from gateway.sim.sglang.request import Item, Logprobs, Request
+from gateway.sim.tokens import logprob, ranked, word, words
 
 _NULL = b"null"
 _OBJECT = (
@@ -21,6 +20,8 @@ _OBJECT = (
     b'"cached_tokens_details":%b,"dp_rank":null%b}%b}'
 )
 _EVENT = b"data: %b\n\n"
+Triple = list[Any]
+_PROMPT_RANK = 4  # a prompt's own ids are rarely what the model would have said
 
 
 class _Written:
@@ -55,11 +56,11 @@ class SglangReply:
     def closing(self, sequences: list[Sequence]) -> bytes:
         return b"data: [DONE]\n\n"
 
-    def whole(self, sequences: list[Sequence]) -> tuple[int, bytes]:
-        bodies = [self._whole(sequence) for sequence in sequences]
+    def unary(self, sequences: list[Sequence]) -> tuple[int, bytes]:
+        bodies = [self._unary(sequence) for sequence in sequences]
         return 200, b"[%b]" % b",".join(bodies) if self._request.listed else bodies[0]
 
-    def _whole(self, sequence: Sequence) -> bytes:
+    def _unary(self, sequence: Sequence) -> bytes:
         finish = sequence.finish
         if finish is not None and finish.queued:
             return self._echo(sequence, finish, streamed=False)
@@ -80,7 +81,7 @@ class SglangReply:
             encode(sequence.versions[-1][0]),
             sequence.retractions,
             self._early_timings(sequence) if self._config.enable_metrics else b"",
-            logprobs.render(sequence, wanted, sent if delta else 0, self._config) if wanted else b"",
+            _render_logprobs(sequence, wanted, sent if delta else 0, self._config) if wanted else b"",
             len(sequence.output),
             cached,
             b"" if finish is None else b',"weight_versions":%b' % encode(sequence.spans()),
@@ -218,3 +219,41 @@ def _visible(sequence: Sequence, item: Item) -> str:
                 held = size
                 break
     return text[: len(text) - held]
+
+
+def _render_logprobs(sequence: Sequence, wanted: Logprobs, sent: int, config: SimConfig) -> bytes:
+    """The keys, with a comma in front; those of the output from its token ``sent`` on."""
+    output = list(zip(sequence.states[sent:], sequence.output[sent:], strict=True))
+    prompt = sequence.prompt[wanted.start :] if wanted.start >= 0 else []
+    # Each position of the prompt is predicted by the one before it; the first one by none.
+    pairs = list(zip(prompt, prompt[1:], strict=False))
+    meta: dict[str, Any] = {
+        "input_token_logprobs": [_triple(None, token, wanted) for token in prompt[:1]]
+        + [_triple(logprob(before, token, _PROMPT_RANK), token, wanted) for before, token in pairs],
+        "output_token_logprobs": [_triple(logprob(state, token), token, wanted) for state, token in output],
+        "output_token_logprobs_length": len(sequence.output),
+    }
+    if wanted.top:
+        size = config.vocab_size
+        meta["input_top_logprobs"] = [None] * bool(prompt) + [
+            _top(before, before % size, wanted, size) for before, _ in pairs
+        ]
+        meta["output_top_logprobs"] = [_top(state, token, wanted, size) for state, token in output]
+    if wanted.ids:
+        meta["input_token_ids_logprobs"] = [None] * bool(prompt) + [
+            _chosen(before, wanted) for before, _ in pairs
+        ]
+        meta["output_token_ids_logprobs"] = [_chosen(state, wanted) for state, _ in output]
+    return b"," + encode(meta)[1:-1]
+
+
+def _triple(value: float | None, token: int, wanted: Logprobs) -> Triple:
+    return [value, token, word(token) if wanted.text else None]
+
+
+def _top(state: int, token: int, wanted: Logprobs, size: int) -> list[Triple]:
+    return [_triple(value, other, wanted) for other, value in ranked(state, token, wanted.top, size)]
+
+
+def _chosen(state: int, wanted: Logprobs) -> list[Triple]:
+    return [_triple(logprob(state, token, _PROMPT_RANK), token, wanted) for token in wanted.ids]

@@ -13,8 +13,8 @@ from typing import Any
 from gateway.sim.config import SimConfig
 from gateway.sim.sglang import sampling
 from gateway.sim.sglang.errors import Crash, Fault, ValueFault
+from gateway.sim.sglang.generate_body import Body
 from gateway.sim.sglang.sampling import Params
-from gateway.sim.sglang.schema import Body
 from gateway.sim.tokens import pack, tokenize
 
 _NO_HIDDEN_STATES = (

@@ -9,11 +9,11 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from gateway.sim.call import Call
 from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Route, ok, plain, wall_clock
+from gateway.sim.exchange import Exchange
 from gateway.sim.scheduler import Pause
-from gateway.sim.vllm import errors, lax
-from gateway.sim.vllm.control_input import field, optional_field, parameter, parameters, whole
+from gateway.sim.vllm import errors, field_types
+from gateway.sim.vllm.control_input import field, json_body, optional_field, parameter, parameters
 
 if TYPE_CHECKING:
     from gateway.sim.vllm.engine import VllmEngine
@@ -29,7 +29,7 @@ _WEIGHT_STEPS = {
     "/shutdown_weight_transfer_engine": ("Weight transfer shut down", None),
 }
 _MEMORY = ("weights", "kv_cache")
-_PAUSE_MODE = lax.literal("abort", "wait", "keep")
+_PAUSE_MODE = field_types.literal("abort", "wait", "keep")
 
 
 class Control:
@@ -46,13 +46,15 @@ class Control:
         table = {
             "/health": Route(GET, self.health),
             "/ping": Route(GET_OR_POST, self.health),
-            "/version": Route(GET, lambda call: ok(call, {"version": VERSION})),
-            "/load": Route(GET, lambda call: ok(call, {"server_load": 0})),
-            "/kv_event_sources": Route(GET, lambda call: ok(call, {})),
+            "/version": Route(GET, lambda exchange: ok(exchange, {"version": VERSION})),
+            "/load": Route(GET, lambda exchange: ok(exchange, {"server_load": 0})),
+            "/kv_event_sources": Route(GET, lambda exchange: ok(exchange, {})),
             "/metrics": Route(GET, self.metrics),
             "/v1/models": Route(GET, self.models),
             "/inference/v1/abort_requests": Route(POST, self.abort),
-            "/is_scaling_elastic_ep": Route(POST, lambda call: ok(call, {"is_scaling_elastic_ep": False})),
+            "/is_scaling_elastic_ep": Route(
+                POST, lambda exchange: ok(exchange, {"is_scaling_elastic_ep": False})
+            ),
         }
         if self._config.skip_tokenizer:
             table["/abort_requests"] = Route(POST, self.abort)
@@ -69,36 +71,38 @@ class Control:
             "/pause": Route(POST, self.pause),
             "/resume": Route(POST, self.resume),
             "/is_paused": Route(
-                GET, lambda call: ok(call, {"is_paused": self._scheduler.paused is not None})
+                GET, lambda exchange: ok(exchange, {"is_paused": self._scheduler.paused is not None})
             ),
             "/sleep": Route(POST, self.sleep),
             "/wake_up": Route(POST, self.wake_up),
-            "/is_sleeping": Route(GET, lambda call: ok(call, {"is_sleeping": self._sleeps})),
+            "/is_sleeping": Route(GET, lambda exchange: ok(exchange, {"is_sleeping": self._sleeps})),
             "/release_kv_cache_memory": Route(POST, self.release_kv_cache),
             "/reset_prefix_cache": Route(POST, self.reset_prefix_cache),
-            "/reset_mm_cache": Route(POST, lambda call: plain(call, 200)),
-            "/reset_encoder_cache": Route(POST, lambda call: plain(call, 200)),
+            "/reset_mm_cache": Route(POST, lambda exchange: plain(exchange, 200)),
+            "/reset_encoder_cache": Route(POST, lambda exchange: plain(exchange, 200)),
             "/finish_weight_update": Route(POST, self.finish_weight_update),
             "/update_weight_version": Route(POST, self.update_weight_version),
-            "/weight_info": Route(GET, lambda call: ok(call, {"weight_version": self._scheduler.version})),
-            "/get_world_size": Route(GET, lambda call: ok(call, {"world_size": 1})),
+            "/weight_info": Route(
+                GET, lambda exchange: ok(exchange, {"weight_version": self._scheduler.version})
+            ),
+            "/get_world_size": Route(GET, lambda exchange: ok(exchange, {"world_size": 1})),
             "/server_info": Route(GET, self.server_info),
         }
         for path, (message, needed) in _WEIGHT_STEPS.items():
-            table[path] = Route(POST, _says(message, needed))
+            table[path] = Route(POST, _message_route(message, needed))
         return table
 
     # Facts.
 
-    def health(self, call: Call) -> None:
+    def health(self, exchange: Exchange) -> None:
         # Starting, the real server does not listen yet; 503 is the nearest thing to that here.
         down = self._engine.dead or self._engine.starting
-        plain(call, 503 if down else 200)
+        plain(exchange, 503 if down else 200)
 
-    def models(self, call: Call) -> None:
+    def models(self, exchange: Exchange) -> None:
         cards = [self._card(self._config.model, None)]
         cards += [self._card(name, self._config.model) for name in self._engine.loras]
-        ok(call, {"object": "list", "data": cards})
+        ok(exchange, {"object": "list", "data": cards})
 
     def _card(self, name: str, parent: str | None) -> dict[str, Any]:
         created = int(wall_clock())
@@ -127,14 +131,14 @@ class Control:
             "permission": [permission],
         }
 
-    def server_info(self, call: Call) -> None:
+    def server_info(self, exchange: Exchange) -> None:
         name, length = self._config.model, self._config.max_model_len
-        if parameter(call, "config_format", lax.literal("text", "json"), "text") == "text":
-            ok(call, {"vllm_config": f"model='{name}', max_seq_len={length}"})
+        if parameter(exchange, "config_format", field_types.literal("text", "json"), "text") == "text":
+            ok(exchange, {"vllm_config": f"model='{name}', max_seq_len={length}"})
         else:
-            ok(call, {"vllm_config": {"model_config": {"model": name, "max_model_len": length}}})
+            ok(exchange, {"vllm_config": {"model_config": {"model": name, "max_model_len": length}}})
 
-    def metrics(self, call: Call) -> None:
+    def metrics(self, exchange: Exchange) -> None:
         scheduler, cache = self._scheduler, self._scheduler.cache
         labels = f'engine="0",model_name="{self._config.model}"'
         values: list[tuple[str, str, str, float]] = [
@@ -157,14 +161,14 @@ class Control:
             if head not in lines:
                 lines.append(head)
             lines.append(f"vllm:{name}{{{label}}} {float(value)}")
-        call.send(200, ("\n".join(lines) + "\n").encode(), _METRICS_TYPE)
+        exchange.send(200, ("\n".join(lines) + "\n").encode(), _METRICS_TYPE)
 
     # Aborts.
 
-    def abort(self, call: Call) -> None:
+    def abort(self, exchange: Exchange) -> None:
         if not (self._config.enable_scale_out or self._config.skip_tokenizer):
             raise errors.scale_out_off()
-        body = whole(call, lambda reason: f"JSON decode error: {reason}")
+        body = json_body(exchange, lambda reason: f"JSON decode error: {reason}")
         if not isinstance(body, dict):
             raise errors.internal(f"'{type(body).__name__}' object has no attribute 'get'")
         if body.get("request_ids") is None:
@@ -173,120 +177,120 @@ class Control:
         ids = _ids(body["request_ids"])
         hit = self._scheduler.abort(ids)
         self._engine.note_abort(ids, everything=False, hit=hit)
-        plain(call, 200)
+        plain(exchange, 200)
 
-    def abort_and_wait(self, call: Call) -> None:
+    def abort_and_wait(self, exchange: Exchange) -> None:
         """Development mode's own: no ids means all. Those that are named are counted whether they run or
         not."""
-        body = whole(call, lambda reason: "Invalid JSON format")
+        body = json_body(exchange, lambda reason: "Invalid JSON format")
         if not isinstance(body, dict):
             raise errors.refusal("Request body must be a JSON object", "Bad Request", 400)
         ids = _ids(body.get("request_ids") or ())
         hit = self._scheduler.abort(ids) if ids else self._scheduler.abort_all()
         self._engine.note_abort(ids, everything=not ids, hit=hit)
-        ok(call, {"status": "aborted", "aborted": len(ids) if ids else hit})
+        ok(exchange, {"status": "aborted", "aborted": len(ids) if ids else hit})
 
     # Pausing and sleeping.
 
-    def pause(self, call: Call) -> None:
-        mode = parameter(call, "mode", _PAUSE_MODE, "abort")
-        clear = parameter(call, "clear_cache", lax.boolean, True)
+    def pause(self, exchange: Exchange) -> None:
+        mode = parameter(exchange, "mode", _PAUSE_MODE, "abort")
+        clear = parameter(exchange, "clear_cache", field_types.boolean, True)
         if mode == "abort":
             self._scheduler.abort_all()
         if clear:
             self._scheduler.cache.clear()
         if mode == "keep":
             self._scheduler.pause(Pause.HOLD)
-            ok(call, {"status": "paused"})
+            ok(exchange, {"status": "paused"})
             return
         self._scheduler.pause(Pause.REJECT)
-        self._engine.log.when(lambda: not self._scheduler.running, lambda: ok(call, {"status": "paused"}))
+        self._engine.log.when(lambda: not self._scheduler.running, lambda: ok(exchange, {"status": "paused"}))
 
-    def resume(self, call: Call) -> None:
+    def resume(self, exchange: Exchange) -> None:
         self._scheduler.resume()
-        ok(call, {"status": "resumed"})
+        ok(exchange, {"status": "resumed"})
 
-    def sleep(self, call: Call) -> None:
-        level = parameter(call, "level", lax.between(0, 2), 1)
-        parameter(call, "mode", _PAUSE_MODE, "abort")
+    def sleep(self, exchange: Exchange) -> None:
+        level = parameter(exchange, "level", field_types.between(0, 2), 1)
+        parameter(exchange, "mode", _PAUSE_MODE, "abort")
         if level:
             self._asleep = set(_MEMORY)
         self._scheduler.abort_all()
         self._scheduler.pause(Pause.REJECT)
-        ok(call, {"status": "sleeping", "level": level})
+        ok(exchange, {"status": "sleeping", "level": level})
 
-    def wake_up(self, call: Call) -> None:
-        tags = parameters(call, "tags")
+    def wake_up(self, exchange: Exchange) -> None:
+        tags = parameters(exchange, "tags")
         self._asleep.difference_update(tags or _MEMORY)
         if not self._asleep:
             # It was paused for its sleep, and is resumed whoever else has paused it.
             self._scheduler.resume()
-        ok(call, {"status": "sleeping" if self._asleep else "awake", "tags": tags or None})
+        ok(exchange, {"status": "sleeping" if self._asleep else "awake", "tags": tags or None})
 
     @property
     def _sleeps(self) -> bool:
         """A pause is one of the ways to sleep."""
         return bool(self._asleep) or self._scheduler.paused is not None
 
-    def release_kv_cache(self, call: Call) -> None:
+    def release_kv_cache(self, exchange: Exchange) -> None:
         if self._scheduler.paused is None or not self._scheduler.idle:
             reason = "release_kv_cache_memory() requires a completed pause first"
             raise errors.internal(f"Call to release_kv_cache_memory method failed: {reason}")
         self._scheduler.cache.clear()
-        ok(call, {"status": "kv_cache_released"})
+        ok(exchange, {"status": "kv_cache_released"})
 
-    def reset_prefix_cache(self, call: Call) -> None:
+    def reset_prefix_cache(self, exchange: Exchange) -> None:
         busy = bool(self._scheduler.running)
-        forced = parameter(call, "reset_running_requests", lax.boolean, False)
-        parameter(call, "reset_external", lax.boolean, False)
+        forced = parameter(exchange, "reset_running_requests", field_types.boolean, False)
+        parameter(exchange, "reset_external", field_types.boolean, False)
         if not busy or forced:
             self._scheduler.cache.clear()
-        ok(call, {"success": not busy or forced})
+        ok(exchange, {"success": not busy or forced})
 
     # Weights and adapters.
 
-    def finish_weight_update(self, call: Call) -> None:
-        version = optional_field(call, "weight_version", lax.text)
+    def finish_weight_update(self, exchange: Exchange) -> None:
+        version = optional_field(exchange, "weight_version", field_types.text)
         if version is not None:
             self._scheduler.set_version(version)
-        ok(call, {"message": "Weight update finished"})
+        ok(exchange, {"message": "Weight update finished"})
 
-    def update_weight_version(self, call: Call) -> None:
-        version = field(call, "new_version", lax.text)
+    def update_weight_version(self, exchange: Exchange) -> None:
+        version = field(exchange, "new_version", field_types.text)
         self._scheduler.set_version(version)
-        ok(call, {"success": True, "new_version": version})
+        ok(exchange, {"success": True, "new_version": version})
 
-    def load_lora(self, call: Call) -> None:
-        body = _body(call)
+    def load_lora(self, exchange: Exchange) -> None:
+        body = _body(exchange)
         name = str(body.get("lora_name", ""))
         if name in self._engine.loras and not body.get("load_inplace"):
             message = f"The lora adapter '{name}' has already been loaded."
             raise errors.refusal(message, "InvalidUserInput", 400)
         self._engine.loras[name] = str(body.get("lora_path", ""))
-        plain(call, 200, f"Success: LoRA adapter '{name}' added successfully.")
+        plain(exchange, 200, f"Success: LoRA adapter '{name}' added successfully.")
 
-    def unload_lora(self, call: Call) -> None:
-        name = str(_body(call).get("lora_name", ""))
+    def unload_lora(self, exchange: Exchange) -> None:
+        name = str(_body(exchange).get("lora_name", ""))
         if self._engine.loras.pop(name, None) is None:
             raise errors.refusal(f"The lora adapter '{name}' cannot be found.", "NotFoundError", 404)
-        plain(call, 200, f"Success: LoRA adapter '{name}' removed successfully.")
+        plain(exchange, 200, f"Success: LoRA adapter '{name}' removed successfully.")
 
 
-def _says(message: str, needed: str | None) -> Handler:
-    def handle(call: Call) -> None:
+def _message_route(message: str, needed: str | None) -> Handler:
+    def handle(exchange: Exchange) -> None:
         if needed is not None:
-            field(call, needed, lax.mapping)
-        ok(call, {"message": message})
+            field(exchange, needed, field_types.mapping)
+        ok(exchange, {"message": message})
 
     return handle
 
 
-def _body(call: Call) -> dict[str, Any]:
+def _body(exchange: Exchange) -> dict[str, Any]:
     """A control call's body; an empty one is an empty object. Raises Refusal."""
-    if not call.arrival.body:
+    if not exchange.arrival.body:
         return {}
     try:
-        body = json.loads(call.arrival.body)
+        body = json.loads(exchange.arrival.body)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.refusal(f"JSON decode error: {error}", "Bad Request", 400) from error
     return body if isinstance(body, dict) else {}

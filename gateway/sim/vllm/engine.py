@@ -9,10 +9,10 @@ import hmac
 import uuid
 
 from gateway.sim.answers import Answer, StreamAnswer, UnaryAnswer
-from gateway.sim.arrivals import Log
-from gateway.sim.call import EVENTS, Call
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import POST, Engine, Route, bearer
+from gateway.sim.exchange import EVENTS, Exchange
+from gateway.sim.request_log import RequestLog
 from gateway.sim.scheduler import Pause, Scheduler
 from gateway.sim.script import Timing
 from gateway.sim.sequence import Sampling, Sequence
@@ -29,23 +29,27 @@ _DONE = b"data: [DONE]\n\n"
 class VllmEngine(Engine):
     """A simulated vLLM server."""
 
-    def __init__(self, config: SimConfig, log: Log) -> None:
+    def __init__(self, config: SimConfig, log: RequestLog) -> None:
         super().__init__(config, log, Scheduler(config, 16, larger_first=False))
         self.loras: dict[str, str] = {}
         self.dead = False
         self.routes[b"/inference/v1/generate"] = Route(POST, self.start_generate, generate=True)
         self.routes.update(Control(self).routes())
 
-    def authorized(self, call: Call, guard: str) -> bool:
+    def authorized(self, exchange: Exchange, guard: str) -> bool:
         key = self.config.api_key
-        if key is None or call.arrival.method == b"OPTIONS" or not call.arrival.target.startswith(_GUARDED):
+        if (
+            key is None
+            or exchange.arrival.method == b"OPTIONS"
+            or not exchange.arrival.target.startswith(_GUARDED)
+        ):
             return True
-        return hmac.compare_digest(bearer(call) or b"", key.encode())
+        return hmac.compare_digest(bearer(exchange) or b"", key.encode())
 
     def terminate(self) -> None:
         """New connections are refused; what runs is aborted at once, or after the shutdown timeout."""
         self.terminating = True
-        self.on_deaf()
+        self.on_stop_listening()
         if self.config.hang_on_sigterm:
             self.scheduler.pause(Pause.HOLD)
         elif self.config.shutdown_timeout:
@@ -61,23 +65,23 @@ class VllmEngine(Engine):
 
     # Generate.
 
-    def generate(self, call: Call, timing: Timing) -> None:
+    def generate(self, exchange: Exchange, timing: Timing) -> None:
         if not (self.config.enable_scale_out or self.config.skip_tokenizer):
             raise errors.scale_out_off()
-        wanted = request.read(request.decode(call), self.config)
+        wanted = request.read(request.decode(exchange), self.config)
         self._check_admission(wanted)
-        headers, id = self._id(call, wanted)
+        headers, id = self._id(exchange, wanted)
         if wanted.stream:
-            call.start(200, EVENTS, extra=headers)
+            exchange.start(200, EVENTS, extra=headers)
         try:
-            self._check_engine(call, wanted)
-        except errors.Late as late:
+            self._check_engine(exchange, wanted)
+        except errors.StreamError as late:
             if not wanted.stream:
                 raise late.refusal() from late
-            call.write(late.event())
-            call.end(_DONE)
+            exchange.write(late.event())
+            exchange.end(_DONE)
             return
-        self._run(call, wanted, id, timing)
+        self._run(exchange, wanted, id, timing)
 
     def _check_admission(self, wanted: Request) -> None:
         """What is refused with a status, streamed or not. Raises Refusal."""
@@ -92,24 +96,24 @@ class VllmEngine(Engine):
         if limit is not None and len(self.scheduler.running) + self.scheduler.queued >= limit:
             raise errors.busy()
 
-    def _check_engine(self, call: Call, wanted: Request) -> None:
+    def _check_engine(self, exchange: Exchange, wanted: Request) -> None:
         """What the engine finds, late in a stream. Raises Late."""
-        rank = call.arrival.header("x-data-parallel-rank") or ""
+        rank = exchange.arrival.header("x-data-parallel-rank") or ""
         if rank.lstrip("-").isdecimal() and rank.strip("0"):
-            raise errors.Late(f"data_parallel_rank {rank} is out of range [0, 1).")
+            raise errors.StreamError(f"data_parallel_rank {rank} is out of range [0, 1).")
         if self.config.skip_tokenizer and max(wanted.prompt) >= self.config.vocab_size:
             # Nothing looks at ids without a tokenizer, and the engine's process dies of it.
             self.dead = True
             self.loop.call_soon(self.on_exit, 1)
             message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-            raise errors.Late(message, kind="InternalServerError", code=500)
+            raise errors.StreamError(message, kind="InternalServerError", code=500)
         request.check_engine_rules(wanted, self.config)
         if self.scheduler.paused is Pause.REJECT:
             raise errors.paused()
 
-    def _id(self, call: Call, wanted: Request) -> tuple[bytes, str]:
+    def _id(self, exchange: Exchange, wanted: Request) -> tuple[bytes, str]:
         """Header lines to echo, and the engine's id of this request."""
-        header = call.arrival.header("x-request-id")
+        header = exchange.arrival.header("x-request-id")
         own = header if header is not None else wanted.request_id
         id = own if own is not None else uuid.uuid4().hex[:16]
         echo = b""
@@ -117,17 +121,17 @@ class VllmEngine(Engine):
             echo = b"x-request-id: %b\r\n" % (header or uuid.uuid4().hex).encode("latin-1", "replace")
         return echo, _PREFIX + id
 
-    def _run(self, call: Call, wanted: Request, id: str, timing: Timing) -> None:
+    def _run(self, exchange: Exchange, wanted: Request, id: str, timing: Timing) -> None:
         reply = VllmReply(id, wanted, self.config)
         answer: Answer
         if wanted.stream:
             interval = max(self.config.stream_interval, wanted.params.interval)
-            answer = StreamAnswer(self, call, timing, reply, interval)
+            answer = StreamAnswer(self, exchange, timing, reply, interval)
         else:
-            answer = UnaryAnswer(self, call, timing, reply)
+            answer = UnaryAnswer(self, exchange, timing, reply)
         sequences = [self._sequence(wanted, id, index, timing, answer) for index in range(wanted.params.n)]
-        call.arrival.ids = [id]
-        call.on_gone = answer.drop
+        exchange.arrival.ids = [id]
+        exchange.on_gone = answer.drop
         answer.run(sequences, self.scheduler.submit)
 
     def _sequence(self, wanted: Request, id: str, index: int, timing: Timing, answer: Answer) -> Sequence:

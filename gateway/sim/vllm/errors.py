@@ -18,7 +18,7 @@ _BUSY = (
 _PAUSED = "Generation is paused. Please retry after it resumes."
 
 
-class Late(Exception):
+class StreamError(Exception):
     """An error the engine finds only once a stream has its 200; a unary call gets it as a status."""
 
     def __init__(
@@ -74,10 +74,10 @@ def busy() -> Refusal:
     return refusal(_BUSY, "Service Unavailable", 503)
 
 
-def failed() -> Late:
+def failed() -> StreamError:
     """One request failed inside the engine."""
-    return Late("Internal server error", kind="InternalServerError", code=500)
+    return StreamError("Internal server error", kind="InternalServerError", code=500)
 
 
-def paused() -> Late:
-    return Late(_PAUSED, kind="ServiceUnavailableError", code=503)
+def paused() -> StreamError:
+    return StreamError(_PAUSED, kind="ServiceUnavailableError", code=503)

@@ -58,7 +58,7 @@ class VllmReply:
             self._mode,
         )
 
-    def whole(self, sequences: list[Sequence]) -> tuple[int, bytes]:
+    def unary(self, sequences: list[Sequence]) -> tuple[int, bytes]:
         if any(sequence.finish is not None and sequence.finish.status is not None for sequence in sequences):
             refusal = errors.failed().refusal()
             return refusal.status, refusal.body

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from gateway.sim.call import Call
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import Refusal
+from gateway.sim.exchange import Exchange
 from gateway.sim.tokens import pack
-from gateway.sim.vllm import errors, lax, sampling
+from gateway.sim.vllm import errors, field_types, sampling
 from gateway.sim.vllm.sampling import Params
 
 _LONGEST_SALT = 128
@@ -45,24 +45,24 @@ class Request:
     ec_transfer_params: Any
 
 
-def decode(call: Call) -> dict[str, Any]:
+def decode(exchange: Exchange) -> dict[str, Any]:
     """The body as a dictionary. Raises Refusal."""
-    if not _is_json(call):
+    if not _is_json(exchange):
         raise errors.malformed(["Unsupported Media Type: Only 'application/json' is allowed"], None)
-    raw = call.arrival.body
+    raw = exchange.arrival.body
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         body = decode_json(raw)
     if not isinstance(body, dict):
         message = "Input should be a valid dictionary or object to extract fields from"
-        problem = lax.Problem("model_attributes_type", "body", message, body)
+        problem = field_types.Problem("model_attributes_type", "body", message, body)
         raise errors.malformed([problem.line], "body")
     return body
 
 
-def _is_json(call: Call) -> bool:
-    for name, value in call.arrival.headers:
+def _is_json(exchange: Exchange) -> bool:
+    for name, value in exchange.arrival.headers:
         if name.lower() == b"content-type":
             return value.partition(b";")[0].strip().lower() == b"application/json"
     return False
@@ -75,7 +75,7 @@ def decode_json(raw: bytes) -> Any:
     except json.JSONDecodeError as error:
         where = f"body.{error.pos}"
         context = f"{{'error': {error.msg!r}}}"
-        problem = lax.Problem("json_invalid", where, "JSON decode error", {}, context)
+        problem = field_types.Problem("json_invalid", where, "JSON decode error", {}, context)
         raise errors.malformed([problem.line], where) from error
     except (ValueError, RecursionError) as error:
         raise _NOT_READABLE from error
@@ -85,7 +85,7 @@ def read(body: dict[str, Any], config: SimConfig) -> Request:
     """Types, then values. Raises Refusal."""
     try:
         request = _typed(body, config)
-    except lax.Problem as problem:
+    except field_types.Problem as problem:
         raise errors.malformed([problem.line], problem.path) from problem
     _check_salt(body.get("cache_salt"))
     if request.output_mode == "text" and config.skip_tokenizer:
@@ -102,9 +102,9 @@ def check_engine_rules(request: Request, config: SimConfig) -> None:
     prompt, room = request.prompt, config.max_model_len
     if max(prompt) >= config.vocab_size:
         token = next(token for token in prompt if token >= config.vocab_size)
-        raise errors.Late(f"Token id {token} is out of vocabulary")
+        raise errors.StreamError(f"Token id {token} is out of vocabulary")
     if len(prompt) >= room:
-        raise errors.Late(too_long(len(prompt), room))
+        raise errors.StreamError(too_long(len(prompt), room))
     params = request.params
     _check_logprobs("logprobs", "sample", params.logprobs, config)
     _check_logprobs("prompt_logprobs", "prompt", params.prompt_logprobs, config)
@@ -126,53 +126,57 @@ def _check_logprobs(name: str, what: str, asked: int | None, config: SimConfig) 
             f"Requested {what} logprobs of {asked}, which is greater than max allowed: "
             f"{config.max_logprobs} (parameter={name}, value={asked})"
         )
-        raise errors.Late(message, param=name)
+        raise errors.StreamError(message, param=name)
 
 
 def _typed(body: dict[str, Any], config: SimConfig) -> Request:
     prompt = _token_ids(body)
     packed = _packed(prompt)
     if "sampling_params" not in body:
-        raise lax.Problem("missing", "body.sampling_params", "Field required", body)
-    model = _optional(body, "model", lax.text, "")
-    options = _optional(body, "stream_options", lax.mapping, {})
-    usage = bool(_optional(options, "include_usage", lax.boolean, False, "body.stream_options"))
-    continuous = bool(_optional(options, "continuous_usage_stats", lax.boolean, False, "body.stream_options"))
-    request_id = lax.text(body["request_id"], "body.request_id") if "request_id" in body else None
-    priority = lax.integer(body["priority"], "body.priority") if "priority" in body else 0
-    salt = _optional(body, "cache_salt", lax.text, "")
+        raise field_types.Problem("missing", "body.sampling_params", "Field required", body)
+    model = _optional(body, "model", field_types.text, "")
+    options = _optional(body, "stream_options", field_types.mapping, {})
+    usage = bool(_optional(options, "include_usage", field_types.boolean, False, "body.stream_options"))
+    continuous = bool(
+        _optional(options, "continuous_usage_stats", field_types.boolean, False, "body.stream_options")
+    )
+    request_id = field_types.text(body["request_id"], "body.request_id") if "request_id" in body else None
+    priority = field_types.integer(body["priority"], "body.priority") if "priority" in body else 0
+    salt = _optional(body, "cache_salt", field_types.text, "")
     params = sampling.read(body["sampling_params"], config)
     return Request(
         prompt=prompt,
         packed=packed,
         params=params,
-        stream=_optional(body, "stream", lax.boolean, False),
+        stream=_optional(body, "stream", field_types.boolean, False),
         model=model,
         request_id=request_id,
         include_usage=usage,
         continuous_usage=usage and continuous,
         priority=priority,
         namespace=f"{model}\0{salt}" if model or salt else "",
-        return_token_ids=_optional(body, "return_token_ids", lax.boolean, False),
+        return_token_ids=_optional(body, "return_token_ids", field_types.boolean, False),
         output_mode=_output_mode(body, params),
-        kv_transfer_params=_optional(body, "kv_transfer_params", lax.mapping, None),
-        ec_transfer_params=_optional(body, "ec_transfer_params", lax.mapping, None),
+        kv_transfer_params=_optional(body, "kv_transfer_params", field_types.mapping, None),
+        ec_transfer_params=_optional(body, "ec_transfer_params", field_types.mapping, None),
     )
 
 
-def _optional(body: dict[str, Any], name: str, convert: lax.Convert, default: Any, at: str = "body") -> Any:
+def _optional(
+    body: dict[str, Any], name: str, convert: field_types.Conversion, default: Any, at: str = "body"
+) -> Any:
     value = body.get(name)
     return default if value is None else convert(value, f"{at}.{name}")
 
 
 def _token_ids(body: dict[str, Any]) -> list[int]:
     if "token_ids" not in body:
-        raise lax.Problem("missing", _IDS, "Field required", body)
-    ids = lax.integers(body["token_ids"], _IDS)
+        raise field_types.Problem("missing", _IDS, "Field required", body)
+    ids = field_types.integers(body["token_ids"], _IDS)
     if not ids:
         message = "List should have at least 1 item after validation, not 0"
         context = "{'field_type': 'List', 'min_length': 1, 'actual_length': 0}"
-        raise lax.Problem("too_short", _IDS, message, ids, context)
+        raise field_types.Problem("too_short", _IDS, message, ids, context)
     return ids
 
 
@@ -192,16 +196,16 @@ def _output_mode(body: dict[str, Any], params: Params) -> str:
         expected = "'tokens' or 'text'"
         context = f"{{'expected': {expected!r}}}"
         message = f"Input should be {expected}"
-        raise lax.Problem("literal_error", "body.output_mode", message, mode, context)
+        raise field_types.Problem("literal_error", "body.output_mode", message, mode, context)
     if mode == "text" and not params.detokenize:
         reason = "output_mode='text' requires sampling_params.detokenize to be true"
         raise _value_error("body", reason, body)
     return str(mode)
 
 
-def _value_error(path: str, reason: str, value: Any) -> lax.Problem:
+def _value_error(path: str, reason: str, value: Any) -> field_types.Problem:
     context = f"{{'error': ValueError({reason!r})}}"
-    return lax.Problem("value_error", path, f"Value error, {reason}", value, context)
+    return field_types.Problem("value_error", path, f"Value error, {reason}", value, context)
 
 
 def _check_salt(salt: str | None) -> None:
@@ -210,6 +214,6 @@ def _check_salt(salt: str | None) -> None:
     if not salt:
         message = "Parameter 'cache_salt' must be a non-empty string if provided."
         raise errors.invalid(message, param="cache_salt")
-    if len(salt) > _LONGEST_SALT or any(mark in salt for mark in "@/\\\0"):
+    if len(salt) > _LONGEST_SALT or any(milestone in salt for milestone in "@/\\\0"):
         message = f"Parameter 'cache_salt' must have at most {_LONGEST_SALT} characters, none of @ / \\ NUL."
         raise errors.invalid(message, param="cache_salt")

@@ -11,37 +11,37 @@ from typing import Any
 
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import Refusal
-from gateway.sim.vllm import errors, lax
+from gateway.sim.vllm import errors, field_types
 
 _MAX_SAMPLES = 16384
 _MIN_TEMPERATURE = 0.01
 _MOST_LOGPROB_IDS = 128
-_NULLABLE: dict[str, lax.Convert] = {
-    "max_tokens": lax.integer,
-    "seed": lax.integer,
-    "stop": lax.texts,
-    "stop_token_ids": lax.integers,
-    "logprobs": lax.integer,
-    "prompt_logprobs": lax.integer,
-    "logprob_token_ids": lax.integers,
-    "logit_bias": lax.biases,
-    "allowed_token_ids": lax.integers,
-    "stream_interval": lax.integer,
-    "structured_outputs": lax.mapping,
+_NULLABLE: dict[str, field_types.Conversion] = {
+    "max_tokens": field_types.integer,
+    "seed": field_types.integer,
+    "stop": field_types.texts,
+    "stop_token_ids": field_types.integers,
+    "logprobs": field_types.integer,
+    "prompt_logprobs": field_types.integer,
+    "logprob_token_ids": field_types.integers,
+    "logit_bias": field_types.biases,
+    "allowed_token_ids": field_types.integers,
+    "stream_interval": field_types.integer,
+    "structured_outputs": field_types.mapping,
 }
-_REQUIRED: dict[str, lax.Convert] = {
-    "n": lax.integer,
-    "min_tokens": lax.integer,
-    "temperature": lax.number,
-    "top_p": lax.number,
-    "top_k": lax.integer,
-    "min_p": lax.number,
-    "presence_penalty": lax.number,
-    "frequency_penalty": lax.number,
-    "repetition_penalty": lax.number,
-    "ignore_eos": lax.boolean,
-    "detokenize": lax.boolean,
-    "include_stop_str_in_output": lax.boolean,
+_REQUIRED: dict[str, field_types.Conversion] = {
+    "n": field_types.integer,
+    "min_tokens": field_types.integer,
+    "temperature": field_types.number,
+    "top_p": field_types.number,
+    "top_k": field_types.integer,
+    "min_p": field_types.number,
+    "presence_penalty": field_types.number,
+    "frequency_penalty": field_types.number,
+    "repetition_penalty": field_types.number,
+    "ignore_eos": field_types.boolean,
+    "detokenize": field_types.boolean,
+    "include_stop_str_in_output": field_types.boolean,
 }
 
 
@@ -99,7 +99,7 @@ def read(raw: Any, config: SimConfig) -> Params:
 
 def _typed(raw: Any) -> dict[str, Any]:
     try:
-        given = lax.mapping(raw, "body.sampling_params")
+        given = field_types.mapping(raw, "body.sampling_params")
         values = {}
         for name, value in given.items():
             convert = _NULLABLE.get(name)
@@ -109,15 +109,15 @@ def _typed(raw: Any) -> dict[str, Any]:
             if convert is not None:
                 values[name] = convert(value, f"body.sampling_params.{name}")
         return values
-    except lax.Problem as problem:
+    except field_types.Problem as problem:
         raise _malformed(raw, problem) from problem
 
 
-def _malformed(raw: Any, problem: lax.Problem) -> Refusal:
+def _malformed(raw: Any, problem: field_types.Problem) -> Refusal:
     """Two lines: the validator first tries the parameters as a ready-made instance."""
     message = "Input should be an instance of SamplingParams"
     context = "{'class': 'SamplingParams'}"
-    first = lax.Problem("is_instance_of", "body.sampling_params", message, raw, context)
+    first = field_types.Problem("is_instance_of", "body.sampling_params", message, raw, context)
     return errors.malformed([first.line, problem.line], "body.sampling_params")
 
 

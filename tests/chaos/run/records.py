@@ -61,7 +61,7 @@ class Asked:
 
 @dataclass
 class Seen:
-    """Something happened to a generate request at a worker (gateway.sim.arrivals.Mark)."""
+    """Something happened to a generate request at a worker (gateway.sim.request_log.Milestone)."""
 
     worker: int
     life: int

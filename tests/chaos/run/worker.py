@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
-from gateway.sim.arrivals import AbortCall, Arrival, Log, Mark
+from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
 from tests.chaos.run.dialects import PATHS, dispatch_id_of, marker_of
 from tests.chaos.run.records import AbortSeen, Book, Seen
@@ -42,7 +42,7 @@ MOODS: dict[str, Script] = {
 }
 
 
-class BookedLog(Log):
+class BookedLog(RequestLog):
     """Writes down all that happens to requests of the run's clients."""
 
     def __init__(self, limit: int, kind: str, number: int, life: int, book: Book) -> None:
@@ -52,9 +52,9 @@ class BookedLog(Log):
         self._life = life
         self._book = book
 
-    def mark(self, arrival: Arrival, mark: Mark) -> None:
+    def record(self, arrival: Arrival, mark: Milestone) -> None:
         fresh = getattr(arrival, mark) is None
-        super().mark(arrival, mark)
+        super().record(arrival, mark)
         marker = marker_of(arrival.body) if fresh and arrival.generate else ""
         if marker:
             id = dispatch_id_of(self._kind, arrival.header("x-request-id"), arrival.body)
@@ -71,7 +71,7 @@ async def serve(kind: str, port: int, number: int, life: int, delay: float, book
     config = SimConfig(
         port=port, prefill_base=0.02, token_delay=delay, jitter=0.5, fast_health=True, log_limit=200
     )
-    server = SimServer(kind, config, book=lambda limit: BookedLog(limit, kind, number, life, book))
+    server = SimServer(kind, config, make_log=lambda limit: BookedLog(limit, kind, number, life, book))
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with server:

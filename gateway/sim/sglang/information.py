@@ -43,7 +43,7 @@ def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> d
 
 
 def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
-    """The arguments a caller may look for, as they were given at the start, and the scheduler's facts."""
+    """The arguments a caller may look for, as they were given at the start, and the scheduler's information."""
     return {
         "model_path": f"/models/{config.model}",
         "tokenizer_path": f"/models/{config.model}",

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.sim.call import Call
+from gateway.sim.exchange import Exchange
 from gateway.sim.sglang import errors
 from gateway.sim.sglang.field_types import (
     MISSING,
@@ -33,24 +33,24 @@ from gateway.sim.sglang.field_types import (
 Body = dict[str, Any]
 
 
-def decoded(call: Call, function: str) -> Any:
+def decoded(exchange: Exchange, function: str) -> Any:
     """The body's JSON, or its bytes if it does not call itself that, for the engine's handler ``function``.
 
     Raises Refusal in the shape of a failed validation.
     """
-    body = call.arrival.body
+    body = exchange.arrival.body
     if not body:
-        raise errors.malformed([MISSING((), None)], (function, call))
-    if not _is_json(call):
+        raise errors.malformed([MISSING((), None)], (function, exchange))
+    if not _is_json(exchange):
         return body
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.malformed([_bad_json(str(error), len(body))], (function, call)) from error
+        raise errors.malformed([_bad_json(str(error), len(body))], (function, exchange)) from error
 
 
-def _is_json(call: Call) -> bool:
-    for name, value in call.arrival.headers:
+def _is_json(exchange: Exchange) -> bool:
+    for name, value in exchange.arrival.headers:
         if name.lower() == b"content-type":
             kind = value.partition(b";")[0].strip().lower()
             return kind == b"application/json" or (
@@ -77,10 +77,10 @@ def _bad_json(reason: str, length: int) -> str:
     )
 
 
-def read_generate(call: Call) -> Body:
+def read_generate(exchange: Exchange) -> Body:
     """The body of a generate request. Raises Refusal for a value pydantic does not take."""
-    where = ("generate_request", call)
-    body = decoded(call, where[0])
+    where = ("generate_request", exchange)
+    body = decoded(exchange, where[0])
     if not isinstance(body, dict):
         raise errors.malformed([_not_a_dict(body)], where)
     for name, value in body.items():

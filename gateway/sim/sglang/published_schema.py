@@ -106,7 +106,7 @@ def _check_sampling(params: dict[str, Any]) -> None:
 def _check_items(items: Iterable[Any] | None, expected: str) -> None:
     for item in items or ():
         if not _fits(item, expected):
-            raise errors.contract(f"invalid type: {_told(item)}, expected {expected}")
+            raise errors.contract(f"invalid type: {_describe(item)}, expected {expected}")
 
 
 def _check_value(value: Any, expected: str) -> None:
@@ -116,7 +116,7 @@ def _check_value(value: Any, expected: str) -> None:
         if all(item is None or _fits(item, expected) for item in value):
             return
         value = next(item for item in value if not _fits(item, expected))
-    raise errors.contract(f"invalid type: {_told(value)}, expected {expected}")
+    raise errors.contract(f"invalid type: {_describe(value)}, expected {expected}")
 
 
 def _fits(value: Any, expected: str) -> bool:
@@ -126,7 +126,7 @@ def _fits(value: Any, expected: str) -> bool:
     return isinstance(value, accepted)
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

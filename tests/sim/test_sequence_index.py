@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.sim.by_id import ById
-from gateway.sim.sequence import Sequence
+from gateway.sim.sequence import Sequence, SequenceIndex
 
 
 class Named:
@@ -18,28 +17,28 @@ class Named:
 
 
 @pytest.fixture
-def filed() -> tuple[ById, Callable[[str], Sequence]]:
-    by_id = ById()
+def filed() -> tuple[SequenceIndex, Callable[[str], Sequence]]:
+    index = SequenceIndex()
 
     def file(id: str) -> Sequence:
         sequence: Sequence = Named(id)  # type: ignore[assignment]
-        by_id.add(sequence)
+        index.add(sequence)
         return sequence
 
-    return by_id, file
+    return index, file
 
 
-Filed = tuple[ById, Callable[[str], Sequence]]
+Filed = tuple[SequenceIndex, Callable[[str], Sequence]]
 
 
 def test_sequences_of_one_id_are_found_together_until_each_is_gone(filed: Filed) -> None:
-    by_id, file = filed
+    index, file = filed
     first, second = file("job-1"), file("job-1")
-    assert by_id.of("job-1") == [first, second]
-    by_id.discard(first)
-    assert by_id.of("job-1") == [second] and "job-1" in by_id
-    by_id.discard(second)
-    assert by_id.of("job-1") == [] and "job-1" not in by_id
+    assert index.get("job-1") == [first, second]
+    index.discard(first)
+    assert index.get("job-1") == [second] and "job-1" in index
+    index.discard(second)
+    assert index.get("job-1") == [] and "job-1" not in index
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,14 @@ def test_sequences_of_one_id_are_found_together_until_each_is_gone(filed: Filed)
     ],
 )
 def test_beginning_finds_longer_ids_and_the_same_one(filed: Filed, prefix: str, ids: list[str]) -> None:
-    by_id, file = filed
+    index, file = filed
     file("job-1"), file("job-10"), file("other")
-    assert by_id.beginning(prefix) == ids
+    assert index.with_prefix(prefix) == ids
 
 
 def test_sequence_that_ends_after_all_was_forgotten_is_no_fault(filed: Filed) -> None:
-    by_id, file = filed
+    index, file = filed
     sequence = file("job-1")
-    by_id.clear()
-    by_id.discard(sequence)
-    assert by_id.beginning("job") == []
+    index.clear()
+    index.discard(sequence)
+    assert index.with_prefix("job") == []

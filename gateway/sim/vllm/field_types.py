@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Convert = Callable[[Any, str], Any]
+Conversion = Callable[[Any, str], Any]
 _TRUE = frozenset({"true", "1", "on", "yes", "t", "y"})
 _FALSE = frozenset({"false", "0", "off", "no", "f", "n"})
 
@@ -70,7 +70,7 @@ def boolean(value: Any, path: str) -> bool:
     raise Problem("bool_type", path, "Input should be a valid boolean", value)
 
 
-def literal(*values: str) -> Convert:
+def literal(*values: str) -> Conversion:
     """One of ``values``."""
     *rest, last = map(repr, values)
     expected = f"{', '.join(rest)} or {last}"
@@ -84,7 +84,7 @@ def literal(*values: str) -> Convert:
     return convert
 
 
-def between(least: int, most: int) -> Convert:
+def between(least: int, most: int) -> Conversion:
     """An integer from ``least`` to ``most``."""
 
     def convert(value: Any, path: str) -> int:

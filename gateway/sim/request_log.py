@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Mark(StrEnum):
+class Milestone(StrEnum):
     """What can happen to a generate request."""
 
     ARRIVED = "arrived"  # read in full, or acted upon before it was
@@ -67,7 +67,7 @@ class AbortCall:
     at: float
 
 
-class Log:
+class RequestLog:
     """The last requests, and one list of generate requests per mark, in the order in which they got it."""
 
     def __init__(self, limit: int) -> None:
@@ -75,22 +75,24 @@ class Log:
         self.all: deque[Arrival] = deque(maxlen=limit)
         self.generates: deque[Arrival] = deque(maxlen=limit)
         self.aborts: deque[AbortCall] = deque(maxlen=limit)
-        self._counts = dict.fromkeys(Mark, 0)
-        self._marked: dict[Mark, deque[Arrival]] = {mark: deque(maxlen=limit) for mark in Mark}
+        self._counts = dict.fromkeys(Milestone, 0)
+        self._reached: dict[Milestone, deque[Arrival]] = {
+            milestone: deque(maxlen=limit) for milestone in Milestone
+        }
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
-    def count(self, mark: Mark) -> int:
-        """How many generate requests got ``mark`` so far."""
-        return self._counts[mark]
+    def count(self, milestone: Milestone) -> int:
+        """How many generate requests got ``milestone`` so far."""
+        return self._counts[milestone]
 
-    def mark(self, arrival: Arrival, mark: Mark) -> None:
-        """Note that ``mark`` happened to ``arrival``; the first time counts."""
-        if getattr(arrival, mark) is not None:
+    def record(self, arrival: Arrival, milestone: Milestone) -> None:
+        """Note that ``milestone`` happened to ``arrival``; the first time counts."""
+        if getattr(arrival, milestone) is not None:
             return
-        setattr(arrival, mark, self._loop.time())
+        setattr(arrival, milestone, self._loop.time())
         if arrival.generate:
-            self._counts[mark] += 1
-            self._marked[mark].append(arrival)
+            self._counts[milestone] += 1
+            self._reached[milestone].append(arrival)
             self.changed()
 
     def called(self, abort: AbortCall) -> None:
@@ -129,10 +131,10 @@ class Log:
         self._waiting.append((condition, future))
         await future
 
-    async def wait(self, mark: Mark, count: int) -> Arrival:
-        """The ``count``-th generate request that got ``mark``, as soon as there is one."""
-        await self.until(lambda: self._counts[mark] >= count)
-        behind, kept = self._counts[mark] - count, self._marked[mark]
+    async def wait(self, milestone: Milestone, count: int) -> Arrival:
+        """The ``count``-th generate request that got ``milestone``, as soon as there is one."""
+        await self.until(lambda: self._counts[milestone] >= count)
+        behind, kept = self._counts[milestone] - count, self._reached[milestone]
         if behind >= len(kept):
             raise LookupError(f"only the last {len(kept)} requests are remembered; raise log_limit")
         return kept[-1 - behind]

@@ -13,7 +13,7 @@ from email.utils import format_datetime
 from http import HTTPStatus
 from typing import Protocol
 
-from gateway.sim.arrivals import Arrival, Log, Mark
+from gateway.sim.request_log import Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
 
 JSON = b"application/json"
@@ -41,21 +41,21 @@ class Clock:
         return self._line
 
 
-class Shared(Protocol):
+class ServerState(Protocol):
     """What all calls of a server share."""
 
     @property
-    def log(self) -> Log: ...
+    def log(self) -> RequestLog: ...
 
     @property
     def clock(self) -> Clock: ...
 
 
-class Wire(Protocol):
+class ClientConnection(Protocol):
     """What a call needs of its connection."""
 
     @property
-    def server(self) -> Shared: ...
+    def server(self) -> ServerState: ...
 
     @property
     def paused(self) -> bool:
@@ -71,8 +71,8 @@ class Wire(Protocol):
         """Send bytes as they are."""
         ...
 
-    def answered(self, call: Call) -> None:
-        """``call`` is over."""
+    def answered(self, exchange: Exchange) -> None:
+        """``exchange`` is over."""
         ...
 
     def close(self) -> None:
@@ -84,13 +84,13 @@ class Wire(Protocol):
         ...
 
 
-class Call:
+class Exchange:
     """One request and its answer. ``on_gone`` is called once if the client leaves before the answer is whole,
     ``on_writable`` when the client has taken enough for writing to make sense again."""
 
     __slots__ = ("arrival", "connection", "done", "keep_alive", "on_gone", "on_writable", "script", "started")
 
-    def __init__(self, connection: Wire, arrival: Arrival) -> None:
+    def __init__(self, connection: ClientConnection, arrival: Arrival) -> None:
         self.connection = connection
         self.arrival = arrival
         self.keep_alive = True
@@ -145,7 +145,7 @@ class Call:
     def cut(self, *, reset: bool = False, part: bytes = b"") -> None:
         """Break the connection after ``part``, bytes outside of any framing."""
         self.done = True
-        self.connection.server.log.mark(self.arrival, Mark.CUT)
+        self.connection.server.log.record(self.arrival, Milestone.CUT)
         if part:
             self.connection.write(part)
         if reset:
@@ -153,13 +153,13 @@ class Call:
         else:
             self.connection.close()
 
-    def gone(self) -> None:
+    def client_gone(self) -> None:
         """The client has left."""
         if self.done:
             return
         self.done = True
         if not self.connection.closing:
-            self.connection.server.log.mark(self.arrival, Mark.CLIENT_GONE)
+            self.connection.server.log.record(self.arrival, Milestone.CLIENT_GONE)
         if self.on_gone is not None:
             self.on_gone()
 
@@ -174,7 +174,7 @@ class Call:
     def _finish(self) -> None:
         self.done = True
         self.on_gone = self.on_writable = None
-        self.connection.server.log.mark(self.arrival, Mark.FINISHED)
+        self.connection.server.log.record(self.arrival, Milestone.FINISHED)
         self.connection.answered(self)
 
 
