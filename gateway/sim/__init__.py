@@ -1,6 +1,8 @@
-"""Simulated engines: the demo's workers, the tests' doubles, and a way to test a training loop without a GPU.
+"""Simulated engines: workers for the demo, doubles for the tests, and a way to test a training loop without a
+GPU.
 
-Owns: everything that behaves like an engine. Must never enter: the gateway itself.
+Owns: everything that behaves like an engine (SGLang 0.5.22, vLLM 0.33.0). Must never enter: the gateway
+itself.
 """
 
 from gateway.sim.config import KINDS, SGLANG, VLLM, SimConfig

@@ -1,7 +1,7 @@
-"""How the sequences of one request become one HTTP answer, whole or as events.
+"""The HTTP answer to one request, unary or as events, made from its sequences.
 
 Owns: when an event is due, what a slow reader gets, where an answer stalls or breaks. Must never enter: a
-dialect (it renders), admission.
+dialect (it renders the bytes), admission.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from gateway.sim.sequence import Sequence
 
 
 class Renderer(Protocol):
-    """What a dialect writes of one request."""
+    """The part of a dialect that renders the replies to one request."""
 
     def event(self, sequence: Sequence, sent: int, *, first: bool) -> bytes:
-        """The event for the output after its first ``sent`` tokens; the last one if it is finished."""
+        """Return the event for the output after its first ``sent`` tokens; the last event if the sequence is
+        finished.
+        """
         ...
 
     def closing(self, sequences: list[Sequence]) -> bytes:
-        """The events after the last sequence ended."""
+        """Return the events that follow the end of the last sequence."""
         ...
 
     def unary(self, sequences: list[Sequence]) -> tuple[int, bytes]:
-        """Status and body of the unary answer."""
+        """Return status and body of the unary answer."""
         ...
 
 
 class Answer:
-    """What unary and streamed answers share."""
+    """The answer to one request; base class of unary and streamed answers."""
 
     streams = False
 
@@ -47,7 +49,7 @@ class Answer:
         self._remaining = 0
 
     def run(self, sequences: list[Sequence], submit: Callable[[Sequence], None]) -> None:
-        """Submit ``sequences``; the answer is whole when all of them ended."""
+        """Submit ``sequences``. The answer is complete when all of them have ended."""
         self.sequences = sequences
         self._remaining = len(sequences)
         for sequence in sequences:
@@ -58,7 +60,7 @@ class Answer:
         return True
 
     def progress(self, sequence: Sequence) -> None:
-        """Nothing: only the whole counts."""
+        """Do nothing: a unary answer is written at its end."""
 
     def finished(self, sequence: Sequence) -> None:
         if sequence.finish is not None and sequence.finish.kind == "abort":
@@ -66,7 +68,7 @@ class Answer:
         self._remaining -= 1
 
     def drop(self) -> None:
-        """Stop what still runs; the client gets nothing more."""
+        """Stop the sequences that still run; the client gets nothing more."""
         for sequence in self.sequences:
             if sequence.finish is None:
                 self._scheduler.drop(sequence)
@@ -74,7 +76,10 @@ class Answer:
 
 
 class UnaryAnswer(Answer):
-    """One body at the end. A stall means it never comes, a cut that half of it does."""
+    """A unary answer: one body at the end.
+
+    With ``stall_after`` the body is never sent, with ``cut_after`` half of it is.
+    """
 
     def finished(self, sequence: Sequence) -> None:
         super().finished(sequence)
@@ -89,7 +94,7 @@ class UnaryAnswer(Answer):
 
 
 class StreamAnswer(Answer):
-    """An event for each token, or for each ``interval`` of them after the first."""
+    """A streamed answer: one event for the first token, then one for each ``interval`` tokens."""
 
     streams = True
 
@@ -100,7 +105,7 @@ class StreamAnswer(Answer):
         self._interval = interval
         self._merge = engine.config.merge_unread
         self._sent: dict[int, int] = {}
-        #: Sequences with an event that a slow reader could not be given.
+        #: Sequences with an event that could not be written because the client reads too slowly.
         self._behind: dict[Sequence, None] = {}
         self._interrupted = timing.stall_after is not None or timing.cut_after is not None
         exchange.on_writable = self._catch_up
@@ -161,7 +166,7 @@ class StreamAnswer(Answer):
         return stall is not None and self.exchange.arrival.events >= stall
 
     def _cut(self, event: bytes) -> bool:
-        """Break the connection if ``event`` is the one after the last that may pass."""
+        """Break the connection if ``event`` comes after the last event allowed. Return True if it was broken."""
         after = self._timing.cut_after
         if after is None or self.exchange.arrival.events < after:
             return False

@@ -1,6 +1,6 @@
-"""The knobs of one simulated engine.
+"""The settings of one simulated engine.
 
-Owns: every knob's name, default and help text. Must never enter: behaviour, I/O, the command line (it is
+Owns: every setting's name, default and help text. Must never enter: behaviour, I/O, the command line (it is
 generated from this).
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 SGLANG = "sglang"
 VLLM = "vllm"
 KINDS = (SGLANG, VLLM)
-#: How a connection can be broken.
+#: The ways to break a connection.
 CUTS = ("fin", "rst", "chunk")
 
 
@@ -22,7 +22,9 @@ def _option(default: Any, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimConfig:
-    """A simulated engine. Times are in seconds, lengths in tokens; each field's metadata has its help."""
+    """The settings of a simulated engine. Times are in seconds, lengths in tokens; each field's metadata has
+    its help.
+    """
 
     host: str = _option("127.0.0.1", "address to listen on")
     port: int = _option(0, "port to listen on; 0 takes a free one")
@@ -96,7 +98,7 @@ class SimConfig:
     log_limit: int = _option(2_500, "how many of the last requests are remembered byte for byte")
 
     def __post_init__(self) -> None:
-        """Raises ValueError naming the knob that cannot have its value."""
+        """Raise ValueError that names the setting whose value is out of range."""
         if self.cut not in CUTS:
             raise ValueError(f"cut must be one of {', '.join(CUTS)}, not {self.cut!r}")
         for name in ("jitter", "eos_rate"):

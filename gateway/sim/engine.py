@@ -1,4 +1,4 @@
-"""What both simulated engines share: routes, keys, scripted answers, the log.
+"""The base class of both simulated engines: routes, API keys, scripted answers, the log.
 
 Owns: which handler answers which request. Must never enter: the shape of any engine's reply.
 """
@@ -32,7 +32,7 @@ encode = msgspec.json.encode
 
 
 class Refusal(Exception):
-    """An answer other than the one asked for. ``extra`` are header lines."""
+    """An error answer. ``extra`` are header lines."""
 
     def __init__(
         self, status: int, body: bytes, content_type: bytes = JSON, extra: bytes = b"vary: Origin\r\n"
@@ -49,7 +49,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``guard`` is the dialect's word for who may call it, "" for anybody."""
+    """A route. ``guard`` names the kind of key that is required, "" for none; each dialect defines its kinds."""
 
     methods: frozenset[bytes]
     handler: Handler
@@ -58,7 +58,9 @@ class Route:
 
 
 class Engine:
-    """One simulated engine. A dialect fills ``routes`` and says what ``generate`` and ``terminate`` do."""
+    """One simulated engine. A subclass fills ``routes`` and defines ``generate``, ``authorized`` and
+    ``terminate``.
+    """
 
     def __init__(self, config: SimConfig, log: RequestLog, scheduler: Scheduler) -> None:
         self.config = config
@@ -70,37 +72,37 @@ class Engine:
         }
         self.scripts: dict[bytes, deque[Script]] = {}
         self.terminating = False
-        #: Called when the engine dies of an input, or is done after ``terminate``.
+        #: Called with the exit code when the engine crashes, or when it has finished after ``terminate``.
         self.on_exit: Callable[[int], None] = lambda code: None
-        #: Called when the engine stops taking connections.
+        #: Called when the engine stops accepting connections.
         self.on_stop_listening: Callable[[], None] = lambda: None
         self.loop = asyncio.get_running_loop()
         self._ready_at = self.loop.time() + config.start_up
         self._timing = Timing.of(config)
         scheduler.on_change = log.changed
 
-    # What a dialect provides.
+    # Members that a dialect defines.
 
     def generate(self, exchange: Exchange, timing: Timing) -> None:
         """Answer a generate request."""
         raise NotImplementedError
 
     def authorized(self, exchange: Exchange, guard: str) -> bool:
-        """May this caller use a route guarded so?"""
+        """Return True if the caller may use a route with this ``guard``."""
         raise NotImplementedError
 
     def terminate(self) -> None:
-        """What SIGTERM starts; ends in ``on_exit``."""
+        """Do what the engine does on SIGTERM; ends with a call of ``on_exit``."""
         raise NotImplementedError
 
-    # What the server calls.
+    # Members that the server calls.
 
     @property
     def starting(self) -> bool:
         return self.loop.time() < self._ready_at
 
     def accept(self, exchange: Exchange) -> bool:
-        """Take the script meant for this request; False if it acts before the body is read."""
+        """Take the script for this request. Return False if the script acts before the body is read."""
         arrival = exchange.arrival
         route = self._route(exchange)
         if route is not None and route.generate and arrival.method in route.methods:
@@ -125,7 +127,7 @@ class Engine:
         return not early
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer a request that is read in full."""
+        """Answer a request that was read completely."""
         if exchange.script is not None and not isinstance(exchange.script, Pace):
             self._act(exchange, exchange.script)
             return
@@ -135,23 +137,23 @@ class Engine:
             refusal.answer(exchange)
 
     def note_abort(self, ids: tuple[str, ...], *, everything: bool, hit: int) -> None:
-        """Remember a call of an abort route."""
+        """Record a call of an abort route."""
         self.log.called(AbortCall(ids, everything, hit, self.loop.time()))
 
     def scripts_for(self, path: bytes) -> deque[Script]:
-        """The scripts that wait for requests to ``path``."""
+        """Return the queue of scripts for requests to ``path``."""
         return self.scripts.setdefault(path, deque())
 
     def stop(self) -> None:
-        """Make no more tokens."""
+        """Generate no more tokens."""
         self.scheduler.stop()
 
     def timing(self, exchange: Exchange) -> Timing:
-        """The pace of this request."""
+        """Return the pace of this request."""
         return self._timing.at(exchange.script) if isinstance(exchange.script, Pace) else self._timing
 
     def start_generate(self, exchange: Exchange) -> None:
-        """The generate routes' handler: ``generate``, after the start delay if there is one."""
+        """Answer a generate request, after the start delay if one is set. The handler of the generate routes."""
         timing = self.timing(exchange)
         if timing.start_delay:
             self.scheduler.pacer.after(timing.start_delay, lambda: self._late(exchange, timing))
@@ -228,7 +230,7 @@ class Engine:
 
 
 def wall_clock() -> float:
-    """Seconds since 1970, for fields of the wire that hold them."""
+    """Return the time in seconds since 1970."""
     return datetime.now(UTC).timestamp()
 
 
@@ -237,13 +239,13 @@ def _path(target: bytes) -> bytes:
 
 
 def query(exchange: Exchange) -> dict[str, str]:
-    """Query parameters, the last value of each."""
+    """Return the query parameters; of a repeated one the last value."""
     text = exchange.arrival.target.partition(b"?")[2].decode("latin-1")
     return {name: values[-1] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
 def bearer(exchange: Exchange) -> bytes | None:
-    """The key a caller sent."""
+    """Return the bearer token that the caller sent, None without one."""
     for name, value in exchange.arrival.headers:
         if name.lower() == b"authorization":
             scheme, _, key = value.partition(b" ")
@@ -252,10 +254,10 @@ def bearer(exchange: Exchange) -> bytes | None:
 
 
 def plain(exchange: Exchange, status: int, text: str = "") -> None:
-    """A text answer; without text there is no content type either."""
+    """Send a plain text answer; without text there is no content type either."""
     exchange.send(status, text.encode(), TEXT if text else b"")
 
 
 def ok(exchange: Exchange, body: Any) -> None:
-    """200 with ``body`` as JSON."""
+    """Send a 200 with ``body`` as JSON."""
     exchange.send(200, encode(body))

@@ -1,4 +1,4 @@
-"""One request and its answer, as the engines see it.
+"""One request and its answer, as the simulated engines see it.
 
 Owns: the answer's head and framing, and all the ways to break them. Must never enter: a socket, a dialect,
 JSON, generation.
@@ -24,7 +24,7 @@ _CHUNK_HEADS = [b"%x\r\n" % size for size in range(4096)]
 
 
 class Clock:
-    """The Date header's value, made once a second."""
+    """The source of the Date header, rendered once a second."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -32,7 +32,7 @@ class Clock:
         self._line = b""
 
     def head(self) -> bytes:
-        """The header lines each response starts with."""
+        """Return the header lines with which each response starts."""
         now = self._loop.time()
         if now >= self._until:
             self._until = now + 1
@@ -42,7 +42,7 @@ class Clock:
 
 
 class ServerState(Protocol):
-    """What all calls of a server share."""
+    """The objects that all exchanges of a server share."""
 
     @property
     def log(self) -> RequestLog: ...
@@ -52,27 +52,27 @@ class ServerState(Protocol):
 
 
 class ClientConnection(Protocol):
-    """What a call needs of its connection."""
+    """The connection of an exchange."""
 
     @property
     def server(self) -> ServerState: ...
 
     @property
     def paused(self) -> bool:
-        """The client does not take what was written."""
+        """True while the client does not read what was written."""
         ...
 
     @property
     def closing(self) -> bool:
-        """This side ends the connection, so its end says nothing of the client."""
+        """True if this side closes the connection, so that its end is no disconnect of the client."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send ``data`` as it is."""
         ...
 
     def answered(self, exchange: Exchange) -> None:
-        """``exchange`` is over."""
+        """Note that ``exchange`` has been answered."""
         ...
 
     def close(self) -> None:
@@ -80,13 +80,16 @@ class ClientConnection(Protocol):
         ...
 
     def reset(self) -> None:
-        """RST, now."""
+        """Send RST at once."""
         ...
 
 
 class Exchange:
-    """One request and its answer. ``on_gone`` is called once if the client leaves before the answer is whole,
-    ``on_writable`` when the client has taken enough for writing to make sense again."""
+    """One request and its answer.
+
+    ``on_gone`` is called once if the client disconnects before the answer is complete, ``on_writable`` when
+    the client reads again.
+    """
 
     __slots__ = ("arrival", "connection", "done", "keep_alive", "on_gone", "on_writable", "script", "started")
 
@@ -108,7 +111,7 @@ class Exchange:
         *,
         extra: bytes = b"vary: Origin\r\n",
     ) -> None:
-        """The whole answer. ``extra`` are header lines. An empty content type sends none."""
+        """Send a complete answer. ``extra`` are header lines; with an empty ``content_type`` none is sent."""
         if self.done:
             return
         kind = b"content-type: %b\r\n" % content_type if content_type else b""
@@ -117,7 +120,7 @@ class Exchange:
         self._finish()
 
     def start(self, status: int = 200, content_type: bytes = EVENTS, *, extra: bytes = b"") -> None:
-        """The head of a chunked answer."""
+        """Send the head of a chunked answer."""
         if self.done:
             return
         lines = b"content-type: %b\r\nvary: Origin\r\n%btransfer-encoding: chunked\r\n" % (
@@ -127,18 +130,18 @@ class Exchange:
         self.connection.write(self._head(status, lines))
 
     def write(self, data: bytes) -> None:
-        """One chunk."""
+        """Send one chunk."""
         if not self.done:
             self.connection.write(chunk(data))
 
     def end(self, data: bytes = b"") -> None:
-        """One last chunk, if any, and the end of a chunked answer."""
+        """Send one last chunk, if ``data`` is not empty, and the end of a chunked answer."""
         if not self.done:
             self.connection.write(chunk(data) + b"0\r\n\r\n" if data else b"0\r\n\r\n")
             self._finish()
 
     def promise(self, status: int, length: int, part: bytes, content_type: bytes = JSON) -> None:
-        """A head that promises ``length`` bytes and the first ``part`` of them."""
+        """Send a head with a content length of ``length`` bytes, and the first ``part`` of the body."""
         lines = b"content-length: %d\r\ncontent-type: %b\r\n" % (length, content_type)
         self.connection.write(self._head(status, lines) + part)
 
@@ -154,7 +157,7 @@ class Exchange:
             self.connection.close()
 
     def client_gone(self) -> None:
-        """The client has left."""
+        """Handle a disconnect of the client."""
         if self.done:
             return
         self.done = True
@@ -179,7 +182,7 @@ class Exchange:
 
 
 def chunk(data: bytes) -> bytes:
-    """``data`` as one HTTP chunk."""
+    """Return ``data`` as one HTTP chunk."""
     size = len(data)
     head = _CHUNK_HEADS[size] if size < 4096 else b"%x\r\n" % size
     return b"%b%b\r\n" % (head, data)

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server that keeps every byte and sees at once when a client leaves.
+"""A small HTTP/1.1 server that records every byte and notices at once when a client disconnects.
 
 Owns: connections, requests, keep-alive, back-pressure. Must never enter: answers, a dialect, JSON.
 """
@@ -20,19 +20,21 @@ _LINGER_NONE = struct.pack("ii", 1, 0)
 
 
 class Application(Protocol):
-    """What answers the requests of a server."""
+    """The application behind a server."""
 
     def accept(self, exchange: Exchange) -> bool:
-        """Headers are read. False: the application has acted, the body is of no interest."""
+        """Handle a request whose headers were read. Return False if the application has acted and needs no
+        body.
+        """
         ...
 
     def handle(self, exchange: Exchange) -> None:
-        """The request is read in full."""
+        """Handle a request that was read completely."""
         ...
 
 
 class HttpServer:
-    """What all connections of a server share."""
+    """The state that all connections of a server share."""
 
     def __init__(self, app: Application, log: RequestLog, keep_alive: float) -> None:
         self.app = app
@@ -46,7 +48,7 @@ class HttpServer:
         return HttpConnection(self)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Close every connection. What was written is still sent, ``at_once`` only if its client reads."""
+        """Close every connection. What was written is still sent; with ``at_once`` only if the client reads."""
         for connection in list(self.connections):
             if at_once and connection.paused:
                 connection.reset()
@@ -54,7 +56,7 @@ class HttpServer:
                 connection.close()
 
     def close_idle(self) -> None:
-        """Close those on which no request is under way."""
+        """Close the connections without a request."""
         for connection in list(self.connections):
             if not connection.busy:
                 connection.close()
@@ -66,12 +68,12 @@ class HttpServer:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection: requests one after the other, pipelined ones wait their turn."""
+    """One client connection: requests are answered one after the other, pipelined ones wait."""
 
     def __init__(self, server: HttpServer) -> None:
         self.server = server
         self.paused = False
-        #: This side ends the connection, so its end says nothing of the client.
+        #: True if this side closes the connection, so that its end is no disconnect of the client.
         self.closing = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -88,10 +90,10 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being read or answered."""
+        """True while a request is read or answered."""
         return self._active is not None or self._reading is not None
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -105,7 +107,8 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # As uvicorn without a WebSocket library: the offer to upgrade is ignored, the request served.
+            # Like uvicorn without a WebSocket library: the offer to upgrade is ignored, the request is
+            # served.
             pass
         except httptools.HttpParserError:
             self._refuse()
@@ -129,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
         if self._active is not None and self._active.on_writable is not None:
             self._active.on_writable()
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
         self._target = b""
@@ -180,20 +183,20 @@ class HttpConnection(asyncio.Protocol):
             self._active = exchange
             self.server.app.handle(exchange)
 
-    # What the answers call.
+    # Called by the exchange.
 
     def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send ``data`` as it is."""
         if self._transport is not None:
             self._transport.write(data)
 
     def answered(self, exchange: Exchange) -> None:
-        """``exchange`` is over; take the next one or wait for it."""
+        """Note that ``exchange`` has been answered; take the next request or wait for one."""
         self._active = None
         if not exchange.keep_alive:
             self.close()
         elif self._waiting:
-            # In the loop's next turn: a long pipeline must not become a deep stack.
+            # Not called directly: each request of a long pipeline would add to the depth of the stack.
             self._loop.call_soon(self._next)
         else:
             self._idle_since = self._loop.time()
@@ -205,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def reset(self) -> None:
-        """RST, now."""
+        """Send RST at once."""
         self.closing = True
         if self._transport is not None:
             raw = self._transport.get_extra_info("socket")

@@ -1,4 +1,4 @@
-"""When a sequence makes its next step.
+"""The timers of the sequences' steps.
 
 Owns: the timers, shared by all sequences that are due together. Must never enter: what a step does.
 """
@@ -9,12 +9,12 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-#: Steps due within the same span are made by one timer, so 10,000 streams need few of them.
+#: Seconds. Steps due within the same span share one timer, so 10,000 streams need few of them.
 _SPAN = 0.001
 
 
 class Timer:
-    """A step to come; ``cancel`` is safe at any time."""
+    """A step to be run; ``cancel`` may be called at any time."""
 
     __slots__ = ("step",)
 
@@ -26,7 +26,7 @@ class Timer:
 
 
 class Pacer:
-    """Runs steps after a delay. Steps without one are made once per turn of the loop, in order."""
+    """Runs steps after a delay. Steps without a delay run in order in the next iteration of the loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,7 +37,7 @@ class Pacer:
         self._wakeup_span = 0
 
     def after(self, delay: float, step: Callable[[], None]) -> Timer:
-        """Make ``step`` in ``delay`` seconds; zero or less means in the next turn of the loop."""
+        """Run ``step`` in ``delay`` seconds; zero or less means in the next iteration of the loop."""
         timer = Timer(step)
         if delay <= 0:
             if not self._ready:
@@ -48,7 +48,7 @@ class Pacer:
         return timer
 
     def stop(self) -> None:
-        """Forget all steps."""
+        """Cancel all steps."""
         for timers in (self._ready, *self._spans.values()):
             for timer in timers:
                 timer.cancel()
@@ -77,7 +77,7 @@ class Pacer:
 
     def _run_due(self) -> None:
         self._wakeup = None
-        # The loop may call a little early; half a span keeps such a call from finding nothing.
+        # The loop may call a little early; half a span makes such a call find its steps.
         now = self._loop.time() / _SPAN + 0.5
         while self._due and self._due[0] <= now:
             _run(self._spans.pop(heapq.heappop(self._due)))

@@ -1,6 +1,6 @@
-"""Which prompts an engine has seen: a radix tree over packed token ids.
+"""The prefix cache of an engine: a radix tree over packed token ids.
 
-Owns: how long a known prefix is, what is forgotten first. Must never enter: a dialect, requests.
+Owns: how long a cached prefix is, what is evicted first. Must never enter: a dialect, requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ class _Node:
 
 
 class PrefixCache:
-    """Prefixes in whole pages of ``page`` tokens, at most about ``capacity`` tokens, oldest use out first."""
+    """Cached prefixes in full pages of ``page`` tokens, about ``capacity`` tokens at most; least recently
+    used are evicted first.
+    """
 
     def __init__(self, page: int, capacity: int) -> None:
         self.page = page
@@ -35,11 +37,11 @@ class PrefixCache:
 
     @property
     def tokens(self) -> int:
-        """How many tokens are held."""
+        """The number of cached tokens."""
         return self._size // WIDTH
 
     def match(self, packed: bytes) -> int:
-        """How many tokens of ``packed`` are known; always leaves one to compute, as engines must."""
+        """Return how many tokens of ``packed`` are cached; at most all but one, as engines must compute one."""
         self._clock += 1
         limit = (len(packed) - WIDTH) // self._step * self._step
         node, at = self._root, 0
@@ -59,7 +61,7 @@ class PrefixCache:
         return found
 
     def insert(self, packed: bytes) -> None:
-        """Remember the whole pages of ``packed``."""
+        """Add the full pages of ``packed``."""
         if not self.capacity:
             return
         self._clock += 1
@@ -81,7 +83,9 @@ class PrefixCache:
             self._evict()
 
     def _common(self, edge: bytes, packed: bytes, at: int) -> int:
-        """Length in bytes of the whole pages that ``edge`` and ``packed[at:]`` share; at least one page."""
+        """Return the length in bytes of the full pages that ``edge`` and ``packed[at:]`` share; at least one
+        page.
+        """
         low, high = 1, min(len(edge), len(packed) - at) // self._step
         if edge[: high * self._step] == packed[at : at + high * self._step]:
             return high * self._step
@@ -101,7 +105,7 @@ class PrefixCache:
         return upper
 
     def _evict(self) -> None:
-        """Drop the least used leaves until a tenth of the capacity is free."""
+        """Drop the least recently used leaves until a tenth of the capacity is free."""
         target = self.capacity * WIDTH * 9 // 10
         while self._size > target:
             leaves = sorted(self._leaves(), key=lambda leaf: leaf[2].used)

@@ -1,6 +1,6 @@
 """A simulated engine as a process of its own.
 
-Owns: the event loop, signals, the line that tells it is ready. Must never enter: an engine's behaviour.
+Owns: the event loop, signals, the line that reports the URL. Must never enter: an engine's behaviour.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ except ImportError:  # not on Windows
 
 
 async def run(kind: str, config: SimConfig) -> int:
-    """Serve until the engine ends: SIGTERM as the engine takes it, SIGINT at once. Returns an exit code."""
+    """Serve until the engine ends and return its exit code. SIGTERM does what it does to the engine, SIGINT
+    ends at once.
+    """
     server = SimServer(kind, config)
     await server.start()
     loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""What arrived at a simulated engine and what became of it, for tests to look at and wait for.
+"""The log of a simulated engine: the requests it received and what happened to them.
 
-Owns: the log and the waiting. Must never enter: a dialect, sockets.
+Owns: the log, and waiting for its entries. Must never enter: a dialect, sockets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Milestone(StrEnum):
-    """What can happen to a generate request."""
+    """A point in the life of a generate request."""
 
     ARRIVED = "arrived"  # read in full, or acted upon before it was
     STREAMING = "streaming"  # its first event was written
@@ -25,10 +25,11 @@ class Milestone(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """One request, byte for byte. Times are of the loop's monotonic clock, in seconds; None: not so far.
+    """One request, byte for byte.
 
-    ``headers`` hold names and values as they stood on the wire, in order. ``body`` has no chunk framing.
-    ``connection`` numbers the connections of the server from 1. ``events`` counts stream events written.
+    Times are of the loop's monotonic clock, in seconds; None until it happens. ``headers`` hold names and
+    values as they stood on the wire, in order. ``body`` has no chunk framing. ``connection`` numbers the
+    server's connections from 1. ``events`` counts the stream events written.
     """
 
     method: bytes
@@ -49,7 +50,7 @@ class Arrival:
     cut: float | None = None
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, whatever the case of its name."""
+        """Return the first value of a header, None without one. The case of the name does not matter."""
         wanted = name.lower().encode()
         for key, value in self.headers:
             if key.lower() == wanted:
@@ -59,7 +60,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class AbortCall:
-    """One call of an abort route: the ids it named, or all; ``hit`` counts the requests that it ended."""
+    """One call of an abort route: the ids it named, or all requests; ``hit`` counts the requests that it
+    ended.
+    """
 
     ids: tuple[str, ...]
     everything: bool
@@ -68,7 +71,7 @@ class AbortCall:
 
 
 class RequestLog:
-    """The last requests, and one list of generate requests per mark, in the order in which they got it."""
+    """The last requests, and for each milestone the generate requests in the order in which they reached it."""
 
     def __init__(self, limit: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -82,11 +85,11 @@ class RequestLog:
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     def count(self, milestone: Milestone) -> int:
-        """How many generate requests got ``milestone`` so far."""
+        """Return how many generate requests have reached ``milestone``."""
         return self._counts[milestone]
 
     def record(self, arrival: Arrival, milestone: Milestone) -> None:
-        """Note that ``milestone`` happened to ``arrival``; the first time counts."""
+        """Record that ``arrival`` has reached ``milestone``; only the first time counts."""
         if getattr(arrival, milestone) is not None:
             return
         setattr(arrival, milestone, self._loop.time())
@@ -96,12 +99,12 @@ class RequestLog:
             self.changed()
 
     def called(self, abort: AbortCall) -> None:
-        """An abort route was called."""
+        """Record a call of an abort route."""
         self.aborts.append(abort)
         self.changed()
 
     def changed(self) -> None:
-        """Wake those whose condition holds now."""
+        """Wake the callers whose condition now holds."""
         if not self._waiting:
             return
         still = []
@@ -124,7 +127,7 @@ class RequestLog:
         self._waiting.append((condition, future))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return as soon as ``condition`` holds; it is looked at after every change."""
+        """Return as soon as ``condition`` holds; it is evaluated after every change."""
         if condition():
             return
         future = self._loop.create_future()
@@ -132,7 +135,10 @@ class RequestLog:
         await future
 
     async def wait(self, milestone: Milestone, count: int) -> Arrival:
-        """The ``count``-th generate request that got ``milestone``, as soon as there is one."""
+        """Return the ``count``-th generate request that reached ``milestone``, as soon as there is one.
+
+        Raises LookupError if the log no longer has it.
+        """
         await self.until(lambda: self._counts[milestone] >= count)
         behind, kept = self._counts[milestone] - count, self._reached[milestone]
         if behind >= len(kept):

@@ -1,4 +1,4 @@
-"""The engine core that both dialects share: what waits, what runs, and how fast.
+"""The scheduler that both dialects share: which requests wait, which run, and how fast.
 
 Owns: admission, order, pace, pausing and stopping of sequences. Must never enter: a dialect, HTTP, JSON.
 """
@@ -21,28 +21,28 @@ from gateway.sim.script import Timing
 from gateway.sim.sequence import Finish, Sequence, SequenceIndex
 from gateway.sim.tokens import WIDTH, pack
 
-#: A unary request without delays makes so many tokens before others get a turn.
+#: Tokens that a unary request without delays generates before other requests get their turn.
 _BURST = 256
-#: Of the weights an engine starts with.
+#: The version of the weights an engine starts with.
 FIRST_VERSION = "default"
 _FAILURE = "The simulated engine was told to fail this request."
 
 
 class Pause(StrEnum):
-    """What a paused engine does with requests."""
+    """The treatment of requests while the engine is paused."""
 
     HOLD = "hold"  # everything waits where it is
     REJECT = "reject"  # the dialect refuses new ones; what runs goes on
 
 
 class Scheduler:
-    """Runs sequences. Everything is synchronous; delays come from the pacer."""
+    """Runs sequences. All methods are synchronous; delays come from the pacer."""
 
     def __init__(self, config: SimConfig, page: int, *, larger_first: bool) -> None:
         self.config = config
         self.pacer = Pacer()
         self.cache = PrefixCache(config.page_size or page, config.cache_tokens)
-        #: In the order in which they started.
+        #: The running sequences in the order in which they started.
         self.running: dict[Sequence, None] = {}
         self.version = FIRST_VERSION
         self.paused: Pause | None = None
@@ -50,7 +50,7 @@ class Scheduler:
         self.generated_tokens = 0
         self.uncached_tokens = 0
         self.finished = {"stop": 0, "length": 0, "abort": 0}
-        #: Called whenever something is submitted, waits for its reader, or ends.
+        #: Called whenever a sequence is submitted, waits for its reader, or ends.
         self.on_change: Callable[[], None] = lambda: None
         self._loop = asyncio.get_running_loop()
         self._random = random.Random(config.seed)
@@ -60,11 +60,11 @@ class Scheduler:
         self._held: dict[Sequence, None] = {}
         self._index = SequenceIndex()
 
-    # Facts.
+    # State.
 
     @property
     def waiting(self) -> list[Sequence]:
-        """The queue, next one first."""
+        """The queue, the next sequence first."""
         return [sequence for _, _, sequence in sorted(self._waiting, key=lambda entry: entry[:2])]
 
     @property
@@ -77,21 +77,21 @@ class Scheduler:
 
     @property
     def used_tokens(self) -> int:
-        """Tokens of prompts and outputs that run now."""
+        """The tokens of all running prompts and outputs."""
         return sum(len(sequence.prompt) + len(sequence.output) for sequence in self.running)
 
     @property
     def full(self) -> bool:
-        """A request that comes now would have to wait."""
+        """True if a new request would have to wait."""
         limit = self.config.max_running
         return self.paused is Pause.HOLD or (limit is not None and len(self.running) >= limit)
 
     def in_flight(self, id: str) -> bool:
-        """Does a sequence with this id wait or run?"""
+        """Return True if a sequence with this id waits or runs."""
         return id in self._index
 
     def draw(self, seed: int | None, sample: int, *, greedy: bool) -> int:
-        """What makes one sample differ from the others of its prompt; 0 for greedy."""
+        """Return a number by which one sample differs from the others of its prompt; 0 for greedy sampling."""
         if greedy:
             return 0
         if seed is None:
@@ -111,11 +111,11 @@ class Scheduler:
         self.on_change()
 
     def rank(self, sequence: Sequence) -> int:
-        """Its place in the queue by priority; lower goes first."""
+        """Return the place of ``sequence`` in the queue by priority; lower goes first."""
         return self._sign * sequence.priority if self.config.priority_scheduling else 0
 
     def refuse(self, sequence: Sequence, finish: Finish) -> None:
-        """End ``sequence``, which was never submitted."""
+        """End ``sequence``, which was not submitted."""
         sequence.created = sequence.ended = self._loop.time()
         sequence.on_version(self.version)
         sequence.finish = finish
@@ -123,36 +123,36 @@ class Scheduler:
         sequence.listener.finished(sequence)
 
     def abort(self, ids: Iterable[str]) -> int:
-        """End all with exactly one of these ids; how many that were."""
+        """End all sequences with exactly one of these ids. Return how many there were."""
         return self._abort([sequence for id in dict.fromkeys(ids) for sequence in self._index.get(id)])
 
     def abort_prefix(self, prefix: str) -> int:
-        """End all whose id begins so; how many that were."""
+        """End all sequences whose id begins with ``prefix``. Return how many there were."""
         return self.abort(self._index.with_prefix(prefix))
 
     def abort_all(self) -> int:
-        """End everything; how many that were."""
+        """End all sequences. Return how many there were."""
         return self._abort([*self.running, *self.waiting])
 
     def evict(self, sequence: Sequence, finish: Finish) -> None:
-        """End a sequence that waits."""
+        """End a queued sequence."""
         self._end(sequence, finish)
 
     def drop(self, sequence: Sequence) -> None:
-        """Stop ``sequence`` and tell nobody: there is nobody left to tell."""
+        """Stop ``sequence`` without notifying its listener, because the client has disconnected."""
         if sequence.finish is None:
             self._remove(sequence, Finish("abort", message="Aborted"))
 
     def wake(self, sequence: Sequence) -> None:
-        """The reader of a parked sequence takes more."""
+        """Continue ``sequence`` if it waited for its reader."""
         if sequence.parked and sequence.finish is None:
             sequence.parked = False
             self._step_after(0, sequence)
 
-    # The engine as a whole.
+    # The engine.
 
     def pause(self, how: Pause, *, retract: bool = False) -> None:
-        """Until ``resume``. ``retract``: what runs goes back to the queue."""
+        """Pause until ``resume``. ``retract``: running sequences go back to the queue."""
         self.paused = how
         if retract:
             for sequence in list(self.running):
@@ -166,18 +166,18 @@ class Scheduler:
         self._fill()
 
     def set_version(self, version: str) -> None:
-        """Tokens made from now on come from these weights."""
+        """Set the weight version of the tokens generated from now on."""
         self.version = version
         for sequence in self.running:
             sequence.on_version(version)
 
     def stop(self) -> None:
-        """Forget everything."""
+        """Discard all sequences and timers."""
         self.pacer.stop()
         for state in (self.running, self._waiting, self._held, self._index):
             state.clear()
 
-    # One sequence.
+    # A single sequence.
 
     def _start(self, sequence: Sequence) -> None:
         self.running[sequence] = None
@@ -202,7 +202,9 @@ class Scheduler:
         self.uncached_tokens += len(sequence.prompt) - sequence.cached
 
     def _known_as(self, sequence: Sequence) -> bytes:
-        """The prompt under its cache namespace, which is one page in front of it."""
+        """Return the key of the prompt in the cache: the prompt itself, behind one page for its cache
+        namespace.
+        """
         if not sequence.namespace:
             return sequence.packed
         return pack([crc32(sequence.namespace.encode())] * self.cache.page) + sequence.packed
@@ -288,7 +290,7 @@ class Scheduler:
         else:
             self._waiting = [entry for entry in self._waiting if entry[2] is not sequence]
             heapq.heapify(self._waiting)
-            # It ended without ever being given a version.
+            # It ended in the queue, where no version was set.
             sequence.on_version(self.version)
         self.on_change()
 

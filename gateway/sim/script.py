@@ -1,7 +1,6 @@
-"""How a single request is to be answered: what tests and callers can ask for.
+"""Scripts: how a single request is to be answered.
 
-Owns: the vocabulary of misbehaviour and pace, and the ``X-Sim-*`` headers. Must never enter: a dialect,
-sockets.
+Owns: the kinds of misbehaviour and pace, and the ``X-Sim-*`` headers. Must never enter: a dialect, sockets.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ T = TypeVar("T")
 
 
 class BadScript(ValueError):
-    """A ``X-Sim-*`` header cannot be followed; the message names it."""
+    """An invalid ``X-Sim-*`` header; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Generate as the engine does, at this pace. Fields as in SimConfig; None: as configured."""
+    """Generate as the engine does, at this pace. Fields as in SimConfig; None means as configured."""
 
     prefill_base: float | None = None
     prefill_per_token: float | None = None
@@ -37,7 +36,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Answer with exactly this; ``headers`` come on top of date, server, content-length and content-type."""
+    """Answer with exactly this. ``headers`` are added to date, server, content-length and content-type."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -48,7 +47,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """Promise ``length`` bytes (default: twice the body), send only ``body``, then break the connection."""
+    """Send a head with a content length of ``length`` bytes (default: twice the body) and only ``body``, then
+    break the connection.
+    """
 
     body: bytes
     status: int = 200
@@ -59,7 +60,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """Write these bytes in place of a HTTP response, then close (or leave open)."""
+    """Write these bytes in place of an HTTP response, then close the connection or leave it open."""
 
     data: bytes
     close: bool = True
@@ -67,7 +68,9 @@ class Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """Break the connection without a byte of answer: once the headers are read (``early``) or all is read."""
+    """Break the connection without an answer: when the headers are read (``early``) or when the request is
+    complete.
+    """
 
     early: bool = False
     reset: bool = True
@@ -75,7 +78,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Never answer. ``unread``: do not even read the body."""
+    """Never answer. ``unread``: the body is not read either."""
 
     unread: bool = False
 
@@ -85,7 +88,7 @@ Script = Pace | Reply | Half | Raw | Drop | Silence
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The pace of one request with every default filled in."""
+    """The pace of one request, with every default filled in."""
 
     prefill_base: float
     prefill_per_token: float
@@ -103,7 +106,7 @@ class Timing:
         return cls(*(getattr(config, name) for name in _PACE))
 
     def at(self, pace: Pace) -> Timing:
-        """With what ``pace`` sets."""
+        """Return this timing with the values that ``pace`` sets."""
         given = {name: value for name in _PACE if (value := getattr(pace, name)) is not None}
         return replace(self, **given)
 
@@ -154,7 +157,9 @@ _DROPS: dict[str, Script] = {
 
 
 def from_headers(headers: list[tuple[bytes, bytes]]) -> Script | None:
-    """What the ``X-Sim-*`` headers of a request ask for, None without any. Raises BadScript."""
+    """Return the script that the ``X-Sim-*`` headers of a request describe, None without any. Raises
+    BadScript.
+    """
     own = {
         name.lower(): value.decode("latin-1").strip()
         for name, value in headers

@@ -1,6 +1,6 @@
-"""A simulated engine as tests hold it in their hands.
+"""A simulated engine within this process, as tests use it.
 
-Owns: its life, its log, its scripts, the ways to end it. Must never enter: a dialect's rules.
+Owns: starting and stopping it, its log, its scripts. Must never enter: a dialect's rules.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _GENERATE = {SGLANG: "/generate", VLLM: "/inference/v1/generate"}
 class SimServer:
     """One simulated engine on a socket of this process. Use it as an async context manager.
 
-    ``kind`` is ``sglang`` or ``vllm``; ``tls`` makes it speak https; ``make_log`` makes its log, given how many
-    requests to remember. ``exit_code`` is set once the engine has ended by itself: after ``terminate``, or
-    because of an input that kills the real one.
+    ``kind`` is ``sglang`` or ``vllm``; with ``tls`` it speaks https; ``make_log`` creates its log, given how
+    many requests to remember. ``exit_code`` is set when the engine has ended by itself: after ``terminate``,
+    or because of an input that crashes the real engine.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SimServer:
     def __repr__(self) -> str:
         return f"<SimServer {self.kind} {self.url} running={self.running} waiting={self.waiting}>"
 
-    # Life.
+    # Start and stop.
 
     async def __aenter__(self) -> SimServer:
         await self.start()
@@ -88,25 +88,25 @@ class SimServer:
         await self._end(lambda http: http.close(at_once=True))
 
     async def kill(self) -> None:
-        """As if the process were killed: every connection ends with RST, nothing listens any more."""
+        """Behave like a killed process: every connection ends with RST, nothing listens any more."""
         await self._end(lambda http: http.reset())
 
     def close_idle(self) -> None:
-        """Close every connection on which no request is under way, as after ``keep_alive`` seconds."""
+        """Close every connection without a request, as happens after ``keep_alive`` seconds."""
         if self._http is not None:
             self._http.close_idle()
 
     def terminate(self) -> None:
-        """What SIGTERM does to this engine; ``await exited()`` for its end."""
+        """Do what SIGTERM does to this engine; ``await exited()`` waits for its end."""
         self.engine.terminate()
 
     async def exited(self) -> int:
-        """The engine ended by itself; its exit code."""
+        """Wait until the engine has ended by itself and return its exit code."""
         await self.request_log.until(lambda: self.exit_code is not None)
         assert self.exit_code is not None
         return self.exit_code
 
-    # Facts.
+    # State.
 
     @property
     def engine(self) -> Engine:
@@ -120,13 +120,13 @@ class SimServer:
 
     @property
     def url(self) -> str:
-        """Base URL, without a trailing slash."""
+        """The base URL, without a trailing slash."""
         host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
         return f"http{'' if self._tls is None else 's'}://{host}:{self._port}"
 
     @property
     def generate_url(self) -> str:
-        """URL of the engine's generate route."""
+        """The URL of the engine's generate route."""
         return self.url + _GENERATE[self.kind]
 
     @property
@@ -150,71 +150,72 @@ class SimServer:
 
     @property
     def running(self) -> int:
-        """Sequences the engine works on now."""
+        """The number of running sequences."""
         return len(self.engine.scheduler.running)
 
     @property
     def waiting(self) -> int:
-        """Sequences in its queue."""
+        """The number of queued sequences."""
         return self.engine.scheduler.queued
 
     @property
     def connections(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._http.connections) if self._http is not None else 0
 
     @property
     def accepted(self) -> int:
-        """Connections accepted so far."""
+        """The number of connections accepted so far."""
         return self._http.accepted if self._http is not None else 0
 
-    # Waiting. Each returns the n-th generate request to which it happened, as soon as there is one.
+    # Waiting. Each method returns the ``count``-th generate request that reached the milestone, as soon as
+    # there is one.
 
     async def arrived(self, count: int = 1) -> Arrival:
-        """``count`` requests were read in full (or cut off before, by a script)."""
+        """Wait until ``count`` requests were read completely (or cut off before, by a script)."""
         return await self.request_log.wait(Milestone.ARRIVED, count)
 
     async def streaming(self, count: int = 1) -> Arrival:
-        """``count`` streams have had their first event."""
+        """Wait until ``count`` streams have sent their first event."""
         return await self.request_log.wait(Milestone.STREAMING, count)
 
     async def finished(self, count: int = 1) -> Arrival:
-        """``count`` requests were answered in full."""
+        """Wait until ``count`` requests were answered completely."""
         return await self.request_log.wait(Milestone.FINISHED, count)
 
     async def aborted(self, count: int = 1) -> Arrival:
-        """``count`` requests had generation stopped, by an abort call or because their client left."""
+        """Wait until ``count`` generations were stopped, by an abort call or because the client disconnected."""
         return await self.request_log.wait(Milestone.ABORTED, count)
 
     async def client_gone(self, count: int = 1) -> Arrival:
-        """``count`` requests were left by their client."""
+        """Wait until the clients of ``count`` requests have disconnected."""
         return await self.request_log.wait(Milestone.CLIENT_GONE, count)
 
     async def abort_called(self, count: int = 1) -> AbortCall:
-        """``count`` abort calls came."""
+        """Wait for ``count`` abort calls and return the last of them."""
         await self.until(lambda: len(self.request_log.aborts) >= count)
         return self.aborts[count - 1]
 
     async def idle(self) -> None:
-        """Nothing runs and nothing waits."""
+        """Wait until nothing runs and nothing is queued."""
         await self.until(lambda: not self.running and not self.waiting)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """``condition`` holds; it is looked at whenever something above changes."""
+        """Wait until ``condition`` holds; it is evaluated whenever something above changes."""
         await self.request_log.until(condition)
 
     # Scripts.
 
     def behave(self, *scripts: Script, times: int = 1, path: str | None = None) -> None:
-        """Answer the next requests by these scripts in order, the whole list ``times`` over.
+        """Answer the next requests by these scripts in order, the list repeated ``times`` times.
 
-        ``path`` is the route they are for, by default the engine's generate route. Requests after the
-        last script are answered as usual.
+        ``path`` is the route they are for, by default the engine's generate route. Requests after the last
+        script are answered as usual.
         """
         route = (path or _GENERATE[self.kind]).encode()
         self.engine.scripts_for(route).extend(scripts * times)
 
-    # Ends.
+    # Shutdown.
 
     def _exit(self, code: int) -> None:
         self.exit_code = code
@@ -246,7 +247,7 @@ class SimServer:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A bound socket; the port of an engine that just ended can be used again."""
+    """Return a bound socket. The port of an engine that just ended can be used again."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:

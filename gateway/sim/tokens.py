@@ -1,4 +1,4 @@
-"""The model that is not there: tokens, their text and their log probabilities, all from the prompt alone.
+"""The simulated model: tokens, their text and their log probabilities, all computed from the prompt alone.
 
 Owns: which token follows, how an id reads as text. Must never enter: a dialect, HTTP, time.
 
@@ -17,22 +17,22 @@ from zlib import crc32
 
 #: Bytes per id in packed prompts.
 WIDTH = 4
-# One vowel is not ASCII, so that text with more bytes than characters is the rule.
+# One vowel is not ASCII, so that most texts have more bytes than characters.
 _SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeioü"]
 _BASE = len(_SYLLABLES)
 _WORD = re.compile(r"\s*\S+")
 _FIRST_WORD = 3  # below are the special ids: unknown, begin, end
-#: A bias at which a token is as good as certain; smaller ones change nothing here.
+#: A bias of this size makes a token certain; smaller ones have no effect here.
 _CERTAIN = 15.0
 
 
 def pack(ids: Sequence[int]) -> bytes:
-    """Token ids as bytes, WIDTH per id. Raises OverflowError for one that is negative or needs more."""
+    """Return token ids as bytes, WIDTH per id. Raises OverflowError for an id that is negative or needs more."""
     return array("I", ids).tobytes()
 
 
 def word(token: int) -> str:
-    """The text of one token, "" for the special ones. Safe inside a JSON string as it is."""
+    """Return the text of one token, "" for a special one. It needs no escapes inside a JSON string."""
     if token < _FIRST_WORD:
         return ""
     text = ""
@@ -45,12 +45,14 @@ def word(token: int) -> str:
 
 
 def words(ids: Sequence[int]) -> str:
-    """The text of ``ids``."""
+    """Return the text of ``ids``."""
     return "".join(map(word, ids))
 
 
 def tokenize(text: str, vocab_size: int) -> list[int]:
-    """Ids of a text: the inverse of ``words`` for its own output, a checksum of each word for any other."""
+    """Return the ids of a text: the inverse of ``words`` for its own output, a checksum of each word for any
+    other.
+    """
     return [_token(match.strip(), vocab_size) for match in _WORD.findall(text)]
 
 
@@ -65,19 +67,23 @@ def _token(text: str, vocab_size: int) -> int:
 
 
 def logprob(state: int, token: int, rank: int = 1) -> float:
-    """Log probability of ``token`` after ``state``; lower for a higher rank. Exact as a 32-bit float."""
+    """Return the log probability of ``token`` after ``state``; lower for a higher rank. Exact as a 32-bit
+    float.
+    """
     return -((state ^ token * 2654435761) & 0x3FFF) / 65536 - 0.25 * rank
 
 
 def ranked(state: int, token: int, top: int, vocab_size: int) -> list[tuple[int, float]]:
-    """``top`` ids with log probabilities, the likeliest first, which is ``token``."""
+    """Return ``top`` ids with log probabilities, the likeliest first, which is ``token``."""
     others = ((token + rank * 7919) % vocab_size for rank in range(1, top + 1))
     ids = [token, *(other for other in others if other != token)][:top]
     return [(other, logprob(state, token, rank)) for rank, other in enumerate(ids, 1)]
 
 
 class Chooser:
-    """Chooses the next token of one sample. ``draw`` is 0 for greedy, else what makes this sample differ."""
+    """The choice of the next token of one sample. ``draw`` is 0 for greedy sampling, else it makes this
+    sample differ.
+    """
 
     __slots__ = ("_allowed", "_eos", "_eos_below", "_size", "draw", "state")
 
@@ -90,12 +96,12 @@ class Chooser:
         self._allowed: Sequence[int] | None = None
 
     def restrict(self, allowed: Sequence[int] | None, bias: dict[int, float] | None) -> None:
-        """Only ``allowed`` ids from now on; a strongly biased id is then the only one."""
+        """Allow only the ids ``allowed`` from now on; with a strong bias only that id."""
         certain = [token for token, value in (bias or {}).items() if value >= _CERTAIN]
         self._allowed = certain or allowed or None
 
     def next(self, *, may_end: bool, never: frozenset[int]) -> tuple[int, int]:
-        """The next token, with the state its log probability depends on."""
+        """Return the next token, and the state on which its log probability depends."""
         mixed = self.state if not self.draw else crc32(self.draw.to_bytes(8, "little"), self.state)
         token = self._pick(mixed, may_end)
         for attempt in range(len(never) + 1):

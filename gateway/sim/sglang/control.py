@@ -1,6 +1,6 @@
-"""SGLang's control routes: health, facts, aborts, pausing, weights, adapters, memory.
+"""SGLang's control routes: health, information, aborts, pausing, weights, adapters, memory.
 
-Owns: their behaviour. Must never enter: generation.
+Owns: their behaviour, observed at SGLang 0.5.22. Must never enter: generation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LORA_FIELDS = {"rid": None, "http_worker_ipc": None}
 
 
 class Control:
-    """The handlers. ``routes`` lists where they are served and who may call them."""
+    """The handlers of the control routes. ``routes`` lists where they are served and which key they need."""
 
     def __init__(self, engine: SglangEngine) -> None:
         self._engine = engine
@@ -86,7 +86,8 @@ class Control:
         elif self._config.fast_health:
             plain(exchange, 200)
         else:
-            # The engine generates a token and looks once a second whether it came; a paused one makes none.
+            # The engine generates a token and checks once a second whether it came; a paused engine generates
+            # none.
             status = 503 if self._scheduler.paused and not self._scheduler.running else 200
             engine.loop.call_later(_HEALTH_DELAY, plain, exchange, status)
 
@@ -95,7 +96,7 @@ class Control:
         up = not (engine.starting or engine.terminating or self._scheduler.paused)
         plain(exchange, 200 if up else 503)
 
-    # Facts.
+    # Information.
 
     def model_info(self, exchange: Exchange) -> None:
         ok(exchange, information.model_info(self._config, self._scheduler, self._engine.loaded))
@@ -181,7 +182,7 @@ class Control:
     def update_weights_from_disk(self, exchange: Exchange) -> None:
         body = control_bodies.read(exchange, "UpdateWeightFromDiskReqInput")
         self._take_weights(body)
-        # From now on it calls itself so, whatever name it was started with.
+        # From now on the engine reports this path as its name, whatever name it was started with.
         self._engine.loaded = body["model_path"]
         paused = self._scheduler.queued if self._scheduler.paused else 0
         message = "Succeeded to update model weights."
@@ -213,7 +214,7 @@ class Control:
     def update_weight_version(self, exchange: Exchange) -> None:
         body = control_bodies.read(exchange, "UpdateWeightVersionReqInput")
         version = body["new_version"]
-        # The default stops everything; callers that do not expect it lose their rollouts.
+        # The default aborts everything; callers that do not expect it lose their rollouts.
         if body.get("abort_all_requests", True):
             self._scheduler.abort_all()
         self._scheduler.set_version(version)
@@ -233,7 +234,7 @@ class Control:
     def release_memory(self, exchange: Exchange) -> None:
         tags = control_bodies.read(exchange, "ReleaseMemoryOccupationReqInput").get("tags") or _MEMORY
         if self._busy:
-            # It insists on being idle, and ends where it is not.
+            # The engine asserts that it is idle, and crashes where it is not.
             self._engine.on_exit(1)
             return
         self._released.update(tags)
@@ -249,7 +250,7 @@ class Control:
 
     @property
     def _busy(self) -> bool:
-        """Something runs, or waits to: what waits while it is paused holds nothing."""
+        """True if a sequence runs, or is queued while the engine is not paused."""
         scheduler = self._scheduler
         return bool(scheduler.running) or (scheduler.queued > 0 and scheduler.paused is None)
 
@@ -295,6 +296,6 @@ def _timeout(exchange: Exchange) -> float:
 
 
 def _unparsed(kind: str, name: str, wanted: str, parsed: str, text: str) -> str:
-    """A query parameter that is no number."""
+    """Return the validator's text about a query parameter that is not a number."""
     message = f"Input should be {wanted}, unable to parse string as {parsed}"
     return f"{{'type': '{kind}_parsing', 'loc': ('query', {name!r}), 'msg': {message!r}, 'input': {text!r}}}"

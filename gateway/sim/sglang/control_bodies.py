@@ -1,4 +1,5 @@
-"""The types that the bodies of SGLang's control calls must have, as the structs behind them see them.
+"""The bodies of SGLang's control calls: the fields of each and their types, as the structs of SGLang 0.5.22
+have them.
 
 Owns: which call has which fields, reading such a body. Must never enter: what a call does.
 """
@@ -35,7 +36,7 @@ _WEIGHTS: Mapping[str, Check] = {
 _TAGS = {"tags": optional(list_of(string))}
 _GROUP = {"group_name": string}
 
-#: Struct -> its fields, those that it needs in their order. Others are ignored.
+#: Struct -> its fields, the required ones in their order. Other fields are ignored.
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "AbortReq": {"rid": optional(string), "abort_all": boolean, "abort_message": optional(string)},
     "PauseGenerationReqInput": {"mode": literal("abort", "retract", "in_place")},
@@ -81,7 +82,7 @@ _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "UnloadLoRAAdapterReqInput": {"lora_name": string},
 }
 
-#: Struct -> fields that it cannot do without.
+#: Struct -> its required fields.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "UpdateWeightVersionReqInput": ("new_version",),
     "UpdateWeightFromDiskReqInput": ("model_path",),
@@ -95,7 +96,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def read(exchange: Exchange, struct: str) -> Body:
-    """The body of a control call, for the engine's ``struct``. Raises Refusal."""
+    """Return the body of a control call, validated as the engine's ``struct``. Raises Refusal."""
     function = exchange.arrival.target.partition(b"?")[0].decode("latin-1").strip("/")
     body = decoded(exchange, function)
     if problems := _problems(body, struct):
@@ -119,7 +120,7 @@ def _problems(body: Any, struct: str) -> list[str]:
 
 
 def _no_instance(body: Any, struct: str) -> str:
-    """The validator tries the struct itself before what it is built from."""
+    """Return the first line of the validator's text: it tries the struct itself before its fields."""
     return (
         f"{{'type': 'is_instance_of', 'loc': ('body', 'is-instance[{struct}]'), "
         f"'msg': 'Input should be an instance of {struct}', 'input': {body!r}, "

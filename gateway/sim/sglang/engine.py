@@ -1,6 +1,6 @@
-"""The SGLang server: what happens to a generate call, from its gates to its last event.
+"""The simulated SGLang server: a generate call from its checks to its last event.
 
-Owns: generate, aborts, leaving clients, SIGTERM. Must never enter: control routes, the shape of replies.
+Owns: generate, aborts, disconnects, SIGTERM. Must never enter: control routes, the shape of replies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SglangEngine(Engine):
         super().__init__(config, log, Scheduler(config, 1, larger_first=True))
         #: Loaded adapters, name to path.
         self.loras: dict[str, str] = {}
-        #: The path of weights that were loaded since it started.
+        #: The path of weights that were loaded after the start, None before.
         self.loaded: str | None = None
         self.routes[b"/generate"] = Route(POST_OR_PUT, self.start_generate, "api", generate=True)
         self.routes.update(Control(self).routes())
@@ -46,7 +46,7 @@ class SglangEngine(Engine):
         return wanted is None or hmac.compare_digest(bearer(exchange) or b"", wanted.encode())
 
     def terminate(self) -> None:
-        """Health checks fail, requests are still served; the end comes when none is left."""
+        """Fail health checks, go on serving requests, and exit when none is left."""
         self.terminating = True
         self.loop.call_later(self.config.drain_poll, self._leave_if_idle)
 
@@ -147,7 +147,7 @@ class SglangEngine(Engine):
         )
 
     def _submit(self, sequence: Sequence) -> None:
-        """To the scheduler, which may not take it."""
+        """Submit ``sequence`` to the scheduler, or refuse it."""
         scheduler = self.scheduler
         start = sequence.cache_limit
         if start is not None and start > len(sequence.prompt):
@@ -171,7 +171,7 @@ class SglangEngine(Engine):
     def _prefill_first(
         self, answer: Answer, wanted: Request, sequences: list[Sequence], timing: Timing
     ) -> None:
-        """Each prompt is computed once, under yet another id; its samples start when that is done."""
+        """Compute each prompt once, under an id of its own; its samples start when that is done."""
         scheduler = self.scheduler
         prefill = _Prefill(
             start=lambda: answer.run(sequences, self._submit),
@@ -184,12 +184,12 @@ class SglangEngine(Engine):
             sequence.listener = prefill
             prompts.append(sequence)
         prefill.left = len(prompts)
-        # They are what a client that leaves now stops.
+        # A client that disconnects now stops these.
         answer.sequences = prompts
         for sequence in prompts:
             scheduler.submit(sequence)
 
-    # A client leaves.
+    # Disconnects.
 
     def _leave_stream(self, answer: Answer, wanted: Request, received: float) -> None:
         if not wanted.background:
@@ -212,7 +212,7 @@ class SglangEngine(Engine):
 
 
 class _Unary(UnaryAnswer):
-    """A prompt that the scheduler does not take fails the whole call and stops its siblings."""
+    """A unary answer. A prompt that the scheduler refuses fails the request and stops its other prompts."""
 
     def finished(self, sequence: Sequence) -> None:
         finish = sequence.finish
@@ -224,7 +224,9 @@ class _Unary(UnaryAnswer):
 
 
 class _Prefill:
-    """Waits for the prompts of a request with several samples, then starts these, or ends them unstarted."""
+    """The prompts of a request with several samples: starts the samples when they are done, or ends them
+    unstarted.
+    """
 
     streams = False
 
@@ -238,7 +240,7 @@ class _Prefill:
         return True
 
     def progress(self, sequence: Sequence) -> None:
-        """Nothing: no token is made."""
+        """Do nothing: no token is generated."""
 
     def finished(self, sequence: Sequence) -> None:
         self.left -= 1
@@ -257,7 +259,9 @@ def _overload(message: str) -> Finish:
 
 
 def _cache_limit(item: Item) -> int | None:
-    """Positions whose log probabilities are asked for must be computed."""
+    """Return how many tokens may come from the cache: positions whose log probabilities are wanted must be
+    computed.
+    """
     if item.logprobs is None or item.logprobs.start < 0:
         return None
     return item.logprobs.start

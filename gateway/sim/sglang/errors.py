@@ -1,6 +1,6 @@
-"""SGLang's ways to say no, four JSON bodies and a plain one.
+"""SGLang's error replies: four JSON bodies and a plain text.
 
-Owns: the bodies. Must never enter: when they are due.
+Owns: the bodies. Must never enter: when they are sent.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from gateway.sim.sequence import Finish
 
 
 class ValueFault(Exception):
-    """A rule is broken, as the engine's ValueError: 400, or an event when the stream has begun."""
+    """A broken rule, the engine's ValueError: answered with 400, or an error event once the stream has begun."""
 
 
 class Fault(Exception):
-    """Anything else the engine raises: a plain 500, or a stream that is cut."""
+    """Any other exception of the engine: a plain 500, or a stream that is cut."""
 
 
 class Crash(Exception):
-    """An input that ends the whole engine."""
+    """An input that crashes the engine."""
 
 
 def malformed(problems: Sequence[str], where: tuple[str, Exchange]) -> Refusal:
-    """Body not JSON, or not of the types of the request's class. ``problems`` are the validator's own texts,
-    ``where`` is the engine's function and the call it was for."""
+    """Return the refusal of a body that is not JSON or does not have the types of the request's class.
+
+    ``problems`` are the validator's own texts, ``where`` is the engine's function and the exchange.
+    """
     function, exchange = where
     path = exchange.arrival.target.partition(b"?")[0].decode("latin-1")
     file = '  File "/usr/lib/python3/site-packages/sglang/srt/entrypoints/http_server.py", line 912, in '
@@ -38,12 +40,12 @@ def malformed(problems: Sequence[str], where: tuple[str, Exchange]) -> Refusal:
 
 
 def contract(message: str) -> Refusal:
-    """A type the published schema refuses."""
+    """Return the refusal of a type that the published schema does not allow."""
     return Refusal(400, encode({"error": message}))
 
 
 def invalid(message: str) -> Refusal:
-    """A rule is broken."""
+    """Return the refusal of a request that breaks a rule."""
     return Refusal(400, encode({"error": {"message": message}}))
 
 
@@ -52,7 +54,7 @@ def internal() -> Refusal:
 
 
 def refused(finish: Finish) -> Refusal:
-    """The scheduler did not take a request."""
+    """Return the answer to a request that the scheduler did not accept."""
     status = finish.status or 500
     if status == 400:
         return invalid(finish.message)
@@ -60,7 +62,7 @@ def refused(finish: Finish) -> Refusal:
 
 
 def event(message: str) -> bytes:
-    """A broken rule in a stream that has begun."""
+    """Return the error event about a broken rule in a stream that has begun."""
     error = {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}
     return b"data: %b\n\n" % encode({"error": error})
 

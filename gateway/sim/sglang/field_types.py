@@ -1,4 +1,4 @@
-"""The types of a SGLang body's fields, as pydantic sees them: what fits, and the text about what does not.
+"""The types of an SGLang body's fields, as pydantic checks them, with its texts about values that do not fit.
 
 Owns: one check per type. Must never enter: which field has which type.
 """
@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: The text about a value that does not fit, for the place where it is.
+#: Renders the text about a value that does not fit, given its place and the value.
 Problem = Callable[[tuple[str, ...], Any], str]
-#: None for a value that fits.
+#: Returns None for a value that fits.
 Check = Callable[[Any], Problem | None]
 
 
 def problem(kind: str, message: str) -> Problem:
-    """The plain case."""
+    """Return the Problem of pydantic's error ``kind``."""
     return lambda place, value: (
         f"{{'type': {kind!r}, 'loc': {('body', *place)!r}, 'msg': {message!r}, 'input': {value!r}}}"
     )
 
 
 def value_problem(message: str) -> Problem:
-    """An error of the engine's own, which the validator passes on."""
+    """Return the Problem of an error raised by the engine's own validator."""
 
     def text(place: tuple[str, ...], value: Any) -> str:
         reason = f"Value error, {message}"
@@ -35,7 +35,7 @@ def value_problem(message: str) -> Problem:
 
 
 def literal(*values: str) -> Check:
-    """One of ``values``."""
+    """Return the check for one of ``values``."""
     *rest, last = map(repr, values)
     expected = f"{', '.join(rest)} or {last}"
     message = f"Input should be {expected}"
@@ -89,7 +89,7 @@ def any_list(value: Any) -> Problem | None:
 
 
 def list_of(check: Check) -> Check:
-    """A list whose items all fit ``check``."""
+    """Return the check for a list whose items all fit ``check``."""
 
     def items(value: Any) -> Problem | None:
         if not isinstance(value, list):
@@ -104,6 +104,6 @@ def optional(check: Check) -> Check:
 
 
 def one_or_list(check: Check) -> Check:
-    """A value, a list of them, or nothing."""
+    """Return the check for a value, a list of values, or null."""
     several = list_of(check)
     return optional(lambda value: several(value) if isinstance(value, list) else check(value))

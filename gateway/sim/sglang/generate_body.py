@@ -1,4 +1,4 @@
-"""The types a SGLang generate body must have for the class behind it, as pydantic sees them.
+"""The types of an SGLang generate body, as pydantic checks them against GenerateReqInput (SGLang 0.5.22).
 
 Owns: reading a body as JSON, the first type check of a generate body. Must never enter: values and their
 meaning.
@@ -34,7 +34,8 @@ Body = dict[str, Any]
 
 
 def decoded(exchange: Exchange, function: str) -> Any:
-    """The body's JSON, or its bytes if it does not call itself that, for the engine's handler ``function``.
+    """Return the body's JSON, or its bytes if its content type is not JSON, for the engine's handler
+    ``function``.
 
     Raises Refusal in the shape of a failed validation.
     """
@@ -78,7 +79,7 @@ def _bad_json(reason: str, length: int) -> str:
 
 
 def read_generate(exchange: Exchange) -> Body:
-    """The body of a generate request. Raises Refusal for a value pydantic does not take."""
+    """Return the body of a generate request. Raises Refusal for a value that pydantic refuses."""
     where = ("generate_request", exchange)
     body = decoded(exchange, where[0])
     if not isinstance(body, dict):
@@ -122,7 +123,7 @@ def _int64s(ids: list[Any]) -> Problem | None:
 
 
 def _embeds(value: Any) -> Problem | None:
-    """Rows of numbers, or one such list for each prompt."""
+    """Check rows of numbers, or a list of rows for each prompt."""
     if value is None or not isinstance(value, list):
         return None if value is None else NOT_LIST
     for row in value:
@@ -134,7 +135,7 @@ def _embeds(value: Any) -> Problem | None:
 
 
 def _token_ids(value: Any) -> Problem | None:
-    """A list of ids, or one such list for each prompt."""
+    """Check a list of ids, or a list of ids for each prompt."""
     if value is None or value == []:
         return None
     rows = value if isinstance(value, list) and isinstance(value[0], list) else [value]

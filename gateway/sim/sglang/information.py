@@ -1,6 +1,7 @@
-"""What an SGLang server tells of itself.
+"""The information routes of an SGLang server.
 
-Owns: the bodies of the information routes. Must never enter: anything that changes the engine.
+Owns: the bodies of their replies, in the shape of SGLang 0.5.22. Must never enter: anything that changes the
+engine.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _GRAPHS = dict.fromkeys(
 
 
 def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> dict[str, Any]:
-    """``loaded`` is the path of weights that were loaded since it started."""
+    """Return the body of ``/model_info``. ``loaded`` is the path of weights that were loaded after the start."""
     return {
         "model_path": loaded or f"/models/{config.model}",
         "served_model_name": loaded or config.model,
@@ -43,7 +44,7 @@ def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> d
 
 
 def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
-    """The arguments a caller may look for, as they were given at the start, and the scheduler's information."""
+    """Return the body of ``/server_info``: the arguments given at the start, and the scheduler's state."""
     return {
         "model_path": f"/models/{config.model}",
         "tokenizer_path": f"/models/{config.model}",
@@ -104,7 +105,7 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
 
 
 def model_card(config: SimConfig, name: str, *, parent: str | None = None) -> dict[str, Any]:
-    """Of the model itself, or of an adapter, which has a ``parent``."""
+    """Return the card of the model, or of an adapter, which has a ``parent``."""
     return {
         "id": name,
         "object": "model",
@@ -117,7 +118,7 @@ def model_card(config: SimConfig, name: str, *, parent: str | None = None) -> di
 
 
 def loads(config: SimConfig, scheduler: Scheduler, include: str, dp_rank: str | None) -> dict[str, Any]:
-    """Raises ValueError for a section that does not exist."""
+    """Return the body of ``/v1/loads``. Raises ValueError for a section that does not exist."""
     wanted = set(include.split(","))
     if wanted - _SECTIONS:
         raise ValueError(include)
@@ -181,7 +182,7 @@ _DISAGGREGATION = {
 
 
 def metrics(config: SimConfig, scheduler: Scheduler) -> bytes:
-    """The Prometheus text of the numbers that are known here."""
+    """Return the metrics that are known here, in Prometheus text format."""
     cache = scheduler.cache
     used = scheduler.used_tokens
     total = sum(scheduler.finished.values())

@@ -1,6 +1,6 @@
-"""The types that SGLang's published schema has for a generate body; stricter than the class behind it.
+"""The types in SGLang's published schema of a generate body, which are stricter than its request class.
 
-Owns: the second type check and its texts. Must never enter: values and their meaning.
+Owns: the second type check and its texts (SGLang 0.5.22). Must never enter: values and their meaning.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
 
 
 def check(body: dict[str, Any]) -> None:
-    """Raise Refusal for a type or a sampling key that the published schema does not have."""
+    """Raise Refusal for a type or a sampling parameter that the published schema does not have."""
     for name, value in body.items():
         if name == "input_ids":
             _check_ids(value)

@@ -1,6 +1,7 @@
-"""SGLang's replies, key by key in the engine's order. No serialiser where it is hot.
+"""SGLang's replies, with the keys in the engine's order.
 
-Owns: the shape of reply objects and events. Must never enter: when they are written.
+Owns: the shape of reply objects, events and log probabilities (recorded from SGLang 0.5.22). Must never
+enter: when they are written. Bytes are formatted without a serialiser where it is hot.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _PROMPT_RANK = 4  # a prompt's own ids are rarely what the model would have said
 
 
 class _Written:
-    """What was rendered of one sequence so far: all ids as JSON, all text, and how much text was sent."""
+    """The parts of one sequence rendered so far: all ids as JSON, all text, and how much of the text was
+    sent.
+    """
 
     __slots__ = ("ids", "item", "rid", "sent_text", "text")
 
@@ -38,7 +41,7 @@ class _Written:
 
 
 class SglangReply:
-    """Renders one request's answer. ``received`` is the wall clock at its arrival, in seconds."""
+    """The renderer of one request's answer. ``received`` is the wall clock at its arrival, in seconds."""
 
     def __init__(self, request: Request, config: SimConfig, received: float) -> None:
         self._request = request
@@ -117,7 +120,7 @@ class SglangReply:
         return b'"text":"%b",' % text.encode()
 
     def _outside(self, sequence: Sequence, *, streamed: bool) -> bytes:
-        """The keys after meta_info."""
+        """Return the members that follow ``meta_info``."""
         tail = b""
         if self._request.return_prompt:
             tail = b',"prompt_token_ids":%b' % encode(sequence.prompt)
@@ -126,7 +129,9 @@ class SglangReply:
         return tail
 
     def _echo(self, sequence: Sequence, finish: Finish, *, streamed: bool) -> bytes:
-        """A request that ended while it waited: the frontend answers in the scheduler's place."""
+        """Return the reply to a request that ended in the queue, which the frontend makes in the scheduler's
+        place.
+        """
         reason: dict[str, Any] = {"type": "abort"}
         if finish.status is not None:
             reason["status_code"] = finish.status
@@ -202,7 +207,7 @@ def _finish(finish: Finish, sequence: Sequence) -> bytes:
 
 
 def _visible(sequence: Sequence, item: Item) -> str:
-    """The text without the stop string, or without what may turn out to be the start of one."""
+    """Return the text without the stop string, and without an end that may be the start of one."""
     text, params, finish = sequence.text, item.params, sequence.finish
     if finish is not None:
         matched = finish.matched
@@ -222,10 +227,12 @@ def _visible(sequence: Sequence, item: Item) -> str:
 
 
 def _render_logprobs(sequence: Sequence, wanted: Logprobs, sent: int, config: SimConfig) -> bytes:
-    """The keys, with a comma in front; those of the output from its token ``sent`` on."""
+    """Return the members with log probabilities, a comma in front; those of the output start at its token
+    ``sent``.
+    """
     output = list(zip(sequence.states[sent:], sequence.output[sent:], strict=True))
     prompt = sequence.prompt[wanted.start :] if wanted.start >= 0 else []
-    # Each position of the prompt is predicted by the one before it; the first one by none.
+    # Each position of the prompt is predicted by the one before it, the first one by none.
     pairs = list(zip(prompt, prompt[1:], strict=False))
     meta: dict[str, Any] = {
         "input_token_logprobs": [_triple(None, token, wanted) for token in prompt[:1]]

@@ -1,7 +1,7 @@
-"""From a generate body to the prompts in it.
+"""The prompts of a generate body.
 
-Owns: single or batch, ids, per-prompt options, the context's length. Must never enter: types (the schema's),
-replies, scheduling.
+Owns: single or batch, ids, per-prompt options, the context's length. Must never enter: types
+(generate_body.py), replies, scheduling.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_INPUT = "Either text, input_ids or input_embeds should be provided."
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """What log probabilities a prompt asks for. ``start`` is -1 for those of the output only."""
+    """The log probabilities that a prompt asks for. ``start`` is -1 for those of the output only."""
 
     start: int = -1
     top: int = 0
@@ -49,7 +49,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A whole generate request. ``listed``: the unary reply is a list and stream events have an index."""
+    """A validated generate request. ``listed``: the unary reply is a list, and stream events have an index."""
 
     items: list[Item]
     listed: bool
@@ -60,7 +60,10 @@ class Request:
 
 
 def read(body: Body, config: SimConfig, loras: set[str]) -> Request:
-    """Raises ValueFault for a broken rule, Fault where the engine answers 500, Crash where it dies."""
+    """Return the request in ``body``.
+
+    Raises ValueFault for a broken rule, Fault where the engine answers 500, Crash where it crashes.
+    """
     prompts, batch = _prompts(body, config)
     size = len(prompts)
     rids = _rids(body.get("rid"), size, batch)
@@ -128,7 +131,7 @@ def _from_embeds(embeds: Any) -> tuple[list[list[int]], bool]:
         raise Fault("input_embeds is empty")
     batch = isinstance(embeds[0][0], list)
     rows = embeds if batch else [embeds]
-    # No ids stand for embeddings; the position has to do.
+    # Embeddings have no ids; their positions stand in for them.
     return [list(range(len(row))) for row in rows], batch
 
 
@@ -224,7 +227,7 @@ def _logprobs(body: Body, at: int, size: int, batch: bool, config: SimConfig) ->
 
 
 def _at(value: Any, at: int, size: int, batch: bool) -> Any:
-    """An option of one prompt: the value for all, or its own entry of a list."""
+    """Return one prompt's option: the value for all prompts, or its entry of a list."""
     if not isinstance(value, list):
         return value
     if not batch or len(value) < size:
@@ -233,7 +236,7 @@ def _at(value: Any, at: int, size: int, batch: bool) -> Any:
 
 
 def _namespace(body: Body, at: int) -> str:
-    """What separates cached prefixes: adapter, extra key, salt."""
+    """Return the cache namespace: adapter, extra key and salt."""
     parts = []
     for name in ("lora_path", "extra_key", "cache_salt"):
         value = body.get(name)

@@ -1,6 +1,6 @@
 """SGLang's sampling parameters: their rules and what they mean for a sequence.
 
-Owns: values. Must never enter: types (the schema's), HTTP.
+Owns: values (rules of SGLang 0.5.22). Must never enter: types (generate_body.py), HTTP.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_REGEX = 256
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """Checked parameters of one prompt. ``max_new_tokens`` is None for as many as fit."""
+    """The validated parameters of one prompt. ``max_new_tokens`` is None for as many as fit."""
 
     max_new_tokens: int | None
     explicit_max: bool
@@ -38,7 +38,9 @@ class Params:
 
 
 def read(raw: dict[str, Any] | None, config: SimConfig) -> Params:
-    """Check ``raw``. Raises ValueFault in the engine's words, Fault where it answers 500."""
+    """Return the validated parameters of ``raw``. Raises ValueFault with the engine's text, Fault where it
+    answers 500.
+    """
     given = {} if raw is None else raw
     if "n" in given and given["n"] is None:
         raise Fault("n is null")
@@ -81,7 +83,7 @@ def _check_numbers(values: dict[str, Any]) -> None:
             raise ValueFault(f"{name} must be in [-2, 2], got {values[name]}.")
     if not 0 < values.get("repetition_penalty", 1.0) <= 2:
         raise ValueFault(f"repetition_penalty must be in (0, 2], got {values['repetition_penalty']}.")
-    # A greedy request has its top_k replaced before it is looked at.
+    # The engine replaces the top_k of a greedy request before it validates it.
     top_k = values.get("top_k", -1)
     if temperature >= _GREEDY_BELOW and top_k < 1 and top_k != -1:
         raise ValueFault(f"top_k must be -1 (disable) or at least 1, got {top_k}.")

@@ -1,6 +1,6 @@
-"""vLLM's control routes: health, facts, aborts, and what its development mode adds.
+"""vLLM's control routes: health, information, aborts, and those of its development mode.
 
-Owns: their behaviour. Must never enter: generation.
+Owns: their behaviour, observed at vLLM 0.33.0. Must never enter: generation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = "0.33.0"
 _METRICS_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
-#: Path -> what it says, and the field of its body that it cannot do without.
+#: Path -> the message of its reply, and the required field of its body.
 _WEIGHT_STEPS = {
     "/init_weight_transfer_engine": ("Weight transfer initialized", "init_info"),
     "/start_weight_update": ("Weight update started", None),
@@ -33,13 +33,13 @@ _PAUSE_MODE = field_types.literal("abort", "wait", "keep")
 
 
 class Control:
-    """The handlers. ``routes`` lists where they are served."""
+    """The handlers of the control routes. ``routes`` lists where they are served."""
 
     def __init__(self, engine: VllmEngine) -> None:
         self._engine = engine
         self._scheduler = engine.scheduler
         self._config = engine.config
-        #: Memory that sleeps.
+        #: The kinds of memory that are put to sleep.
         self._asleep: set[str] = set()
 
     def routes(self) -> dict[bytes, Route]:
@@ -92,10 +92,10 @@ class Control:
             table[path] = Route(POST, _message_route(message, needed))
         return table
 
-    # Facts.
+    # Information.
 
     def health(self, exchange: Exchange) -> None:
-        # Starting, the real server does not listen yet; 503 is the nearest thing to that here.
+        # The real server does not listen yet while it starts; 503 is the closest equivalent here.
         down = self._engine.dead or self._engine.starting
         plain(exchange, 503 if down else 200)
 
@@ -151,7 +151,7 @@ class Control:
             ("generation_tokens_total", "counter", labels, scheduler.generated_tokens),
         ]
         for reason in ("stop", "length", "abort", "error", "repetition"):
-            # The real counter stays at zero for aborts.
+            # The real counter does not count aborts.
             ended = 0 if reason == "abort" else scheduler.finished.get(reason, 0)
             named = f'engine="0",finished_reason="{reason}",model_name="{self._config.model}"'
             values.append(("request_success_total", "counter", named, ended))
@@ -173,15 +173,16 @@ class Control:
             raise errors.internal(f"'{type(body).__name__}' object has no attribute 'get'")
         if body.get("request_ids") is None:
             raise errors.refusal("Missing 'request_ids' in request body", "Bad Request", 400)
-        # Whether it makes sense is found out later, when nobody is told any more.
+        # Invalid ids are found later, when no error can be sent any more.
         ids = _ids(body["request_ids"])
         hit = self._scheduler.abort(ids)
         self._engine.note_abort(ids, everything=False, hit=hit)
         plain(exchange, 200)
 
     def abort_and_wait(self, exchange: Exchange) -> None:
-        """Development mode's own: no ids means all. Those that are named are counted whether they run or
-        not."""
+        """Abort as in development mode: without ids all requests; named ids are counted whether they run or
+        not.
+        """
         body = json_body(exchange, lambda reason: "Invalid JSON format")
         if not isinstance(body, dict):
             raise errors.refusal("Request body must be a JSON object", "Bad Request", 400)
@@ -223,13 +224,13 @@ class Control:
         tags = parameters(exchange, "tags")
         self._asleep.difference_update(tags or _MEMORY)
         if not self._asleep:
-            # It was paused for its sleep, and is resumed whoever else has paused it.
+            # The end of a sleep ends a pause as well, whoever paused the engine.
             self._scheduler.resume()
         ok(exchange, {"status": "sleeping" if self._asleep else "awake", "tags": tags or None})
 
     @property
     def _sleeps(self) -> bool:
-        """A pause is one of the ways to sleep."""
+        """True while the engine sleeps or is paused, which it reports as sleeping too."""
         return bool(self._asleep) or self._scheduler.paused is not None
 
     def release_kv_cache(self, exchange: Exchange) -> None:
@@ -286,7 +287,7 @@ def _message_route(message: str, needed: str | None) -> Handler:
 
 
 def _body(exchange: Exchange) -> dict[str, Any]:
-    """A control call's body; an empty one is an empty object. Raises Refusal."""
+    """Return a control call's body; an empty body is an empty object. Raises Refusal."""
     if not exchange.arrival.body:
         return {}
     try:

@@ -1,6 +1,6 @@
-"""What vLLM's control routes read: query parameters, one field of a body, or a body as it is.
+"""The input of vLLM's control routes: query parameters, one field of a body, or a JSON body.
 
-Owns: their conversions, and the errors about them. Must never enter: what a call does.
+Owns: their conversions, and the errors about them (texts of vLLM 0.33.0). Must never enter: what a call does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.sim.vllm.request import decode_json
 
 
 def parameter(exchange: Exchange, name: str, convert: field_types.Conversion, default: Any) -> Any:
-    """The query parameter ``name``. Raises Refusal."""
+    """Return the query parameter ``name``, converted. Raises Refusal."""
     text = query(exchange).get(name)
     if text is None:
         return default
@@ -25,13 +25,13 @@ def parameter(exchange: Exchange, name: str, convert: field_types.Conversion, de
 
 
 def parameters(exchange: Exchange, name: str) -> list[str]:
-    """All values of the query parameter ``name``."""
+    """Return all values of the query parameter ``name``."""
     text = exchange.arrival.target.partition(b"?")[2].decode("latin-1")
     return parse_qs(text, keep_blank_values=True).get(name, [])
 
 
 def field(exchange: Exchange, name: str, convert: field_types.Conversion) -> Any:
-    """The field ``name`` of the body, which must have it. Raises Refusal."""
+    """Return the required field ``name`` of the body, converted. Raises Refusal."""
     value = _fields(exchange).get(name)
     if value is None:
         raise _refused(field_types.Problem("missing", f"body.{name}", "Field required", None))
@@ -39,13 +39,15 @@ def field(exchange: Exchange, name: str, convert: field_types.Conversion) -> Any
 
 
 def optional_field(exchange: Exchange, name: str, convert: field_types.Conversion) -> Any:
-    """The field ``name`` of the body, None if it has none. Raises Refusal."""
+    """Return the field ``name`` of the body, converted, None without one. Raises Refusal."""
     value = _fields(exchange).get(name)
     return None if value is None else _converted(convert, value, f"body.{name}")
 
 
 def json_body(exchange: Exchange, describe_error: Callable[[str], str]) -> Any:
-    """The body's JSON, whatever its content type. ``describe_error`` words that it is none. Raises Refusal."""
+    """Return the body's JSON, whatever its content type. Raises Refusal with the text ``describe_error``
+    returns.
+    """
     try:
         return json.loads(exchange.arrival.body)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""The vLLM server: what happens to a generate call, from its checks to its last chunk.
+"""The simulated vLLM server: a generate call from its checks to its last chunk.
 
-Owns: generate, aborts, leaving clients, SIGTERM. Must never enter: control routes, the shape of replies.
+Owns: generate, aborts, disconnects, SIGTERM. Must never enter: control routes, the shape of replies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class VllmEngine(Engine):
         return hmac.compare_digest(bearer(exchange) or b"", key.encode())
 
     def terminate(self) -> None:
-        """New connections are refused; what runs is aborted at once, or after the shutdown timeout."""
+        """Refuse new connections; abort what runs, at once or after the shutdown timeout."""
         self.terminating = True
         self.on_stop_listening()
         if self.config.hang_on_sigterm:
@@ -60,7 +60,7 @@ class VllmEngine(Engine):
 
     def _shut_down(self) -> None:
         self.scheduler.abort_all()
-        # In the loop's next turns the last replies leave.
+        # Not called directly: the last replies are sent first.
         self.loop.call_soon(self.on_exit, 0)
 
     # Generate.
@@ -84,7 +84,7 @@ class VllmEngine(Engine):
         self._run(exchange, wanted, id, timing)
 
     def _check_admission(self, wanted: Request) -> None:
-        """What is refused with a status, streamed or not. Raises Refusal."""
+        """Check what is refused with a status, streamed or not. Raises Refusal."""
         if wanted.model and wanted.model != self.config.model and wanted.model not in self.loras:
             raise errors.unknown_model(wanted.model, [self.config.model, *self.loras])
         if self.dead:
@@ -97,12 +97,12 @@ class VllmEngine(Engine):
             raise errors.busy()
 
     def _check_engine(self, exchange: Exchange, wanted: Request) -> None:
-        """What the engine finds, late in a stream. Raises Late."""
+        """Check what the engine core finds only after a stream has begun. Raises StreamError."""
         rank = exchange.arrival.header("x-data-parallel-rank") or ""
         if rank.lstrip("-").isdecimal() and rank.strip("0"):
             raise errors.StreamError(f"data_parallel_rank {rank} is out of range [0, 1).")
         if self.config.skip_tokenizer and max(wanted.prompt) >= self.config.vocab_size:
-            # Nothing looks at ids without a tokenizer, and the engine's process dies of it.
+            # Without a tokenizer the engine does not validate ids, and an unknown one crashes it.
             self.dead = True
             self.loop.call_soon(self.on_exit, 1)
             message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
@@ -112,7 +112,7 @@ class VllmEngine(Engine):
             raise errors.paused()
 
     def _id(self, exchange: Exchange, wanted: Request) -> tuple[bytes, str]:
-        """Header lines to echo, and the engine's id of this request."""
+        """Return the header lines to echo, and the engine's id of this request."""
         header = exchange.arrival.header("x-request-id")
         own = header if header is not None else wanted.request_id
         id = own if own is not None else uuid.uuid4().hex[:16]

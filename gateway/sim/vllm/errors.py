@@ -1,6 +1,6 @@
 """vLLM's errors: one envelope, several spellings of its type.
 
-Owns: the envelope. Must never enter: when an error is due.
+Owns: the envelope (recorded from vLLM 0.33.0). Must never enter: when an error is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _PAUSED = "Generation is paused. Please retry after it resumes."
 
 
 class StreamError(Exception):
-    """An error the engine finds only once a stream has its 200; a unary call gets it as a status."""
+    """An error that is found only after a stream has begun, so it is an event there; a unary call gets its
+    status.
+    """
 
     def __init__(
         self, message: str, *, kind: str = "BadRequestError", param: str | None = None, code: int = 400
@@ -32,7 +34,7 @@ class StreamError(Exception):
         return Refusal(self.status, encode({"error": self.error}))
 
     def event(self) -> bytes:
-        """The event in a stream; unlike all else it is written with spaces."""
+        """Return the error event, which the engine writes with spaces, unlike its other JSON."""
         return b"data: %b\n\n" % json.dumps({"error": self.error}).encode()
 
 
@@ -41,20 +43,20 @@ def refusal(message: str, kind: str, code: int, param: str | None = None) -> Ref
 
 
 def internal(message: str) -> Refusal:
-    """The engine raised something."""
+    """Return the answer to an unexpected exception."""
     error = {"message": message, "type": "InternalServerError", "param": None, "code": 500}
     return Refusal(500, encode({"error": error}), extra=b"")
 
 
 def malformed(problems: list[str], param: str | None) -> Refusal:
-    """A body that fails validation; ``problems`` are the validator's own lines."""
+    """Return the refusal of a body that fails validation; ``problems`` are the validator's own lines."""
     plural = "error" if len(problems) == 1 else "errors"
     message = f"{len(problems)} validation {plural}:\n" + "\n".join(f"  {line}" for line in problems)
     return refusal(message, "Bad Request", 400, param)
 
 
 def invalid(message: str, *, param: str | None = None, value: Any = None) -> Refusal:
-    """A value breaks a rule; with ``param`` the message names it and its value."""
+    """Return the refusal of a value that breaks a rule; with ``param`` the message names it and its value."""
     if param is not None:
         shown = f", value={value}" if value is not None else ""
         message = f"{message} (parameter={param}{shown})"
@@ -75,7 +77,7 @@ def busy() -> Refusal:
 
 
 def failed() -> StreamError:
-    """One request failed inside the engine."""
+    """Return the error of one request that failed inside the engine."""
     return StreamError("Internal server error", kind="InternalServerError", code=500)
 
 

@@ -1,6 +1,6 @@
-"""How vLLM reads types: leniently, and with pydantic's texts where it cannot.
+"""The conversions of vLLM's field types: pydantic's lax mode, with its texts about values that do not fit.
 
-Owns: conversions of single values. Must never enter: which fields there are, what values mean.
+Owns: conversions of single values (vLLM 0.33.0). Must never enter: which fields there are, what values mean.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FALSE = frozenset({"false", "0", "off", "no", "f", "n"})
 
 
 class Problem(Exception):
-    """A value of the wrong type. ``line`` is the validator's line about it, ``path`` where it stands."""
+    """A value of the wrong type. ``line`` is the validator's line about it, ``path`` its place in the body."""
 
     def __init__(self, kind: str, path: str, message: str, value: Any, context: str = "") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class Problem(Exception):
 
 
 def shown(value: Any) -> str:
-    """A value as it appears in an error: containers by size only."""
+    """Return a value as it appears in an error: containers by size only."""
     if isinstance(value, list | dict):
         return f"'<{type(value).__name__} of {len(value)} items>'"
     return repr(str(value))
@@ -71,7 +71,7 @@ def boolean(value: Any, path: str) -> bool:
 
 
 def literal(*values: str) -> Conversion:
-    """One of ``values``."""
+    """Return the conversion to one of ``values``."""
     *rest, last = map(repr, values)
     expected = f"{', '.join(rest)} or {last}"
 
@@ -85,7 +85,7 @@ def literal(*values: str) -> Conversion:
 
 
 def between(least: int, most: int) -> Conversion:
-    """An integer from ``least`` to ``most``."""
+    """Return the conversion to an integer from ``least`` to ``most``."""
 
     def convert(value: Any, path: str) -> int:
         found = integer(value, path)
@@ -107,7 +107,7 @@ def text(value: Any, path: str) -> str:
 
 
 def texts(value: Any, path: str) -> list[str]:
-    """One string or a list of them."""
+    """Return one string or a list of strings as a list."""
     if isinstance(value, str):
         return [value]
     return [text(item, f"{path}.{at}") for at, item in enumerate(items(value, path))]
@@ -133,6 +133,6 @@ def mapping(value: Any, path: str) -> dict[str, Any]:
 
 
 def biases(value: Any, path: str) -> dict[int, float]:
-    """Token ids to numbers."""
+    """Return a mapping of token ids to numbers."""
     pairs = mapping(value, path).items()
     return {integer(key, f"{path}.{key}.[key]"): number(bias, f"{path}.{key}") for key, bias in pairs}

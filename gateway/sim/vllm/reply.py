@@ -1,6 +1,7 @@
-"""vLLM's replies: every key in its place, nulls included.
+"""vLLM's replies: every key in the engine's order, nulls included.
 
-Owns: the shape of reply objects and chunks. Must never enter: when they are written.
+Owns: the shape of reply objects and chunks (recorded from vLLM 0.33.0). Must never enter: when they are
+written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NULL = b"null"
 
 
 class VllmReply:
-    """Renders one request's answer. A sequence's index is its choice's."""
+    """The renderer of one request's answer. The index of a sequence is that of its choice."""
 
     def __init__(self, id: str, request: Request, config: SimConfig) -> None:
         self._id = encode(id)
@@ -27,7 +28,7 @@ class VllmReply:
         self._mode = encode(request.output_mode)
         self._plain = request.output_mode == "tokens" and request.params.logprobs is None
 
-    # What answers call.
+    # Called by the answer.
 
     def event(self, sequence: Sequence, sent: int, *, first: bool) -> bytes:
         request, finish = self._request, sequence.finish
@@ -99,7 +100,7 @@ class VllmReply:
         ) % (sequence.index, reason, stop, b",".join([b"%d" % token for token in new]), versions, tail)
 
     def _stop_reason(self, matched: int | str | None) -> bytes:
-        """The stop string or id; an end-of-sequence id counts only where no tokenizer knows it as such."""
+        """Return the stop string or id; an end-of-sequence id is reported only without a tokenizer."""
         known = matched == self._config.eos_token_id and not self._config.skip_tokenizer
         return _NULL if known else encode(matched)
 
@@ -128,7 +129,7 @@ class VllmReply:
         return text + b',"logprobs":' + encode({"content": content})
 
     def _text(self, sequence: Sequence, sent: int) -> str:
-        """The new text, up to a stop string."""
+        """Return the new text, up to a stop string."""
         text = words(sequence.output)
         matched = sequence.finish.matched if sequence.finish is not None else None
         if isinstance(matched, str) and not self._request.params.include_stop:
@@ -154,7 +155,9 @@ class VllmReply:
         return {**top[0], "top_logprobs": top}
 
     def _prompt_logprobs(self) -> list[dict[str, Any] | None]:
-        """One entry per position: null first, then the prompt's own id and, if asked for, the likeliest."""
+        """Return one entry per position: null first, then the prompt's own id and, if wanted, the likeliest
+        ids.
+        """
         prompt, top = self._request.prompt, self._request.params.prompt_logprobs or 0
         rows: list[dict[str, Any] | None] = [None]
         for before, token in zip(prompt, prompt[1:], strict=False):

@@ -1,7 +1,7 @@
 """vLLM's generate body.
 
-Owns: what a body means, which of its faults are found early and which late. Must never enter: replies,
-scheduling, HTTP beyond the content type.
+Owns: what a body means, which errors are found before a stream begins and which after (vLLM 0.33.0). Must
+never enter: replies, scheduling, HTTP beyond the content type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_READABLE = Refusal(400, b'{"detail":"There was an error parsing the body"}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A generate request that passed its first checks."""
+    """A generate request that has passed its first checks."""
 
     prompt: list[int]
     packed: bytes
@@ -46,7 +46,7 @@ class Request:
 
 
 def decode(exchange: Exchange) -> dict[str, Any]:
-    """The body as a dictionary. Raises Refusal."""
+    """Return the body as a dictionary. Raises Refusal."""
     if not _is_json(exchange):
         raise errors.malformed(["Unsupported Media Type: Only 'application/json' is allowed"], None)
     raw = exchange.arrival.body
@@ -69,7 +69,7 @@ def _is_json(exchange: Exchange) -> bool:
 
 
 def decode_json(raw: bytes) -> Any:
-    """As the engine's own decoder: it takes NaN, and words its errors otherwise."""
+    """Decode JSON as the engine's own decoder does: it accepts NaN and has its own error texts."""
     try:
         return json.loads(raw)
     except json.JSONDecodeError as error:
@@ -82,7 +82,7 @@ def decode_json(raw: bytes) -> Any:
 
 
 def read(body: dict[str, Any], config: SimConfig) -> Request:
-    """Types, then values. Raises Refusal."""
+    """Return the request in ``body``, its types checked first, then its values. Raises Refusal."""
     try:
         request = _typed(body, config)
     except field_types.Problem as problem:
@@ -98,7 +98,7 @@ def read(body: dict[str, Any], config: SimConfig) -> Request:
 
 
 def check_engine_rules(request: Request, config: SimConfig) -> None:
-    """What only the engine itself finds. Raises Late."""
+    """Check the rules that only the engine core checks. Raises StreamError."""
     prompt, room = request.prompt, config.max_model_len
     if max(prompt) >= config.vocab_size:
         token = next(token for token in prompt if token >= config.vocab_size)
@@ -111,7 +111,7 @@ def check_engine_rules(request: Request, config: SimConfig) -> None:
 
 
 def too_long(prompt: int, room: int) -> str:
-    """The text about a prompt of ``prompt`` tokens in a context of ``room``."""
+    """Return the text about a prompt of ``prompt`` tokens in a context of ``room``."""
     return (
         f"The decoder prompt (length {prompt}) plus the number of requested output tokens (at least 1) is "
         f"longer than the maximum model length of {room}. Make sure that `max_model_len` is no smaller than "
@@ -186,7 +186,7 @@ def _packed(ids: list[int]) -> bytes:
     except OverflowError as error:
         if min(ids) < 0:
             raise _value_error(_IDS, "token_ids must not contain negative values", ids) from error
-        # Far out of the vocabulary; the engine says so later, and then nothing reads this.
+        # An id far outside the vocabulary is refused later, and then nothing reads this.
         return b""
 
 

@@ -1,6 +1,6 @@
-"""vLLM's sampling parameters: their types, their rules.
+"""vLLM's sampling parameters: their types and rules.
 
-Owns: what a ``sampling_params`` object means. Must never enter: the rest of a body, replies.
+Owns: what a ``sampling_params`` object means (vLLM 0.33.0). Must never enter: the rest of a body, replies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REQUIRED: dict[str, field_types.Conversion] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Params:
-    """Checked parameters. ``max_tokens`` is None for all that is left of the context."""
+    """The validated parameters. ``max_tokens`` is None for all that is left of the context."""
 
     n: int = 1
     max_tokens: int | None = None
@@ -71,7 +71,7 @@ class Params:
 
 
 def read(raw: Any, config: SimConfig) -> Params:
-    """Raises Refusal: of one kind for types, of another for values."""
+    """Return the validated parameters. Raises Refusal, of one kind for types and of another for values."""
     values = _typed(raw)
     _check_ranges(values)
     _check_counts(values, config)
@@ -114,7 +114,9 @@ def _typed(raw: Any) -> dict[str, Any]:
 
 
 def _malformed(raw: Any, problem: field_types.Problem) -> Refusal:
-    """Two lines: the validator first tries the parameters as a ready-made instance."""
+    """Return the refusal of the parameters: two lines, as the validator first tries them as a ready-made
+    instance.
+    """
     message = "Input should be an instance of SamplingParams"
     context = "{'class': 'SamplingParams'}"
     first = field_types.Problem("is_instance_of", "body.sampling_params", message, raw, context)
