@@ -166,7 +166,9 @@ class StreamAnswer(Answer):
         return stall is not None and self.exchange.arrival.events >= stall
 
     def _cut(self, event: bytes) -> bool:
-        """Break the connection if ``event`` comes after the last event allowed. Return True if it was broken."""
+        """Break the connection if ``event`` comes after the last event allowed. Return True if it was
+        broken.
+        """
         after = self._timing.cut_after
         if after is None or self.exchange.arrival.events < after:
             return False

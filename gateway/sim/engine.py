@@ -49,7 +49,9 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route. ``guard`` names the kind of key that is required, "" for none; each dialect defines its kinds."""
+    """A route. ``guard`` names the kind of key that is required, "" for none; each dialect defines its
+    kinds.
+    """
 
     methods: frozenset[bytes]
     handler: Handler
@@ -153,7 +155,9 @@ class Engine:
         return self._timing.at(exchange.script) if isinstance(exchange.script, Pace) else self._timing
 
     def start_generate(self, exchange: Exchange) -> None:
-        """Answer a generate request, after the start delay if one is set. The handler of the generate routes."""
+        """Answer a generate request, after the start delay if one is set. The handler of the generate
+        routes.
+        """
         timing = self.timing(exchange)
         if timing.start_delay:
             self.scheduler.pacer.after(timing.start_delay, lambda: self._late(exchange, timing))

@@ -48,7 +48,9 @@ class HttpServer:
         return HttpConnection(self)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Close every connection. What was written is still sent; with ``at_once`` only if the client reads."""
+        """Close every connection. What was written is still sent; with ``at_once`` only if the client
+        reads.
+        """
         for connection in list(self.connections):
             if at_once and connection.paused:
                 connection.reset()

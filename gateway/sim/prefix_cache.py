@@ -41,7 +41,9 @@ class PrefixCache:
         return self._size // WIDTH
 
     def match(self, packed: bytes) -> int:
-        """Return how many tokens of ``packed`` are cached; at most all but one, as engines must compute one."""
+        """Return how many tokens of ``packed`` are cached; at most all but one, as engines must compute
+        one.
+        """
         self._clock += 1
         limit = (len(packed) - WIDTH) // self._step * self._step
         node, at = self._root, 0

@@ -71,7 +71,9 @@ class AbortCall:
 
 
 class RequestLog:
-    """The last requests, and for each milestone the generate requests in the order in which they reached it."""
+    """The last requests, and for each milestone the generate requests in the order in which they reached
+    it.
+    """
 
     def __init__(self, limit: int) -> None:
         self._loop = asyncio.get_running_loop()

@@ -91,7 +91,9 @@ class Scheduler:
         return id in self._index
 
     def draw(self, seed: int | None, sample: int, *, greedy: bool) -> int:
-        """Return a number by which one sample differs from the others of its prompt; 0 for greedy sampling."""
+        """Return a number by which one sample differs from the others of its prompt; 0 for greedy
+        sampling.
+        """
         if greedy:
             return 0
         if seed is None:

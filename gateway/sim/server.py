@@ -184,7 +184,9 @@ class SimServer:
         return await self.request_log.wait(Milestone.FINISHED, count)
 
     async def aborted(self, count: int = 1) -> Arrival:
-        """Wait until ``count`` generations were stopped, by an abort call or because the client disconnected."""
+        """Wait until ``count`` generations were stopped, by an abort call or because the client
+        disconnected.
+        """
         return await self.request_log.wait(Milestone.ABORTED, count)
 
     async def client_gone(self, count: int = 1) -> Arrival:

@@ -27,7 +27,9 @@ _CERTAIN = 15.0
 
 
 def pack(ids: Sequence[int]) -> bytes:
-    """Return token ids as bytes, WIDTH per id. Raises OverflowError for an id that is negative or needs more."""
+    """Return token ids as bytes, WIDTH per id. Raises OverflowError for an id that is negative or needs
+    more.
+    """
     return array("I", ids).tobytes()
 
 

@@ -13,7 +13,9 @@ from gateway.sim.sequence import Finish
 
 
 class ValueFault(Exception):
-    """A broken rule, the engine's ValueError: answered with 400, or an error event once the stream has begun."""
+    """A broken rule, the engine's ValueError: answered with 400, or an error event once the stream has
+    begun.
+    """
 
 
 class Fault(Exception):

@@ -24,7 +24,9 @@ _GRAPHS = dict.fromkeys(
 
 
 def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> dict[str, Any]:
-    """Return the body of ``/model_info``. ``loaded`` is the path of weights that were loaded after the start."""
+    """Return the body of ``/model_info``. ``loaded`` is the path of weights that were loaded after the
+    start.
+    """
     return {
         "model_path": loaded or f"/models/{config.model}",
         "served_model_name": loaded or config.model,

@@ -49,7 +49,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A validated generate request. ``listed``: the unary reply is a list, and stream events have an index."""
+    """A validated generate request. ``listed``: the unary reply is a list, and stream events have an
+    index.
+    """
 
     items: list[Item]
     listed: bool

@@ -14,7 +14,9 @@ _FALSE = frozenset({"false", "0", "off", "no", "f", "n"})
 
 
 class Problem(Exception):
-    """A value of the wrong type. ``line`` is the validator's line about it, ``path`` its place in the body."""
+    """A value of the wrong type. ``line`` is the validator's line about it, ``path`` its place in the
+    body.
+    """
 
     def __init__(self, kind: str, path: str, message: str, value: Any, context: str = "") -> None:
         super().__init__(message)
