@@ -1,67 +1,54 @@
-"""One client connection: requests in, each answered in its turn.
+"""One client connection: requests in, one reply for each, in the order of the requests.
 
-Owns: parsing, keep-alive, pipelining, flow control, and which calls go to a generate handler. Must never
+Owns: pipelining, flow control, keep-alive, closing, and which requests go to a generate handler. Must never
 enter: a dialect, the content of replies. uvicorn makes one for each accepted socket (its ``http`` option).
 
-One class, as all of it is one state that each byte may change: to share it among objects would cost every
-request calls, and its reader the certainty of who changes what.
+Parsing is done by ``RequestParser``, time limits by ``ClientDeadlines``, and the disconnect of a client whose
+socket is not read is noticed by ``HangupPoller``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
-import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from gateway.downstream import encode
 from gateway.downstream.asgi import Receive, Scope, Send, path_of, serve
-from gateway.downstream.head_rules import (
-    EXCESSES,
-    Excess,
-    Refused,
-    check_coding,
-    check_excess,
-    check_version,
-    framing,
-    origin_form,
-)
-from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits, Patience, Phase
+from gateway.downstream.deadlines import ClientDeadlines, Phase
+from gateway.downstream.hangup import HangupPoller
+from gateway.downstream.head_rules import InvalidRequest, origin_form
+from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
 from gateway.downstream.request import ServerRequest
+from gateway.downstream.request_parser import RequestParser
 from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import GatewayError, ReplyUnread
 from gateway.loop.sockets import enable_tcp_keepalive
 from gateway.loop.stepper import Wakeup
 from gateway.loop.write_batch import WriteBatch
 
-#: Requests that a client may have sent ahead of its replies before its socket is no longer read.
+#: Requests a client may pipeline before its socket is no longer read, and bytes of the body of one of them.
 PIPELINE_LIMIT = 16
-#: And bytes of the body of such a request.
-AHEAD_LIMIT = 64 * 1024
-#: Bytes of a reply that the client does not take before no more is written, over TLS.
-WRITE_LIMIT = 64 * 1024
-#: So many bytes of a reply are a step that a client has to take within its time to read.
-TAKEN_STEP = 16 * 1024
-#: How often a client whose socket is not read is looked at, in seconds.
-HANGUP_INTERVAL = 0.1
-#: How long a client that is still sending may take to find the reply that ends its connection, in seconds.
-#: What is closed under it is reset, and then many look for no reply.
+PIPELINED_BODY_LIMIT = 64 * 1024
+#: Bytes of a reply that are written over TLS before the client has to read. The limit of asyncio is eight
+#: times that of a plain connection.
+TLS_WRITE_LIMIT = 64 * 1024
+#: Seconds a client that is still sending has to read the reply that ends its connection. Closing at once
+#: would reset the connection, and many clients then do not look for a reply.
 LINGER = 5.0
-#: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
+#: ``int in bytes`` is about ten times faster than ``bytes in bytes``.
 _QUESTION: Final = ord("?")
 
 Begin = Callable[[ServerRequest], None]
 
 
-class Leaving(Protocol):
-    """Whether clients had better go elsewhere with their next request."""
+class DrainState(Protocol):
+    """Tells whether clients should send their next request elsewhere."""
 
     leaving: bool
 
@@ -69,8 +56,8 @@ class Leaving(Protocol):
 class Application(Protocol):
     """The application behind the listener.
 
-    ``direct_route`` returns what starts an exchange without ASGI, None for all other requests. ``hit``
-    counts a limit that a client exceeded.
+    ``direct_route`` returns what starts an exchange without ASGI, None for all other requests. ``hit`` counts
+    an exceeded limit.
     """
 
     start_pacer: StartPacer
@@ -78,7 +65,7 @@ class Application(Protocol):
     limits: ClientLimits
 
     @property
-    def lifecycle(self) -> Leaving: ...
+    def lifecycle(self) -> DrainState: ...
 
     def hit(self, limit: str) -> None: ...
 
@@ -98,171 +85,96 @@ class ClientConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._app = cast(Application, config.app)
-        self._direct_of = self._app.direct_route
         self._write_batch = self._app.write_batch
         self._state = server_state
-        self._loop = _loop or asyncio.get_running_loop()
-        self._limits = self._app.limits
-        self._most_bytes, self._most_lines = self._limits.head
-        #: More clients are here than there should be: only what needs no worker is answered.
-        self._crowded = False
-        self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
         self._tls = False
-        #: Bytes in a row that are no part of a body: a head, chunk extensions, trailers.
-        self._barren = 0
-        self._in_head = False
-        self._target = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._reading: ServerRequest | None = None
+        self._over_limit = False
+        self._parser = RequestParser(self, self._app.limits.head)
+        self._deadlines = ClientDeadlines(self, self._parser)
+        self._hangup_poller = HangupPoller(self)
+        #: The request whose reply is under way.
         self._serving: ServerRequest | None = None
-        self._fresh: ServerRequest | None = None
-        self._ahead: deque[ServerRequest] = deque()
+        self._reading_paused = False
+        #: Received bytes are not parsed any more: they follow bytes that were not HTTP.
+        self._discard_input = False
         self._closing = False
-        self._room = Wakeup()
-        #: The client does not take what was written (gateway.downstream.request.ServerWire).
-        self.write_paused = False
-        #: What comes is not HTTP any more; it is not looked at.
-        self._deaf = False
-        #: Changes with all that a client does in time, but for sending bodies and reading replies.
-        self._progress = 0
-        #: Bytes of bodies that came, and how often what was written had to be waited for, and was taken.
-        self._came = 0
-        self._taken = 0
-        self._patience: Patience
-        self._unread: Patience | None = None
-        self._look_timer: asyncio.TimerHandle | None = None
-        self._hangup_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
-        self._common_of: list[tuple[bytes, bytes]] | None = None
-        self._common = b""
+        #: True while the client does not read the bytes that were written.
+        self.write_paused = False
+        self._write_resumed = Wakeup()
+        #: uvicorn's list of default headers, which it replaces each second, and its encoded form.
+        self._default_headers: tuple[object, bytes] = (None, b"")
 
-    # -- what the event loop calls
+    # -- called by the event loop and the server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         self._tls = transport.get_extra_info("sslcontext") is not None
-        if self._tls:  # else it is eight times that of a plain one
-            self._transport.set_write_buffer_limits(WRITE_LIMIT)
+        if self._tls:
+            self._transport.set_write_buffer_limits(TLS_WRITE_LIMIT)
         self._state.connections.add(cast(Any, self))
         enable_tcp_keepalive(transport)
-        if not self._admitted():
-            return
-        self._patience = Patience(self._limits, self._loop.time())
-        self._look_timer = self._loop.call_later(self._limits.interval, self._look)
+        limits = self._app.limits
+        over = 0 if limits.connections is None else len(self._state.connections) - limits.connections
+        if over > RESERVED_CONNECTIONS:
+            self._app.hit("sockets")
+            message = "The gateway has as many connections as it takes"
+            return self._refuse(limits.overload_status, message, [(b"retry-after", b"1")])
+        self._over_limit = over > 0
+        self._deadlines.start(limits.over_connection_limit() if self._over_limit else limits)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing or self._deaf:
+        if self._closing or self._discard_input:
             return
-        self._barren += len(data)
         try:
-            self._parse(data)
-        except httptools.HttpParserError as error:
-            return self._unreadable(error.__context__)
-        if self._barren > self._most_bytes:
-            return self._overdone("size")
-        self._go_on()
+            self._parser.feed(data)
+        except InvalidRequest as error:
+            return self._reject(error)
+        if self._serving is None:
+            self._serve_next()
+        else:
+            self._serving.body.notify()
+        if self._parser.requests:
+            self._limit_pipeline()
 
     def eof_received(self) -> bool:
-        """A client that stops sending has left. What is unsent of its reply may never be taken: drop it."""
+        """Treat a client that stops sending as disconnected; the unsent part of its reply is dropped."""
         if self._serving is not None:
-            self._lose_calls()
+            self._disconnect_requests()
             self._transport.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(cast(Any, self))
-        for timer in (self._look_timer, self._hangup_timer, self._linger_timer):
-            if timer is not None:
-                timer.cancel()
-        self._lose_calls()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+        self._disconnect_requests()
         self.resume_writing()
-        self._parser = None  # which holds this connection as well
+        self._deadlines.stop()
+        self._hangup_poller.stop()
+        self._parser.close()
 
     def pause_writing(self) -> None:
         self.write_paused = True
         if self._tls:
-            self._watch_for_hangup()  # the loop flushes what is unsent before it tells of a bare FIN
+            self._hangup_poller.start(self._transport)
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        self._taken += 1
-        self._room.fire()
-        self._serve_next()
+        self._deadlines.drains += 1
+        self._write_resumed.fire()
+        if self._serving is None:
+            self._serve_next()
 
     def shutdown(self) -> None:
-        """uvicorn stops: close now, or after the reply that is under way."""
+        """Close now, or after the reply that is under way: uvicorn stops."""
         if self._serving is None:
             self._close()
         else:
             self._serving.persistent = False
 
-    # -- what the parser calls
-
-    def on_message_begin(self) -> None:
-        self._in_head = True
-        self._progress += 1
-        self._target = b""
-        self._headers = []
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._reading is None:  # trailers are nobody's headers
-            self._headers.append((name.lower(), value.rstrip(b" \t")))
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        if self._reading is not None:
-            return  # the head that stands in for that of a request with an offer
-        if len(self._headers) > self._most_lines or self._barren > self._most_bytes:
-            check_excess(self._target, self._headers, self._limits.head)
-        parser = self._parser
-        version = parser.get_http_version()
-        http11 = version == "1.1"
-        call = ServerRequest(self, parser.get_method(), self._target, self._headers, http11)
-        call.persistent = parser.should_keep_alive()
-        hosts = 0
-        for name, value in self._headers:
-            if name == b"host":
-                hosts += 1
-            elif name == b"content-length":
-                call.body.content_length = int(value)
-            elif name == b"expect":
-                call.body.expects_continue = http11 and value.lower() == b"100-continue"
-            elif name == b"transfer-encoding":
-                check_coding(value, http11)
-        if hosts != 1 or not http11:
-            check_version(version, hosts)
-        self._reading = call
-        self._barren = 0
-        if self._serving is None:
-            self._serving = self._fresh = call
-        else:
-            self._line_up(call)
-
-    def on_body(self, body: bytes) -> None:
-        self._barren = 0
-        self._came += len(body)
-        call = self._reading
-        if call is None or call.replied:
-            return
-        call.body.append(body)
-        if call is not self._serving and call.body.unread > AHEAD_LIMIT:
-            self._pause()  # its turn has not come
-
-    def on_message_complete(self) -> None:
-        self._barren = 0
-        call = self._reading
-        if call is None:
-            return
-        if self._parser.should_upgrade() and framing(call.headers):
-            return  # its body is still to come
-        call.body.complete = True
-        self._reading = None
-
-    # -- what a call asks (gateway.downstream.request.ServerWire)
+    # -- called by a request (gateway.downstream.request.ServerWire)
 
     def write(self, data: bytes) -> None:
         self._write_batch.write(self._transport, data)
@@ -272,20 +184,20 @@ class ClientConnection(asyncio.Protocol):
 
     async def drain(self) -> None:
         while self.write_paused:
-            await self._room
+            await self._write_resumed
 
     def default_headers(self) -> bytes:
         headers = self._state.default_headers
-        if headers is not self._common_of:
-            self._common_of, self._common = headers, encode.lines(headers)
-        return self._common
+        if headers is not self._default_headers[0]:
+            self._default_headers = (headers, encode.lines(headers))
+        return self._default_headers[1]
 
-    def reply_complete(self, call: ServerRequest) -> None:
+    def reply_complete(self, request: ServerRequest) -> None:
         self._state.total_requests += 1
         self._serving = None
-        self._progress += 1
-        if not call.persistent or self._closing:
-            self._close(sends=self._reading is call)
+        self._deadlines.replies += 1
+        if not request.persistent or self._closing:
+            self._close(still_sending=self._parser.request is request)
         else:
             self._serve_next()
 
@@ -295,203 +207,145 @@ class ClientConnection(asyncio.Protocol):
         if reset:
             sock = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            if self._tls:  # to close would say goodbye first, as after a whole reply
+            if self._tls:  # closing would send a close_notify first, as after a complete reply
                 self._transport.abort()
         self._close()
 
+    # -- called by the deadlines and the poller
+
+    def phase(self) -> Phase:
+        parser = self._parser
+        if self._serving is not None:
+            return Phase.BODY if parser.request is self._serving else Phase.REPLY
+        if self._closing or parser.requests or (self.unsent_bytes() and not parser.in_head):
+            return Phase.REPLY
+        if parser.request is not None:
+            return Phase.BODY  # of a request that was refused before its body was complete
+        return Phase.HEAD if parser.in_head else Phase.IDLE
+
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def deadline_exceeded(self, phase: Phase) -> None:
+        if phase is Phase.IDLE:
+            self._app.hit("keep_alive")
+            self._close()
+        elif phase is Phase.HEAD:
+            self._app.hit("request_head_time")
+            self._refuse(408, "The head of the request did not arrive in time", still_sending=True)
+        elif phase is Phase.UNREAD:
+            if self._serving is None or not self._serving.has_disconnect_callback:
+                self._app.hit("unread")  # else the exchange counts it when it ends
+            self._disconnect_requests(ReplyUnread("the client did not read its reply"))
+            self._transport.abort()
+        elif self._serving is None or not self._serving.body.time_out():
+            self._app.hit("body_time")
+            message = "The body of the request stopped arriving, or arrives too slowly"
+            self._refuse(408, message, still_sending=True)
+
+    def needs_hangup_poll(self) -> bool:
+        unserved = self._parser.requests or self._parser.request is not None
+        return bool(unserved) or (self._tls and self.write_paused)
+
+    def hung_up(self) -> None:
+        self._disconnect_requests()
+        self._transport.abort()
+
     # -- internals
 
-    def _parse(self, data: bytes | memoryview) -> None:
-        while True:
-            try:
-                self._parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as offer:
-                data = memoryview(data)[offer.args[0] :]
-            # No other protocol is spoken here: the request is served as if it had not asked. The parser takes
-            # its body for the other protocol, so a new one reads on behind a head that makes no offer.
-            self._parser = httptools.HttpRequestParser(self)
-            if self._reading is not None:
-                lines = encode.lines(framing(self._reading.headers))
-                self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
-            if not data:
-                return
-
-    def _line_up(self, call: ServerRequest) -> None:
-        self._ahead.append(call)
-        if len(self._ahead) >= PIPELINE_LIMIT:
-            self._pause()
-
-    def _unreadable(self, why: BaseException | None) -> None:
-        if isinstance(why, Excess):
-            return self._overdone(str(why))
-        reason = f": {why}" if isinstance(why, Refused) else ""
-        self._stop(400, f"Invalid HTTP request{reason}")
-
-    def _overdone(self, excess: str) -> None:
-        self._app.hit(f"request_head_{excess}")
-        self._stop(431, EXCESSES[excess])
-
-    def _stop(self, status: int, message: str) -> None:
-        """What comes now is no request. Those that were whole before are served, and then it is over."""
-        last = self._serving
-        if last is None or last is self._reading:
-            return self._refuse(status, message, sends=True)
-        self._deaf = True
-        if self._ahead and self._ahead[-1] is self._reading:
-            self._ahead.pop()
-        self._reading = None
-        if self._ahead:
-            last = self._ahead[-1]
-        last.persistent = False
-        self._go_on()
-
-    def _lose_calls(self, why: GatewayError | None = None) -> None:
-        """The client is gone, or given up: then ``why``."""
-        self._closing = True
-        for call in (self._serving, self._reading, *self._ahead):
-            if call is not None:
-                call.disconnect(why)
-        self._ahead.clear()
-
-    def _pause(self) -> None:
-        """Read no more until a turn comes; a socket that is not read does not tell of a leaving, so look."""
-        self._transport.pause_reading()
-        self._watch_for_hangup()
-
-    def _watch_for_hangup(self) -> None:
-        if self._hangup_timer is None:
-            self._hangup_timer = self._loop.call_later(HANGUP_INTERVAL, self._look_if_left)
-
-    def _look_if_left(self) -> None:
-        self._hangup_timer = None
-        sock = self._transport.get_extra_info("socket")
-        if self._transport.is_closing() or sock is None or sock.fileno() < 0:
-            return
-        poll = select.poll()
-        poll.register(sock.fileno(), select.POLLRDHUP)
-        if poll.poll(0):
-            self._lose_calls()
-            self._transport.abort()
-        elif self._ahead or self._reading is not None or (self._tls and self.write_paused):
-            self._hangup_timer = self._loop.call_later(HANGUP_INTERVAL, self._look_if_left)
-
     def _serve_next(self) -> None:
-        """Serve what was sent ahead, once the client takes what it was sent."""
-        if self._ahead and self._serving is None and not self.write_paused and not self._closing:
+        """Serve the oldest request, unless the client does not read its replies."""
+        if not self._parser.requests or self.write_paused or self._closing:
+            return
+        if self._reading_paused:
+            self._reading_paused = False
             self._transport.resume_reading()
-            self._serve(self._ahead.popleft())
-
-    def _go_on(self) -> None:
-        """All that came is parsed: serve what is new, and tell what is being served."""
-        fresh, self._fresh = self._fresh, None
-        if fresh is not None:
-            self._serve(fresh)
-        elif self._serving is not None:
-            self._serving.body.notify()
-
-    def _serve(self, call: ServerRequest) -> None:
-        self._serving = call
-        if not call.target.startswith(b"/"):
-            call.target = origin_form(call.target)
-        path = call.target
+        request = self._serving = self._parser.requests.popleft()
+        if not request.target.startswith(b"/"):
+            request.target = origin_form(request.target)
+        path = request.target
         if _QUESTION in path:
             path = path.partition(b"?")[0]
-            call.query = call.target.removeprefix(path)
-        if self._crowded:
-            call.over_connection_limit, call.persistent = True, False
-        begin = self._direct_of(path, call.method)
-        if begin is None and b"%" in path:  # it is the same route, however it is spelled
-            begin = self._direct_of(path_of(path).encode(), call.method)
+            request.query = request.target.removeprefix(path)
+        if self._over_limit:
+            request.over_connection_limit, request.persistent = True, False
+        begin = self._app.direct_route(path, request.method)
+        if begin is None and b"%" in path:  # an escaped path is the same route (RFC 3986, section 6.2.2)
+            begin = self._app.direct_route(path_of(path).encode(), request.method)
         if begin is not None:
             if self._app.lifecycle.leaving:
-                call.persistent = False
-            return self._app.start_pacer.start(begin, call)
+                request.persistent = False
+            return self._app.start_pacer.start(begin, request)
         # Not gateway.loop.tasks.Tasks: uvicorn waits for the tasks of its own set when it shuts down.
         addresses = {
             "client": self._transport.get_extra_info("peername"),
             "server": self._transport.get_extra_info("sockname"),
             "scheme": "https" if self._tls else "http",
         }
-        task = self._loop.create_task(serve(self._app, call, addresses))
+        task = asyncio.get_running_loop().create_task(serve(self._app, request, addresses))
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
-    def _refuse(self, status: int, message: str, *lines: tuple[bytes, bytes], sends: bool = False) -> None:
-        """The bytes are no request: say so if they have no reply, not even half of one, and hang up."""
-        if self._reading is None or not self._reading.started:
-            headers, body = encode.failure(status, message)
-            more = encode.lines(lines) + self.default_headers() + encode.CLOSE
-            self.write(encode.complete_reply(status, headers, more, body))
-        self._close(sends=sends)
-        self._lose_calls()
+    def _limit_pipeline(self) -> None:
+        """Stop reading while too much is pipelined; ``_serve_next`` reads on."""
+        requests = self._parser.requests
+        if len(requests) >= PIPELINE_LIMIT or any(
+            request.body.unread > PIPELINED_BODY_LIMIT for request in requests
+        ):
+            self._reading_paused = True
+            self._transport.pause_reading()
+            self._hangup_poller.start(self._transport)
 
-    def _close(self, *, sends: bool = False) -> None:
-        """``sends``: the client is not known to have sent all it wants to; what comes is dropped."""
+    def _reject(self, error: InvalidRequest) -> None:
+        """Serve the requests before the invalid bytes, then answer ``error`` if nothing was, and close."""
+        if error.limit is not None:
+            self._app.hit(error.limit)
+        parser = self._parser
+        requests, incomplete = parser.requests, parser.request
+        if requests and requests[-1] is incomplete:
+            requests.pop()
+        last = requests[-1] if requests else self._serving
+        if last is None or last is incomplete:
+            return self._refuse(error.status, error.message, still_sending=True)
+        self._discard_input = True
+        parser.request = None
+        last.persistent = False
+        if self._serving is None:
+            self._serve_next()
+        else:
+            self._serving.body.notify()
+
+    def _refuse(
+        self,
+        status: int,
+        message: str,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        *,
+        still_sending: bool = False,
+    ) -> None:
+        """Reply ``status`` if no reply was begun, and close."""
+        incomplete = self._parser.request
+        if incomplete is None or not incomplete.started:
+            lines, body = encode.failure(status, message)
+            more = encode.lines(list(headers)) + self.default_headers() + encode.CLOSE
+            self.write(encode.complete_reply(status, lines, more, body))
+        self._close(still_sending=still_sending)
+        self._disconnect_requests()
+
+    def _disconnect_requests(self, reason: GatewayError | None = None) -> None:
+        """End all requests: the client disconnected, or the gateway gave it up for ``reason``."""
+        self._closing = True
+        for request in (self._serving, self._parser.request, *self._parser.requests):
+            if request is not None:
+                request.disconnect(reason)
+        self._parser.requests.clear()
+
+    def _close(self, *, still_sending: bool = False) -> None:
+        """Close after what was written; ``still_sending``: drop what else the client sends for LINGER."""
         self._closing = True
         self._write_batch.flush()
-        if not sends or self._transport.is_closing():
+        if not still_sending or self._transport.is_closing():
             return self._transport.close()
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self._linger_timer = self._loop.call_later(LINGER, self._transport.close)
-
-    def _admitted(self) -> bool:
-        """Whether there is room for this connection, if only for a route that needs no worker."""
-        most = self._limits.connections
-        over = 0 if most is None else len(self._state.connections) - most
-        if over > RESERVED_CONNECTIONS:
-            self._app.hit("sockets")
-            message = "The gateway has as many connections as it takes"
-            self._refuse(self._limits.overload_status, message, (b"retry-after", b"1"))
-            return False
-        if over > 0:
-            self._crowded, self._limits = True, self._limits.crowded()
-        return True
-
-    def _phase(self) -> Phase:
-        """What is waited for."""
-        if self._serving is not None:
-            return Phase.BODY if self._reading is self._serving else Phase.SERVED
-        if self._ahead or (self._transport.get_write_buffer_size() and not self._in_head):
-            return Phase.SERVED  # its reply is still on its way
-        if self._reading is not None:
-            return Phase.BODY  # the rest of one that was refused
-        return Phase.HEAD if self._in_head else Phase.IDLE
-
-    def _look(self) -> None:
-        """Part with a client whose time is up; one timer per connection, not per request."""
-        now = self._loop.time()
-        self._look_timer = self._loop.call_later(self._limits.interval, self._look)
-        if self._leaves_unread(now):
-            return self._give_up()
-        phase = self._phase()
-        progress = (self._progress, self._came // self._limits.body_step)
-        if self._closing or not self._patience.spent(phase, progress, now):
-            return
-        if phase is Phase.IDLE:
-            self._app.hit("keep_alive")
-            self._close()
-        elif phase is Phase.HEAD:
-            self._app.hit("request_head_time")
-            self._refuse(408, "The head of the request did not come in time", sends=True)
-        elif self._serving is None or not self._serving.body.time_out():
-            self._app.hit("body_time")
-            self._refuse(408, "The body of the request stopped arriving, or arrives too slowly", sends=True)
-
-    def _leaves_unread(self, now: float) -> bool:
-        """Whether the client has taken next to nothing of what was written for as long as it may."""
-        size = self._transport.get_write_buffer_size()
-        if not size:
-            self._unread = None
-            return False
-        if self._unread is None:
-            self._unread = Patience(self._limits, now)
-        return self._unread.spent(Phase.UNREAD, (self._taken, size // TAKEN_STEP), now)
-
-    def _give_up(self) -> None:
-        """The client does not read: what is left of its reply goes with the connection, as if it had left."""
-        if self._serving is None or not self._serving.has_disconnect_callback:
-            self._app.hit("unread")  # no exchange ends with it
-        self._lose_calls(ReplyUnread("the client did not read its reply"))
-        self._transport.abort()
+        self._linger_timer = asyncio.get_running_loop().call_later(LINGER, self._transport.close)

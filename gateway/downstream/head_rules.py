@@ -1,7 +1,7 @@
-"""What the head of a request may be, beyond what the parser takes.
+"""What the head of a request may contain, beyond what the parser accepts.
 
-Owns: the refusal of one that somebody else might read in another way, or that has too much of something, and
-what a head says of the body behind it. Must never enter: a socket, replies.
+Owns: the rejection of a head that is too large or that another server could read differently, and which
+lines frame the body. Must never enter: a socket, replies.
 """
 
 from __future__ import annotations
@@ -9,51 +9,69 @@ from __future__ import annotations
 from gateway.formats.contract import Headers
 from gateway.limits import HeadLimits
 
-#: What a head can have too much of, and what is then said to the client.
-EXCESSES = {
-    "lines": "The head of the request has too many lines",
-    "size": "The head of the request is too large",
-}
+
+class InvalidRequest(ValueError):
+    """Bytes that are not an acceptable request: ``status`` and ``message`` of the reply to them.
+
+    ``limit`` is the label under which metrics count an exceeded limit; None where no limit was exceeded.
+    """
+
+    def __init__(self, status: int, message: str, limit: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.limit = limit
 
 
-class Refused(ValueError):
-    """A head that the parser takes, and that others may read in another way; the text says what is wrong."""
+def too_many_lines() -> InvalidRequest:
+    """Return the error for a head with too many header lines."""
+    return InvalidRequest(431, "The head of the request has too many lines", "request_head_lines")
 
 
-class Excess(ValueError):
-    """A head that has too much of something; the text is a key of EXCESSES."""
+def too_many_bytes() -> InvalidRequest:
+    """Return the error for a head with too many bytes."""
+    return InvalidRequest(431, "The head of the request is too large", "request_head_size")
 
 
-def check_excess(target: bytes, headers: Headers, limits: HeadLimits) -> None:
-    """Raises Excess. What came behind the head in the same read is no part of it."""
+def check_size(target: bytes, headers: Headers, limits: HeadLimits) -> None:
+    """Raise InvalidRequest for a head over ``limits``; bytes behind it in the same read are not counted."""
     if len(headers) > limits.lines:
-        raise Excess("lines")
+        raise too_many_lines()
     if len(target) + sum(len(name) + len(value) + 4 for name, value in headers) > limits.size:
-        raise Excess("size")
+        raise too_many_bytes()
 
 
-def check_coding(value: bytes, http11: bool) -> None:
-    """Raises Refused. The parser reads on behind a coding that it does not know; what is in front of us may
-    read less."""
+def check_transfer_encoding(value: bytes, http11: bool) -> None:
+    """Raise InvalidRequest unless the body is chunked and not coded otherwise (RFC 9112, section 6.1).
+
+    The parser ignores codings it does not know; a proxy in front may find another end of the body.
+    """
     if not http11 or value.lower() != b"chunked":
-        raise Refused("its Transfer-Encoding is not chunked alone, in HTTP/1.1")
+        raise _ambiguous("its Transfer-Encoding is not chunked alone, in HTTP/1.1")
 
 
 def check_version(version: str, hosts: int) -> None:
-    """Raises Refused. ``hosts`` is how many lines say whom the request is for."""
+    """Raise InvalidRequest for a version other than 1.0 and 1.1, or a wrong number of Host lines.
+
+    Source: RFC 9112, section 3.2.
+    """
     if version not in ("1.0", "1.1"):
-        raise Refused("its version is neither HTTP/1.0 nor HTTP/1.1")
+        raise _ambiguous("its version is neither HTTP/1.0 nor HTTP/1.1")
     if hosts > 1 or (not hosts and version == "1.1"):
-        raise Refused("it has no Host, or more than one")
+        raise _ambiguous("it has no Host, or more than one")
+
+
+def _ambiguous(reason: str) -> InvalidRequest:
+    return InvalidRequest(400, f"Invalid HTTP request: {reason}")
 
 
 def framing(headers: Headers) -> Headers:
-    """The lines that say where the body ends; none: there is no body."""
+    """Return the lines that define where the body ends; none if there is no body."""
     return [line for line in headers if line[0] in (b"content-length", b"transfer-encoding")]
 
 
 def origin_form(target: bytes) -> bytes:
-    """An absolute URL as the path and query it names; anything else as it is."""
+    """Return path and query of an absolute URL; anything else unchanged (RFC 9112, section 3.2)."""
     _, scheme, rest = target.partition(b"://")
     slash = rest.find(b"/")
     return target if not scheme else rest[slash:] if slash >= 0 else b"/"

@@ -138,7 +138,9 @@ class ServerRequest:
         elif not self.http11:
             more += encode.KEEP_ALIVE
         self.wire.write(encode.complete_reply(status, headers, more, body))
-        self._complete()
+        self.replied = True
+        self.body.notify()
+        self.wire.reply_complete(self)
 
     def start(self, status: int, headers: Headers) -> None:
         """Commit the reply. Its head is sent with the first bytes of the body, or by ``flush``."""
@@ -198,7 +200,9 @@ class ServerRequest:
             if self._head or data:
                 self.wire.write(self._head + data)
         self._head = b""
-        self._complete()
+        self.replied = True
+        self.body.notify()
+        self.wire.reply_complete(self)
 
     def truncate(self) -> None:
         """End the reply so that the client sees that it is incomplete."""
@@ -216,11 +220,6 @@ class ServerRequest:
             self.wire.write_parts((self._head + encode.CHUNK_SIZE % size, data, encode.CHUNK_END + end))
         else:
             self.wire.write_parts((self._head, data) if self._head else (data,))
-
-    def _complete(self) -> None:
-        self.replied = True
-        self.body.notify()
-        self.wire.reply_complete(self)
 
     def _disconnect_error(self) -> GatewayError:
         return self._disconnect_reason or Cancelled("the client disconnected")

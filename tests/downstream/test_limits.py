@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits, Patience, Phase
+from gateway.downstream.deadlines import Phase, StallTimer
+from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
 from gateway.sim import SimConfig, SimServer
 from tests.downstream.raw import SMALL, TYPE, raw_client, reply_of
 from tests.support.gateway import RawClient, generates, limit_hits, rig
@@ -30,21 +31,21 @@ LIMITS = ClientLimits(head_seconds=4.0, body_seconds=6.0, idle_seconds=8.0, unre
     ("phase", "limit"), [(Phase.HEAD, 4.0), (Phase.BODY, 6.0), (Phase.IDLE, 8.0), (Phase.UNREAD, 9.0)]
 )
 def test_time_is_up_once_nothing_went_on_for_so_long(phase: Phase, limit: float) -> None:
-    patience = Patience(LIMITS, 100.0)
-    assert not patience.spent(phase, 1, 200.0)
-    assert not patience.spent(phase, 1, 200.0 + limit - 0.1)
-    assert patience.spent(phase, 1, 200.0 + limit)
-    assert not patience.spent(phase, 2, 900.0), "it went on"
+    timer = StallTimer(LIMITS, 100.0)
+    assert not timer.expired(phase, 1, 200.0)
+    assert not timer.expired(phase, 1, 200.0 + limit - 0.1)
+    assert timer.expired(phase, 1, 200.0 + limit)
+    assert not timer.expired(phase, 2, 900.0), "it went on"
 
 
 def test_request_that_is_served_may_take_any_time() -> None:
-    patience = Patience(LIMITS, 100.0)
-    assert not any(patience.spent(Phase.SERVED, 1, 100.0 + hours * 3600) for hours in range(3))
+    timer = StallTimer(LIMITS, 100.0)
+    assert not any(timer.expired(Phase.REPLY, 1, 100.0 + hours * 3600) for hours in range(3))
 
 
 def test_reply_may_be_left_unread_for_any_time_where_there_is_no_limit() -> None:
-    patience = Patience(LIMITS._replace(unread_seconds=None), 100.0)
-    assert not any(patience.spent(Phase.UNREAD, 1, 100.0 + hours * 3600) for hours in range(3))
+    timer = StallTimer(LIMITS._replace(unread_seconds=None), 100.0)
+    assert not any(timer.expired(Phase.UNREAD, 1, 100.0 + hours * 3600) for hours in range(3))
 
 
 @pytest.mark.parametrize(("rate", "step"), [(240, 1440), (1, 6), (0, 1)])
@@ -53,7 +54,7 @@ def test_body_goes_on_once_a_share_of_it_came(rate: int, step: int) -> None:
 
 
 def test_client_that_never_asks_is_idle_from_the_start() -> None:
-    assert Patience(LIMITS, 100.0).spent(Phase.IDLE, (0, 0), 108.0)
+    assert StallTimer(LIMITS, 100.0).expired(Phase.IDLE, (0, 0), 108.0)
     assert LIMITS.interval == 1.0
 
 
@@ -103,7 +104,7 @@ async def test_head_that_trickles_in_is_a_408_and_a_close() -> None:
             if answer.done():
                 break
         said = await answer
-        assert said.startswith(b"HTTP/1.1 408 ") and b"did not come in time" in said
+        assert said.startswith(b"HTTP/1.1 408 ") and b"did not arrive in time" in said
         assert b"\r\nconnection: close\r\n" in said.lower()
         assert await limit_hits(gateway) == {"request_head_time": 1}
 

@@ -87,7 +87,7 @@ async def _read(pieces: Sequence[bytes]) -> Served:
         if wire.closed:
             break
         connection.data_received(piece)
-        held = [connection._reading, *connection._ahead]
+        held = [connection._parser.request, *connection._parser.requests]
         assert sum(call.body.unread for call in held if call is not None) <= LIMIT + len(piece)
         for _ in range(4):
             await asyncio.sleep(0)

@@ -75,7 +75,9 @@ def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Told]:
             ("join", dialect.format),
             ("verbatim", dialect.verbatim),
         ):
-            make = getattr(format, "reader" if maker == "verbatim" else maker)
+            make = getattr(format, "reader" if maker == "verbatim" else maker, None)
+            if make is None:
+                continue  # not every format joins streams
             head = ReplyHead(200, headers)
             worker = ModelWorker(WorkerInfo("w", format.capability, usable=True, models=("m",)))
             told[f"{kind} {maker}"] = drive(make(request, worker, same, head), pieces)
