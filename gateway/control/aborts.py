@@ -1,10 +1,11 @@
-"""A client's own abort calls.
+"""The abort routes of clients.
 
-Owns: the routes at the paths each dialect uses, who is told what, and the summary. Must never enter: a
+Owns: the routes at the paths of each format, which workers are called, and the summary. Must never enter: a
 dialect, how an exchange is ended.
 
-What names ids goes to the workers that hold them, in the words that the gateway gave these ids. What names
-everything goes as it is to every worker of the dialect as well: it may run what did not come through here.
+A call that names ids goes to the workers that run them, with their dispatch ids. A call that aborts
+everything is also forwarded unchanged to every worker of the format, because a worker may run requests that
+did not come through this gateway.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from gateway.security.guard import AccessScope, challenge
 
 #: Largest body of an abort call, in bytes.
 BODY_LIMIT = 1024 * 1024
-#: A worker that answers more was not told, in bytes.
+#: Largest reply of a worker to an abort call, in bytes; a larger one counts as an error.
 ANSWER_LIMIT = 64 * 1024
-#: Nothing runs there, or nobody listens.
-_AWAY = frozenset({WorkerState.JOINING, WorkerState.DEAD, WorkerState.GONE})
+#: States of workers that run nothing or cannot be reached.
+_NOT_CALLED = frozenset({WorkerState.JOINING, WorkerState.DEAD, WorkerState.GONE})
 
 Paths = Mapping[str, Sequence[str]]
 
@@ -48,9 +49,9 @@ _BODY: dict[str, Any] = {
 
 
 class AbortedOn(BaseModel):
-    """How many requests one worker was told to stop; ``error`` says why it was not, else null.
+    """How many requests one worker was asked to abort; ``error`` is null, or says why it could not be asked.
 
-    ``worker`` is null for requests that were not sent to one yet.
+    ``worker`` is null for requests that were not sent to a worker yet.
     """
 
     worker: str | None
@@ -59,7 +60,7 @@ class AbortedOn(BaseModel):
 
 
 class AbortSummary(BaseModel):
-    """An id that nothing runs under is no failure: ``aborted`` is then 0."""
+    """The result of an abort call. An id that is not in flight is no failure: ``aborted`` is then 0."""
 
     aborted: int
     results: list[AbortedOn]
@@ -67,15 +68,15 @@ class AbortSummary(BaseModel):
 
 _ERROR: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"content": _ERROR, "description": "It names nothing, in the words of the format"},
+    400: {"content": _ERROR, "description": "The call names no request; an error body of the dialect"},
     413: {"content": _ERROR, "description": "The body is too large"},
-    207: {"model": AbortSummary, "description": "Some workers could not be told, others were"},
-    502: {"model": AbortSummary, "description": "No worker could be told"},
+    207: {"model": AbortSummary, "description": "Some workers could not be asked, others were"},
+    502: {"model": AbortSummary, "description": "No worker could be asked"},
 }
 
 
 def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
-    """Paths of ``aborts_router``."""
+    """Return the paths of ``aborts_router``."""
     return tuple(path for format in formats for path in paths.get(format.name, ()))
 
 
@@ -113,7 +114,7 @@ class _Abort:
         try:
             body = await _body(request)
             target = self._format.aborted_ids(body)
-            if target.everything:  # those of everybody
+            if target.everything:  # the requests of all clients
                 caller_of(request.scope).require(AccessScope.CONTROL)
             return await self._lifecycle.errand(self._done(request, body, target))
         except GatewayError as error:
@@ -124,21 +125,23 @@ class _Abort:
         if not target.everything:
             return _summary(_rows(await own))
         sent, _ = parse_call(request, request.url.path, body)
-        # It was read as JSON, whatever its client called it; an engine may refuse it under another name.
+        # The body was read as JSON whatever its content type; an engine may refuse any other content type.
         headers = [line for line in sent.headers if line[0] != b"content-type"]
         headers.append((b"content-type", b"application/json"))
-        rows, errors = await asyncio.gather(own, self._tell_all(replace(sent, headers=headers)))
+        rows, errors = await asyncio.gather(own, self._abort_everything(replace(sent, headers=headers)))
         return _summary(_rows(rows, errors))
 
-    async def _tell_all(self, call: WorkerCall) -> Mapping[str, str | None]:
-        """Worker's URL -> why it was not told, None: it was."""
+    async def _abort_everything(self, call: WorkerCall) -> Mapping[str, str | None]:
+        """Forward ``call`` to every worker of the format. Return URL -> error, None if it was accepted."""
         name = self._format.name
-        workers = [each for each in self._fleet.workers if name in each.infos and each.state not in _AWAY]
-        errors = await asyncio.gather(*(_tell(worker, call) for worker in workers))
+        workers = [
+            each for each in self._fleet.workers if name in each.infos and each.state not in _NOT_CALLED
+        ]
+        errors = await asyncio.gather(*(_forward(worker, call) for worker in workers))
         return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
 
 
-async def _tell(worker: Worker, call: WorkerCall) -> str | None:
+async def _forward(worker: Worker, call: WorkerCall) -> str | None:
     try:
         answer = await send_call_within_quota(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
     except WorkerCallFailed as error:
@@ -149,7 +152,7 @@ async def _tell(worker: Worker, call: WorkerCall) -> str | None:
 async def _body(request: Request) -> bytes:
     body = await read_within(request, BODY_LIMIT)
     if body is None:
-        raise RequestTooLarge(f"the body of an abort call is over the limit of {BODY_LIMIT} bytes")
+        raise RequestTooLarge(f"the body of an abort call is larger than the limit of {BODY_LIMIT} bytes")
     return body
 
 
@@ -160,16 +163,16 @@ def _rendered(error: ErrorReply, extra: Headers) -> Response:
 
 
 def _rows(
-    results: Sequence[AbortResult], told: Mapping[str, str | None] = MappingProxyType({})
+    results: Sequence[AbortResult], forwarded: Mapping[str, str | None] = MappingProxyType({})
 ) -> list[AbortedOn]:
-    """One for each worker that was told anything; one that was told to end all needs no word on each."""
-    rows = [AbortedOn(worker=one.worker, aborted=one.aborted, error=one.error) for one in results]
+    """Return one row for each worker; the error of a forwarded call replaces those of single ids."""
+    rows = [AbortedOn(worker=result.worker, aborted=result.aborted, error=result.error) for result in results]
     seen = {row.worker for row in rows}
     for row in rows:
-        if row.worker is not None and row.worker in told:
-            row.error = told[row.worker]
+        if row.worker is not None and row.worker in forwarded:
+            row.error = forwarded[row.worker]
     return rows + [
-        AbortedOn(worker=url, aborted=0, error=why) for url, why in told.items() if url not in seen
+        AbortedOn(worker=url, aborted=0, error=error) for url, error in forwarded.items() if url not in seen
     ]
 
 

@@ -1,7 +1,7 @@
 """The control plane as one FastAPI application.
 
-Owns: which routers there are, what answers where there is no route, and the documents at /docs and
-/openapi.json. Must never enter: generate requests (they are dispatched before), lifespan, state.
+Owns: the list of routers, the reply where there is no route, and the documents at /docs and /openapi.json.
+Must never enter: generate requests (the gateway dispatches them before), lifespan, state.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ OPENAPI_PATH = "/openapi.json"
 
 
 def reserved_paths(settings: Settings) -> tuple[str, ...]:
-    """Every path the control plane may answer, templates as FastAPI spells them; no endpoint can have one.
+    """Return all paths of the control plane, as FastAPI path templates; no endpoint may have one of them.
 
-    Raises SettingsError when the settings give one path to two routes.
+    Raise SettingsError if the settings give two routes the same path.
     """
     aborting = tuple(path for of in ABORT_PATHS.values() for path in of)
     fixed = (DOCS_PATH, OPENAPI_PATH, *workers.PATHS, events.PATH, engine_metrics.PATH, sessions.PATH)
@@ -57,12 +57,15 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
 def control_app(
     settings: Settings, endpoints: Sequence[Endpoint], views: Views, relays: Sequence[Endpoint] = ()
 ) -> FastAPI:
-    """All routes but the generate endpoints and ``relays``, which appear in its OpenAPI document only."""
+    """Return the application with all control routes.
+
+    ``endpoints`` and ``relays`` only appear in its OpenAPI document.
+    """
     app = _ControlApp([*endpoints, *relays])
     formats = _formats(endpoints)
     app.include_router(system.system_router(settings, endpoints, views))
     app.include_router(models.models_router(settings.models_path, views.fleet))
-    app.include_router(events.events_router(views))  # before /workers/{any}
+    app.include_router(events.events_router(views))  # before /workers/{key}, which would match its path
     app.include_router(workers.workers_router(views))
     app.include_router(
         aborts.aborts_router(ABORT_PATHS, formats, views.aborter, views.fleet, views.lifecycle)
@@ -74,8 +77,8 @@ def control_app(
     app.include_router(sessions.sessions_router())
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(ClientDisconnect, _left)
-    app.add_exception_handler(Exception, _fault)
+    app.add_exception_handler(ClientDisconnect, _client_disconnected)
+    app.add_exception_handler(Exception, _internal_error)
     return app
 
 
@@ -92,7 +95,7 @@ class _ControlApp(FastAPI):
         self._endpoints = endpoints
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made once."""
+        """Return the OpenAPI document, which is made once."""
         if self.openapi_schema is None:
             self.openapi_schema = merge(super().openapi(), self._endpoints)
         return self.openapi_schema
@@ -115,9 +118,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return failure(error.status_code, str(error.detail), error.headers)
 
 
-async def _fault(request: Request, error: Exception) -> Response:
-    return failure(500, "internal error of the gateway")  # the listener logs it: it is raised all the same
+async def _internal_error(request: Request, error: Exception) -> Response:
+    # The error is also raised again, and the listener logs it.
+    return failure(500, "internal error of the gateway")
 
 
-async def _left(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody is there to read it
+async def _client_disconnected(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it: the client has disconnected

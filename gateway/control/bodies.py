@@ -1,6 +1,6 @@
-"""Bodies of calls.
+"""Request bodies of control calls.
 
-Owns: reading one within its limit. Must never enter: what is in it, what is said of a larger one.
+Owns: reading a body up to a limit. Must never enter: its content, the reply to a larger one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from fastapi import Request
 
 
 async def read_within(request: Request, limit: int) -> bytes | None:
-    """The whole body; None if it is over ``limit`` bytes, whose rest is not read then."""
-    # Put where it stays as it comes: a copy of a long one at the end would take long.
+    """Return the complete body, or None as soon as it is larger than ``limit`` bytes."""
+    # BytesIO and not a list of parts: joining the parts of a large body would block the event loop.
     body, size = BytesIO(), 0
     async for part in request.stream():
         size += body.write(part)

@@ -1,7 +1,7 @@
 """The page at /docs.
 
-Owns: showing the OpenAPI document as plain HTML. Must never enter: scripts, styles or fonts from elsewhere:
-gateways run where there is no internet.
+Owns: rendering the OpenAPI document as plain HTML. Must never enter: scripts, styles or fonts of other
+servers, because gateways run where there is no internet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ summary {{ cursor: pointer; }}
 
 
 def docs_page(document: Mapping[str, Json], openapi: str) -> str:
-    """The whole page; ``openapi`` is the path of the document itself."""
+    """Return the HTML page; ``openapi`` is the path of the document itself."""
     info = document["info"]
     head = _HEAD.format(title=escape(info["title"]), version=escape(info["version"]), openapi=escape(openapi))
     return head + "".join(_body(document)) + "</body></html>\n"
@@ -42,7 +42,7 @@ def _body(document: Mapping[str, Json]) -> Iterator[str]:
         for method, operation in methods.items():
             (tag, *_) = operation.get("tags") or ["other"]
             tagged.setdefault(tag, []).append("".join(_operation(path, method, operation)))
-    # What people come for first.
+    # The inference endpoints first: most readers look for them.
     for tag in sorted(tagged, key=lambda tag: (tag != "generate", tag)):
         yield f"<h2>{escape(tag)}</h2>\n{''.join(tagged[tag])}"
     yield "<h2>schemas</h2>\n"

@@ -1,7 +1,7 @@
 """The metrics of all workers in one scrape.
 
-Owns: the route, whom it scrapes, its limits of time and size. Must never enter: the gateway's own metrics,
-the text format.
+Owns: the route, which workers are scraped, the limits of time and size. Must never enter: the metrics of the
+gateway, the text format.
 
 All workers are scraped at the same time. Their metrics are merged in slices, so that a scrape of a large
 fleet does not block the event loop.
@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gateway.control.exposition_merge import Merger
-from gateway.control.replies import get
+from gateway.control.replies import add_get_route
 from gateway.control.targets import select_targets
 from gateway.control.views import FleetView
 from gateway.engine_routes import METRICS_PATH
@@ -25,17 +25,17 @@ from gateway.fleet.worker import Worker
 from gateway.formats.contract import Headers
 
 PATH = "/engine_metrics"
-#: Seconds that all workers together have to answer, bytes of one answer, and of all that is merged.
+#: Seconds that the workers have to answer, largest reply of one in bytes, largest sum of all in bytes.
 TIMEOUT, ANSWER_LIMIT, TOTAL_LIMIT = 2.0, 8 * 1024 * 1024, 128 * 1024 * 1024
-#: Lines that are merged before others get their turn on the loop.
+#: Lines that are merged in one slice, before other tasks run.
 SLICE = 200
-#: A family of the gateway's own: whose metrics are in the scrape.
+#: The family, added by the gateway, that says which workers are in the scrape.
 UP = "engine_metrics_up"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def engine_metrics_router(fleet: FleetView) -> APIRouter:
-    """The one route."""
+    """Return the router with this one route."""
     router = APIRouter(tags=["system"])
 
     async def engine_metrics(request: Request) -> Response:
@@ -43,7 +43,7 @@ def engine_metrics_router(fleet: FleetView) -> APIRouter:
         merger = await scrape_workers(fleet.workers, authorization)
         return StreamingResponse(_slices(merger), headers={"content-type": CONTENT_TYPE})
 
-    get(
+    add_get_route(
         router,
         PATH,
         engine_metrics,
@@ -66,20 +66,20 @@ async def scrape_workers(
     )
     scrapes = await asyncio.gather(*(_scrape(worker, call, seconds) for worker in targets.asked))
     merger = Merger()
-    up = {one.worker: 0 for one in targets.skipped}
+    up = {skipped.worker: 0 for skipped in targets.skipped}
     for worker, scrape in zip(targets.asked, scrapes, strict=True):
         up[worker] = int(scrape is not None and merger.size + len(scrape) <= TOTAL_LIMIT)
         if up[worker] and scrape is not None:
-            await _take(merger, worker.url, scrape)
+            await _merge(merger, worker.url, scrape)
     head = f"# HELP {UP} 1 if the worker's metrics are in this scrape\n# TYPE {UP} gauge\n"
     for worker, value in up.items():
-        for _ in merger.take(worker.url, f"{head}{UP} {value}\n".encode()):
+        for _ in merger.add(worker.url, f"{head}{UP} {value}\n".encode()):
             pass
     return merger
 
 
-async def _take(merger: Merger, url: str, scrape: bytes) -> None:
-    for number, _ in enumerate(merger.take(url, scrape), 1):
+async def _merge(merger: Merger, url: str, scrape: bytes) -> None:
+    for number, _ in enumerate(merger.add(url, scrape), 1):
         if number % SLICE == 0:
             await asyncio.sleep(0)
 

@@ -1,11 +1,13 @@
-"""Making one Prometheus scrape of many.
+"""The merge of several Prometheus scrapes into one.
 
-Owns: the text format, as far as that takes: families, samples, one more label. Must never enter: who was
-scraped, I/O, values (they pass as they were written).
+Owns: as much of the text format as the merge needs: families, samples, one more label. Must never enter:
+which workers are scraped, I/O, values (they are copied unchanged).
 
-The format wants all samples of a family together and one HELP and TYPE for each, so families are kept by name
-while the scrapes come in, and written out at the end. A scraper refuses all of a scrape for one line that it
-cannot read, so of a worker only what is a sample gets in.
+The format requires all samples of a family together, with one HELP and one TYPE line, so families are
+collected by name and written at the end. A scraper rejects a complete scrape because of one line it cannot
+parse, so only valid samples of a worker are accepted.
+
+Source: Prometheus text exposition format 0.0.4.
 """
 
 from __future__ import annotations
@@ -16,19 +18,19 @@ from collections.abc import Iterator, Sequence
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = rb'[ \t]*+[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+"(?:[^"\\]|\\.)*+"[ \t]*+'
 _VALUE = rb"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[Ii]nf|NaN|nan)"
-#: What follows the name in a sample, its time included; what other formats have behind that is no part of it.
+#: What follows the name in a sample, up to its timestamp. Further parts, of other formats, are left out.
 _REST = re.compile(
     rb"(?:\{(?:%b(?:,%b)*+,?)?+[ \t]*+\}[ \t]*+|[ \t]++)%b(?:[ \t]++-?[0-9]++)?(?=[ \t]*+(?:#|$))"
     % (_LABEL, _LABEL, _VALUE)
 )
 _TYPES = frozenset({b"counter", b"gauge", b"histogram", b"summary", b"untyped"})
-#: What may follow a family's name in that of one of its samples.
+#: What may follow the name of a family in the name of a sample.
 _SUFFIXES = frozenset({b"", b"_bucket", b"_sum", b"_count", b"_total", b"_created", b"_info"})
-_TAKEN = re.compile(rb'([{,]\s*)worker(\s*=\s*")')
+_WORKER_LABEL = re.compile(rb'([{,]\s*)worker(\s*=\s*")')
 
 
 class Family:
-    """One metric of all workers."""
+    """One metric, with the samples of all workers."""
 
     __slots__ = ("help", "samples", "type")
 
@@ -39,14 +41,17 @@ class Family:
 
 
 class Merger:
-    """Takes scrapes in, line by line. ``size`` is what they come to so far, in bytes."""
+    """A merge in progress. ``size`` is the sum of all samples so far, in bytes."""
 
     def __init__(self) -> None:
         self._families: dict[bytes, Family] = {}
         self.size = 0
 
-    def take(self, worker: str, scrape: bytes) -> Iterator[None]:
-        """Take in the ``scrape`` of ``worker``; yields after each line, so that others can have a turn."""
+    def add(self, worker: str, scrape: bytes) -> Iterator[None]:
+        """Add the ``scrape`` of ``worker``.
+
+        Yield before each line, so that the caller can let other tasks run.
+        """
         label = b'worker="%b"' % _escaped(worker)
         current = b""
         for line in scrape.splitlines():
@@ -62,7 +67,7 @@ class Merger:
                 current = self._sample(current, name[0], rest[0], label)
 
     def render(self) -> Iterator[bytes]:
-        """The families, in the order in which they were first seen, each whole."""
+        """Yield each complete family, in the order in which they were first seen."""
         for family in self._families.values():
             if family.samples:
                 head = [line for line in (family.help, family.type) if line is not None]
@@ -82,7 +87,7 @@ class Merger:
             family.type = family.type or line
 
     def _sample(self, current: bytes, name: bytes, rest: bytes, label: bytes) -> bytes:
-        """Note one sample and return the name of the family that it is of."""
+        """Add one sample and return the name of its family."""
         if not (current and name.startswith(current) and name[len(current) :] in _SUFFIXES):
             current = name
         labelled = _labelled(name, rest, label)
@@ -100,7 +105,7 @@ def _is_text(line: bytes) -> bool:
 
 
 def _describes(words: Sequence[bytes]) -> bool:
-    """Whether a comment is the HELP or the TYPE of a family."""
+    """Return True if a comment is the HELP or TYPE line of a family."""
     if len(words) < 3 or not _NAME.fullmatch(words[2]):
         return False
     kind = words[3].strip() if len(words) > 3 else b""
@@ -108,11 +113,14 @@ def _describes(words: Sequence[bytes]) -> bool:
 
 
 def _labelled(name: bytes, rest: bytes, label: bytes) -> bytes:
-    """The sample with one more label; its own of that name gets the name that scrapers give it, too."""
+    """Return the sample with ``label`` added.
+
+    A label ``worker`` of its own becomes ``exported_worker``, as Prometheus itself renames such a label.
+    """
     if not rest.startswith(b"{"):
         return b"%b{%b}%b" % (name, label, rest)
     if b"worker" in rest:
-        rest = _TAKEN.sub(rb"\1exported_worker\2", rest, count=1)
+        rest = _WORKER_LABEL.sub(rb"\1exported_worker\2", rest, count=1)
     comma = b"" if rest[1:].lstrip().startswith(b"}") else b","
     return b"%b{%b%b%b" % (name, label, comma, rest[1:])
 

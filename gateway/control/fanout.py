@@ -1,11 +1,11 @@
-"""Control calls that go to every worker.
+"""The fan-out of control calls to every worker.
 
-Owns: the routes, who is called, the answer made of all answers, and the mark of a pause. Must never enter:
-what a call means to an engine, changing a byte of it.
+Owns: the routes, which workers are called, the summary of their replies, and the cordon of a paused worker.
+Must never enter: what a call means to an engine, a change of its bytes.
 
-Where the fleet has one worker for a call, or the call names one (``?worker=`` or ``X-Worker-Id``), the reply
-is that worker's own, as if it had been called directly. Else it is a summary; ``X-Reply-Shape`` asks for the
-other of the two.
+If the fleet has one worker for a call, or the call names one (``?worker=`` or ``X-Worker-Id``), the client
+gets that worker's own reply. Otherwise it gets a summary. The header ``X-Reply-Shape`` selects one of the
+two.
 """
 
 from __future__ import annotations
@@ -38,16 +38,19 @@ from gateway.fleet.worker import Worker
 
 log = logging.getLogger(__name__)
 
-#: A worker's answer over this is none, in bytes.
+#: Largest reply of a worker in bytes; a larger one counts as a failure.
 ANSWER_LIMIT = 64 * 1024 * 1024
-#: Bytes of a worker's answer that a summary shows as JSON, and characters that it shows of any other.
+#: Largest JSON reply that a summary contains, in bytes, and how much it contains of other text, in
+#: characters.
 JSON_LIMIT, TEXT_LIMIT = 64 * 1024, 2000
 
-_CUT = "the gateway is shutting down and waits no longer for the workers, which were sent the call"
+_SHUTTING_DOWN = (
+    "the gateway is shutting down and no longer waits for the workers, to which the call was sent"
+)
 
 
 class _Ask(Protocol):
-    """``send_call`` or ``send_call_within_quota``."""
+    """The signature of ``send_call`` and ``send_call_within_quota``."""
 
     async def __call__(
         self, worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
@@ -59,9 +62,9 @@ SUMMARY, PLAIN = "summary", "plain"
 
 
 class WorkerAnswer(BaseModel):
-    """What one worker answered: ``body`` as JSON if it is, else the start of its text.
+    """The reply of one worker. ``body`` is its JSON, or the start of its text if it is no JSON.
 
-    ``status`` is null where there was no whole answer; ``error`` then says why.
+    ``status`` is null if there was no complete reply; ``error`` then says why.
     """
 
     worker: str
@@ -71,7 +74,7 @@ class WorkerAnswer(BaseModel):
     error: str | None
 
 
-class Passed(BaseModel):
+class SkippedWorker(BaseModel):
     """A worker that was not called."""
 
     worker: str
@@ -80,17 +83,17 @@ class Passed(BaseModel):
 
 
 class Summary(BaseModel):
-    """``success``: each of ``results`` has a status of 2xx and does not say itself that it failed."""
+    """``success`` is true if each of ``results`` has a 2xx status and no ``"success": false`` in its body."""
 
     success: bool
     message: str
     results: list[WorkerAnswer]
-    skipped: list[Passed]
+    skipped: list[SkippedWorker]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One worker's answer, or why there is none."""
+    """The reply of one worker, or the reason why there is none."""
 
     worker: Worker
     answer: WorkerReply | None
@@ -106,30 +109,30 @@ class Outcome:
 
 
 def reserved() -> tuple[str, ...]:
-    """Paths of ``fanout_router``."""
+    """Return the paths of ``fanout_router``."""
     return tuple(call.path for call in CONTROL_CALLS)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``body`` is the largest body of a call in bytes; a worker may take ``seconds``, None: any time."""
+    """The largest body of a call in bytes, and the seconds a worker may take (None: no limit)."""
 
     body: int
     seconds: float | None
 
 
 def fanout_router(views: Views, limits: Limits) -> APIRouter:
-    """One route per control call."""
+    """Return a router with one route per control call."""
     router = APIRouter(tags=["control"])
     for call in CONTROL_CALLS:
         fanout = _Fanout(call, views, limits)
-        whom = "the one worker it is for" if call.single else "every worker"
+        target = "the one worker it names" if call.single else "every worker"
         for method in call.methods:
             router.add_api_route(
                 call.path,
                 fanout.handle,
                 methods=[method],
-                summary=f"Passed on to {whom}",
+                summary=f"Forwarded to {target}",
                 response_model=Summary | Any,
                 responses=_RESPONSES,
                 openapi_extra=_BODY if method == "POST" else None,
@@ -137,30 +140,30 @@ def fanout_router(views: Views, limits: Limits) -> APIRouter:
     return router
 
 
-#: A call that is for one worker is answered in that one's own words, whatever they are.
-_OWN: dict[str, Any] = {"*/*": {"schema": {}}}
+#: The reply to a call for one worker is that worker's own, whatever it is.
+_ANY_REPLY: dict[str, Any] = {"*/*": {"schema": {}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"content": _OWN, "description": "All workers accepted it; of one worker, its own reply"},
-    404: {"model": ErrorBody | Any, "description": "There is no such worker", "content": _OWN},
+    200: {"content": _ANY_REPLY, "description": "All workers accepted it; of one worker, its own reply"},
+    404: {"model": ErrorBody | Any, "description": "There is no such worker", "content": _ANY_REPLY},
     409: {
         "model": ErrorBody | Any,
         "description": "It is for one worker and names none",
-        "content": _OWN,
+        "content": _ANY_REPLY,
     },
-    413: {"model": ErrorBody | Any, "description": "The body is too large", "content": _OWN},
-    502: {"model": Summary | Any, "description": "Some worker did not accept it", "content": _OWN},
+    413: {"model": ErrorBody | Any, "description": "The body is too large", "content": _ANY_REPLY},
+    502: {"model": Summary | Any, "description": "A worker did not accept it", "content": _ANY_REPLY},
     503: {
         "model": ErrorBody | Any,
-        "description": "There is no worker to call, or the gateway stopped before all had answered",
-        "content": _OWN,
+        "description": "There is no worker to call, or the gateway stopped before all workers had replied",
+        "content": _ANY_REPLY,
     },
-    "default": {"description": "What the one worker that it is for answered", "content": _OWN},
+    "default": {"description": "The reply of the one worker it was sent to", "content": _ANY_REPLY},
 }
 _BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
 
 
 class _Fanout:
-    """The route of one call."""
+    """The route of one control call."""
 
     def __init__(self, call: ControlCall, views: Views, limits: Limits) -> None:
         self._call = call
@@ -172,29 +175,31 @@ class _Fanout:
         try:
             sent, name = parse_call(request, self._call.path, await read_body(request, self._limits.body))
             shape = _shape(request)
-            workers, skipped, alone = self._whom(name)
+            workers, skipped, single = self._targets(name)
             outcomes = await self._views.lifecycle.errand(self._all(workers, sent))
         except CallError as error:
             return error.reply()
         except Draining as error:
-            return CallError(error.status, error.code, _CUT).reply()
+            return CallError(error.status, error.code, _SHUTTING_DOWN).reply()
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
-        if (shape or (PLAIN if alone else SUMMARY)) == PLAIN and (alone or accepted == len(outcomes)):
+        if (shape or (PLAIN if single else SUMMARY)) == PLAIN and (single or accepted == len(outcomes)):
             return _plain(outcomes[0])
         return _summary(outcomes, skipped)
 
     async def _all(self, workers: Sequence[Worker], sent: WorkerCall) -> Sequence[Outcome]:
         kind = self._call.pauses
-        # All at once and before any is called, by whichever process or gateway they would get requests.
+        # All are cordoned before the first is called, in every process and gateway that could send them
+        # requests.
         added = {} if kind is None else await self._pauses.pause(workers, kind, paused_resources(kind, sent))
-        asking = send_call if len(workers) == 1 else send_call_within_quota
-        return await asyncio.gather(
-            *(self._one(worker, sent, added.get(worker), asking) for worker in workers)
-        )
+        send = send_call if len(workers) == 1 else send_call_within_quota
+        return await asyncio.gather(*(self._one(worker, sent, added.get(worker), send) for worker in workers))
 
-    def _whom(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
-        """Who is called, who is passed over, and whether it is for one worker. Raises CallError."""
+    def _targets(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
+        """Return the workers to call, those to skip, and True if the call is for one worker.
+
+        Raise CallError.
+        """
         if name is not None:
             return [find_worker(self._views.registration, name)], [], True
         targets = select_targets(self._views.fleet.workers, self._call.formats)
@@ -209,10 +214,13 @@ class _Fanout:
             raise no_worker_error(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: WorkerCall, added: Parts | None, asking: _Ask) -> Outcome:
-        """Call one worker. It gets no request from before it is paused until after it is resumed; if it does
-        not accept the pause, it gets back what was ``added`` to that."""
-        outcome = await self._asked(worker, sent, asking)
+    async def _one(self, worker: Worker, sent: WorkerCall, added: Parts | None, send: _Ask) -> Outcome:
+        """WorkerCall one worker.
+
+        A worker is cordoned from before it is paused until after it is resumed. If it does not accept the
+        pause, the resources that this call ``added`` to its cordon are removed again.
+        """
+        outcome = await self._send(worker, sent, send)
         if self._call.pauses is not None and not outcome.accepted:
             await self._pauses.resume(worker, self._call.pauses, added or ())
         if self._call.resumes is not None and outcome.accepted:
@@ -220,9 +228,9 @@ class _Fanout:
             await self._pauses.resume(worker, self._call.resumes, parts, every=every)
         return outcome
 
-    async def _asked(self, worker: Worker, sent: WorkerCall, asking: _Ask) -> Outcome:
+    async def _send(self, worker: Worker, sent: WorkerCall, send: _Ask) -> Outcome:
         try:
-            answer = await asking(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
+            answer = await send(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
         except WorkerCallFailed as error:
             return Outcome(worker, None, str(error))
         return Outcome(worker, answer)
@@ -236,7 +244,7 @@ def _shape(request: Request) -> str | None:
 
 
 def _plain(outcome: Outcome) -> Response:
-    """A worker's own reply."""
+    """Return a worker's own reply."""
     if outcome.answer is None:
         return CallError(502, "worker_failed", f"{outcome.worker.url}: {outcome.error}").reply()
     return passthrough_response(outcome.answer.head, outcome.answer.body)
@@ -249,14 +257,15 @@ def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Respons
         message=f"accepted by {len(outcomes) - len(failed)} of {len(outcomes)} workers",
         results=[_row(outcome) for outcome in outcomes],
         skipped=[
-            Passed(worker=one.worker.url, worker_id=one.worker.id, reason=one.reason) for one in skipped
+            SkippedWorker(worker=each.worker.url, worker_id=each.worker.id, reason=each.reason)
+            for each in skipped
         ],
     )
     return json_response(summary.model_dump(), _status(outcomes) if failed else 200)
 
 
 def _status(outcomes: Sequence[Outcome]) -> int:
-    """That of a failure: a refusal that all workers agree on is the caller's fault, all else a 502."""
+    """Return the status of a failure: the common 4xx status of all workers, else 502."""
     statuses = {outcome.status for outcome in outcomes}
     (status, *others) = statuses
     return status if status is not None and not others and 400 <= status < 500 else 502
@@ -288,6 +297,6 @@ def _json(body: bytes) -> Any:
 
 
 def _says_failed(body: bytes) -> bool:
-    """Some engines answer 200 and ``"success": false``."""
+    """Return True for the JSON member ``"success": false``, which some engines send with status 200."""
     found = _json(body)
     return isinstance(found, dict) and found.get("success") is False

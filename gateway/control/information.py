@@ -1,7 +1,7 @@
-"""What engines say of themselves and of their load, asked of them when it is asked for.
+"""Information routes: calls that ask engines about themselves or their load.
 
-Owns: the routes, which worker answers, the load of all workers as one document. Must never enter: what the
-gateway knows by itself (``workers``, ``models``).
+Owns: the routes, which worker is asked, the load of all workers as one document. Must never enter: what the
+gateway itself knows (``workers``, ``models``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from gateway.control.replies import get, json_response, parse_worker_json, passthrough_response
+from gateway.control.replies import add_get_route, json_response, parse_worker_json, passthrough_response
 from gateway.control.targets import find_worker, no_worker_error, parse_call, select_targets
 from gateway.control.views import FleetView, RegistrationView
 from gateway.control.workers_calls import CallError, ErrorBody
@@ -26,45 +26,52 @@ from gateway.formats.base import AnyFormat
 from gateway.formats.contract import ReplyHead
 from gateway.formats.optional import LoadAlternative
 
-#: Seconds that one worker may take, and bytes that its answer may have.
+#: Seconds that one worker may take, and the largest reply in bytes.
 TIMEOUT, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
-#: That of its load, which is read here, and all at once.
+#: Largest reply with the load of a worker, in bytes; it is parsed here in one step.
 LOAD_LIMIT = 1024 * 1024
-#: Workers that are asked, one after another, before the last one's answer has to do.
+#: How many workers are asked, one after another, until one gives a good reply.
 TRIES = 4
 
-#: In which order workers are asked: those that serve first, then those that could.
+#: The order in which workers are asked: usable ones first, then cordoned ones.
 _ORDER = (*USABLE, WorkerState.CORDONED)
 
 _ANY_JSON: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "As the engine answers", **_ANY_JSON},
+    200: {"description": "The reply of the engine", **_ANY_JSON},
     404: {"model": ErrorBody, "description": "There is no such worker"},
-    502: {"model": ErrorBody, "description": "No worker gave an answer"},
+    502: {"model": ErrorBody, "description": "No worker replied"},
     503: {"model": ErrorBody, "description": "There is no worker to ask"},
 }
 
 
 def reserved() -> tuple[str, ...]:
-    """Paths of ``information_router``."""
+    """Return the paths of ``information_router``."""
     return (*INFORMATION_PATHS, *LOAD_PATHS)
 
 
 def inference_paths() -> tuple[str, ...]:
-    """Those of them that are nothing to hide from who may send requests."""
+    """Return those of the paths that a client with an inference key may call."""
     return tuple(path for path in reserved() if path not in ARGUMENTS_PATHS)
 
 
 def information_router(
     fleet: FleetView, registration: RegistrationView, formats: Iterable[AnyFormat]
 ) -> APIRouter:
-    """One route per path. Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker."""
+    """Return a router with one route per path.
+
+    Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker.
+    """
     router = APIRouter(tags=["information"])
     asking = _Asking(fleet, registration, list(formats))
     for path, of in INFORMATION_PATHS.items():
-        get(router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described())
+        add_get_route(
+            router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described()
+        )
     for path, of in LOAD_PATHS.items():
-        get(router, path, asking.all_of(path, of), summary="The load of all workers", **_described())
+        add_get_route(
+            router, path, asking.all_of(path, of), summary="The load of all workers", **_described()
+        )
     return router
 
 
@@ -73,7 +80,7 @@ def _described() -> dict[str, Any]:
 
 
 class _Asking:
-    """Makes the handlers."""
+    """The handlers of the information routes."""
 
     def __init__(self, fleet: FleetView, registration: RegistrationView, tell: Sequence[AnyFormat]) -> None:
         self._fleet = fleet
@@ -81,7 +88,7 @@ class _Asking:
         self._tell = tell
 
     def any_of(self, path: str, formats: Sequence[str]) -> Any:
-        """A handler that passes on one worker's answer as it is."""
+        """Return a handler that relays the reply of one worker unchanged."""
 
         async def handle(request: Request) -> Response:
             try:
@@ -96,7 +103,7 @@ class _Asking:
         return handle
 
     def all_of(self, path: str, formats: Sequence[str]) -> Any:
-        """A handler that makes one document of all workers' answers."""
+        """Return a handler that merges the replies of all workers into one document."""
 
         async def handle(request: Request) -> Response:
             try:
@@ -110,7 +117,7 @@ class _Asking:
         return handle
 
     def _usable(self, formats: Sequence[str]) -> Sequence[Worker]:
-        """Those to ask, best first. Raises CallError."""
+        """Return the workers to ask, best first. Raise CallError if there is none."""
         targets = select_targets(self._fleet.workers, formats)
         found = [worker for worker in targets.asked if worker.state in _ORDER]
         if not found:
@@ -137,7 +144,7 @@ class _Asking:
             return None
 
     async def _load_of(self, worker: Worker, sent: WorkerCall) -> WorkerReply:
-        """Its answer; of an engine whose version has no such path, what it tells at another one."""
+        """Return the load of ``worker``, from another path if its engine's version does not have this one."""
         answer = await _ask(worker, sent, LOAD_LIMIT)
         if answer.head.status == 404:
             for format in self._tell:
@@ -151,7 +158,7 @@ class _Asking:
 
 def _read(request: Request, path: str) -> tuple[WorkerCall, str | None]:
     sent, name = parse_call(request, path, b"")
-    # A HEAD is answered as a GET without its body, which only the gateway has to leave out.
+    # A HEAD is sent as a GET; the gateway leaves out the body of the reply.
     return WorkerCall(b"GET", sent.target, sent.headers), name
 
 
@@ -160,7 +167,7 @@ async def _ask(worker: Worker, sent: WorkerCall, limit: int = ANSWER_LIMIT) -> W
 
 
 async def _load_elsewhere(worker: Worker, sent: WorkerCall, other: LoadAlternative) -> WorkerReply | None:
-    """As the answer to ``sent``; None: it does not tell there, either."""
+    """Return the load read from the path of ``other``, None if the engine does not report it there."""
     answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
     if not answer.accepted:
         return None
@@ -175,25 +182,25 @@ async def _first(
     sent: WorkerCall,
     asked: Callable[[Worker, WorkerCall], Awaitable[WorkerReply]] = _ask,
 ) -> Response:
-    """The first good answer, or else the last bad one. Raises CallError where there is none at all."""
+    """Return the first reply with a 2xx status, else the last other one. Raise CallError if there is none."""
     bad: WorkerReply | None = None
-    why = "no worker was asked"
+    error_text = "no worker was asked"
     for worker in list(workers)[:TRIES]:
         try:
             answer = await asked(worker, sent)
         except WorkerCallFailed as error:
-            why = f"{worker.url}: {error}"
+            error_text = f"{worker.url}: {error}"
             continue
         if answer.accepted:
             return passthrough_response(answer.head, answer.body)
         bad = answer
     if bad is None:
-        raise CallError(502, "no_answer", why)
+        raise CallError(502, "no_answer", error_text)
     return passthrough_response(bad.head, bad.body)
 
 
 def _document(answer: WorkerReply | None) -> Any:
-    """A good answer, parsed; None where there is none that can be read."""
+    """Return the parsed reply, None if it is missing, not 2xx, or no JSON."""
     if answer is None or not answer.accepted:
         return None
     try:
@@ -203,18 +210,19 @@ def _document(answer: WorkerReply | None) -> Any:
 
 
 def _refusal(answers: Sequence[WorkerReply | None]) -> Response:
-    """That of all workers, where they agree that the caller is at fault. Raises CallError."""
+    """Return the common 4xx reply of all workers. Raise CallError if there is none."""
     first, statuses = answers[0], {None if one is None else one.head.status for one in answers}
     if first is not None and len(statuses) == 1 and 400 <= first.head.status < 500:
         return passthrough_response(first.head, first.body)
-    raise CallError(502, "no_answer", "no worker told its load")
+    raise CallError(502, "no_answer", "no worker reported its load")
 
 
 def merge_loads(documents: Sequence[tuple[Worker, Any]]) -> Any:
-    """One document in the shape of each: lists are joined, and each entry is told its worker.
+    """Merge the load documents of several workers into one of the same shape.
 
-    Of an object, ``loads`` is joined so, whole numbers are added up and every other member is the first
-    worker's; where it has no ``loads``, ``workers`` has what each said.
+    Lists are joined, and each entry gets a member ``worker``. Of objects, the list ``loads`` is joined so,
+    integers are added, and any other member is that of the first worker. Objects without ``loads`` get a
+    member ``workers`` with the document of each worker.
     """
     first = documents[0][1]
     if isinstance(first, list):
@@ -222,19 +230,19 @@ def merge_loads(documents: Sequence[tuple[Worker, Any]]) -> Any:
             entry for worker, one in documents if isinstance(one, list) for entry in _entries(worker, one)
         ]
     alike = [(worker, one) for worker, one in documents if isinstance(one, dict)]
-    whole = {name: _added([one.get(name) for _, one in alike]) for name in first}
+    merged = {name: _sum([one.get(name) for _, one in alike]) for name in first}
     if isinstance(first.get("loads"), list):
         loads = [(worker, one.get("loads")) for worker, one in alike]
-        whole["loads"] = [e for worker, one in loads if isinstance(one, list) for e in _entries(worker, one)]
+        merged["loads"] = [e for worker, one in loads if isinstance(one, list) for e in _entries(worker, one)]
     else:
-        whole["workers"] = [{"worker": worker.url, **one} for worker, one in alike]
-    return whole
+        merged["workers"] = [{"worker": worker.url, **one} for worker, one in alike]
+    return merged
 
 
 def _entries(worker: Worker, entries: Iterable[Any]) -> Iterable[Any]:
     return ({"worker": worker.url, **entry} if isinstance(entry, dict) else entry for entry in entries)
 
 
-def _added(values: Sequence[Any]) -> Any:
+def _sum(values: Sequence[Any]) -> Any:
     numbers = [value for value in values if type(value) is int]
     return sum(numbers) if numbers and type(values[0]) is int else values[0]

@@ -1,7 +1,7 @@
-"""Which models the fleet serves.
+"""The list of models that the fleet serves.
 
-Owns: the list in the shape of the OpenAI API, which clients of both engines read. Must never enter: asking a
-worker.
+Owns: that list in the shape of the OpenAI API, which clients of both engines use. Must never enter: a request
+to a worker.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from gateway.control.replies import Failure, failure, get
+from gateway.control.replies import Failure, add_get_route, failure
 from gateway.control.views import FleetView
 from gateway.formats.worker_contract import WorkerInfo
 
 
 class Model(BaseModel):
-    """``max_model_len`` and ``context_window`` are the same number of tokens, for two kinds of readers."""
+    """One model.
+
+    ``max_model_len`` and ``context_window`` are the same number of tokens, under two known names.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -34,21 +37,21 @@ class ModelList(BaseModel):
 
 
 def reserved(path: str) -> tuple[str, ...]:
-    """Paths of ``models_router``. A model's id may hold slashes."""
+    """Return the paths of ``models_router``. The id of a model may contain slashes."""
     return (path, f"{path}/{{model_id:path}}")
 
 
 def models_router(path: str, fleet: FleetView) -> APIRouter:
-    """The list under ``path``, and each model under ``path/<id>``."""
+    """Return a router with the list at ``path`` and each model at ``path/<id>``."""
     router = APIRouter(tags=["models"])
     listing, one = reserved(path)
     models = _Models(fleet)
-    get(router, listing, models.listing, summary="Models that some usable worker serves")
-    get(
+    add_get_route(router, listing, models.listing, summary="All models that a usable worker serves")
+    add_get_route(
         router,
         one,
         models.one,
-        summary="One of them",
+        summary="One model",
         response_model=Model,
         responses={404: {"model": Failure}},
     )
@@ -56,11 +59,14 @@ def models_router(path: str, fleet: FleetView) -> APIRouter:
 
 
 class _Models:
-    """The handlers. They are ``async`` without an await because FastAPI runs all others in threads."""
+    """The handlers.
+
+    They are ``async`` without an ``await``, because FastAPI runs functions that are not ``async`` in threads.
+    """
 
     def __init__(self, fleet: FleetView) -> None:
         self._fleet = fleet
-        # When the engines created them is not known; a time that changed with each answer would be worse.
+        # The creation time of a model is not known. A time that changed with each reply would be worse.
         self._created = int(datetime.now(UTC).timestamp())
 
     async def listing(self) -> ModelList:

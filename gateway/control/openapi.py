@@ -1,7 +1,7 @@
-"""The OpenAPI document, generate endpoints included.
+"""The OpenAPI document, with the generate endpoints.
 
-Owns: merging what each format says of its endpoint into what FastAPI says of the control routes. Must never
-enter: a schema of its own.
+Owns: merging the operation that each format describes into the document that FastAPI makes of the control
+routes. Must never enter: a schema of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Json = Any
 
 
 def merge(document: dict[str, Json], endpoints: Iterable[Endpoint]) -> dict[str, Json]:
-    """``document`` with the operations of ``endpoints``; it is changed in place."""
+    """Add the operations of ``endpoints`` to ``document``, in place, and return it."""
     paths = document.setdefault("paths", {})
     components = document.setdefault("components", {}).setdefault("schemas", {})
     for endpoint in endpoints:
@@ -33,7 +33,7 @@ def merge(document: dict[str, Json], endpoints: Iterable[Endpoint]) -> dict[str,
 
 
 def _hoist(node: Json, name: str, components: dict[str, Json]) -> Json:
-    """A copy of ``node`` whose ``$defs``, which are valid inside one schema only, are moved to components."""
+    """Return a copy of ``node`` with its ``$defs``, valid in one schema only, moved to ``components``."""
     if isinstance(node, Mapping):
         for key, schema in node.get("$defs", {}).items():
             components[f"{name}.{key}"] = _hoist(schema, name, components)

@@ -1,9 +1,10 @@
-"""What a worker lacks after a call that pauses it, and what it has again after one that resumes it.
+"""Pause and resume calls: which resources of a worker a call pauses or resumes.
 
-Owns: reading the tags and the level in such calls. Must never enter: who is paused, I/O.
+Owns: reading the tags and the level of such calls. Must never enter: which workers are paused, I/O.
 
-Engines release their memory and take it back by tags, in the body of the call or its query. A worker that
-got back its weights only cannot serve yet.
+Engines release and restore their memory by tags, in the body or the query of the call. A worker that has
+restored only its weights cannot serve yet. Source: the routes ``/release_memory_occupation`` and
+``/sleep`` of the engines.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from urllib.parse import parse_qs
 from gateway.fleet.client import WorkerCall
 from gateway.fleet.cordons.pauses import Parts
 
-#: What a worker lacks whose memory was released without a word about tags.
+#: The resources that a call to release memory pauses if it names no tags.
 MEMORY = frozenset({"weights", "kv_cache"})
-#: How many tags a call may have, and characters of each: no engine has more, and all of them are remembered.
+#: Most tags of a call, and characters of a tag. No engine has more, and all of them are stored.
 TAGS_LIMIT, TAG_LIMIT = 16, 64
-#: What one lacks that sleeps at level 0, with all its memory.
+#: The resource that sleep level 0 pauses; the engine keeps its memory.
 AT_LEVEL_0 = frozenset({"scheduling"})
 
 
 def paused_resources(kind: str, call: WorkerCall) -> Parts:
-    """Parts of ``kind`` that a worker lacks once it has accepted ``call``; never none."""
+    """Return the resources of ``kind`` that a worker has paused once it accepted ``call``; never empty."""
     tags = _tags(call)
     if kind != "memory":
         return frozenset({kind})
@@ -33,7 +34,7 @@ def paused_resources(kind: str, call: WorkerCall) -> Parts:
 
 
 def resumed_resources(kind: str, call: WorkerCall) -> tuple[Parts, bool]:
-    """Parts that it has again, and whether it also has all others."""
+    """Return the resources that ``call`` resumes, and True if it resumes all others as well."""
     if kind != "memory":
         return frozenset({kind}), True
     tags = _tags(call)
@@ -45,7 +46,7 @@ def _tags(call: WorkerCall) -> Parts:
     try:
         body = json.loads(call.body) if call.body.strip() else None
     except (ValueError, RecursionError):
-        body = None  # the engine will say so
+        body = None  # the engine will refuse it
     named = body.get("tags") if isinstance(body, dict) else None
     if isinstance(named, str):
         named = [named]

@@ -1,6 +1,6 @@
-"""Replies every control route shares.
+"""Replies that all control routes share.
 
-Owns: the flat error body, GET routes that answer HEAD too, passing on a worker's reply or parts of it. Must
+Owns: the flat error body, GET routes that also answer HEAD, relaying a worker's reply or parts of it. Must
 never enter: a route.
 """
 
@@ -19,12 +19,12 @@ from pydantic import BaseModel
 from gateway.formats.contract import ReplyHead
 from gateway.formats.headers import to_client
 
-#: Digits of a whole number that is still added up, or shown, as a number.
+#: Most digits of an integer that is treated as a number.
 _DIGITS = 1000
 
 
 class Failure(BaseModel):
-    """Error body of the control plane: message, reason phrase of the status, status."""
+    """The error body of the control plane: message, reason phrase of the status, status."""
 
     message: str
     type: str
@@ -32,19 +32,19 @@ class Failure(BaseModel):
 
 
 def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An error reply of the control plane."""
+    """Return an error reply of the control plane."""
     body = Failure(message=message, type=HTTPStatus(status).phrase, code=status)
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 
 
-def get(router: APIRouter, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
-    """Serve ``endpoint`` at ``path`` for GET, and for HEAD, which load balancers like to send."""
+def add_get_route(router: APIRouter, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
+    """Serve ``endpoint`` at ``path`` for GET and for HEAD, which load balancers send."""
     router.add_api_route(path, endpoint, methods=["GET"], **described)
     router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, response_model=None)
 
 
 def passthrough_response(head: ReplyHead, body: bytes) -> Response:
-    """A worker's own reply, whole; what concerned its connection alone is left out."""
+    """Return a worker's complete reply, without its hop-by-hop headers."""
     response = Response(body, head.status)
     length = [(name, value) for name, value in response.raw_headers if name == b"content-length"]
     response.raw_headers = [*to_client(head.headers), *length]
@@ -52,8 +52,11 @@ def passthrough_response(head: ReplyHead, body: bytes) -> Response:
 
 
 def parse_worker_json(body: bytes) -> Any:
-    """A worker's JSON, so that it may stand in an answer of ours: what not every reader takes for a number
-    (NaN, one that is over what a float can be) is a text. Raises ValueError."""
+    """Parse the JSON of a worker so that it can be part of a reply of the gateway.
+
+    Numbers that are no standard JSON, such as NaN or one too large for a float, become strings. Raise
+    ValueError.
+    """
     try:
         return json.loads(body, parse_constant=str, parse_float=_float, parse_int=_int)
     except RecursionError as error:
@@ -61,7 +64,10 @@ def parse_worker_json(body: bytes) -> Any:
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """``value``, with ``words`` of workers in it, as JSON. ASCII: they may hold what UTF-8 cannot."""
+    """Return ``value`` as a JSON reply.
+
+    It is ASCII, because text of workers may hold what UTF-8 cannot encode.
+    """
     body = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Response(body, status, dict(headers or {}), "application/json")
 

@@ -1,7 +1,7 @@
-"""Is it alive, is it ready, how is it doing.
+"""Health, liveness, readiness and metrics of the gateway.
 
-Owns: the answers for probes, load balancers and scrapers. Must never enter: asking a worker; every answer
-comes from what is already known, so that it is instant under load.
+Owns: the replies to probes, load balancers and scrapers. Must never enter: a request to a worker. Every reply
+is made from what the gateway already knows, so that it is fast under load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from gateway.catalog import Endpoint
-from gateway.control.replies import failure, get
+from gateway.control.replies import add_get_route, failure
 from gateway.control.views import Views
 from gateway.security.auth_middleware import caller_of
 from gateway.security.guard import AccessScope
@@ -23,7 +23,7 @@ SERVICE_UNAVAILABLE = 503
 
 
 class About(BaseModel):
-    """What answers here, and where to read on. ``compiled``: it is the compiled build."""
+    """The name and version of the gateway. ``compiled`` is true for the compiled build."""
 
     name: str
     version: str
@@ -33,7 +33,7 @@ class About(BaseModel):
 
 
 class Instance(BaseModel):
-    """One worker, as a health report names it."""
+    """One worker in a health report."""
 
     url: str
     state: str
@@ -41,15 +41,18 @@ class Instance(BaseModel):
 
 
 class Processes(BaseModel):
-    """Of the processes that ``--processes`` asks for, how many serve."""
+    """The number of processes that ``--processes`` asks for, and how many of them serve."""
 
     wanted: int
     serving: int
 
 
 class Health(BaseModel):
-    """``healthy`` says that the gateway runs, with or without workers. ``in_flight`` and ``draining`` are
-    those of all its processes; ``processes`` is there where it has several."""
+    """The health report. ``healthy`` means that the gateway runs, with or without workers.
+
+    ``in_flight`` and ``draining`` are those of all its processes; ``processes`` is present if there are
+    several.
+    """
 
     status: str
     stage: str
@@ -65,7 +68,7 @@ class Live(BaseModel):
 
 
 class EndpointReadiness(BaseModel):
-    """``workers`` is how many can serve the endpoint now."""
+    """One endpoint; ``workers`` is how many workers can serve it now."""
 
     path: str
     format: str
@@ -73,8 +76,11 @@ class EndpointReadiness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """``ready`` when all processes have started, some endpoint has a worker in each of them and the gateway
-    is not draining."""
+    """The readiness report.
+
+    ``ready`` means that all processes have started, each has a usable worker for some endpoint, and the
+    gateway is not draining.
+    """
 
     status: str
     message: str
@@ -82,34 +88,46 @@ class Readiness(BaseModel):
 
 
 def open_paths(settings: Settings) -> tuple[str, ...]:
-    """Paths that ask for no key: load balancers have none."""
+    """Return the paths that require no key, because load balancers have none."""
     fixed = ("/", "/liveness", "/ready", "/readiness", "/health_generate")
     return (settings.health_path, settings.live_path, *fixed)
 
 
 def reserved(settings: Settings) -> tuple[str, ...]:
-    """Paths of ``system_router``."""
+    """Return the paths of ``system_router``."""
     return (*open_paths(settings), settings.metrics_path)
 
 
 def system_router(settings: Settings, endpoints: Sequence[Endpoint], views: Views) -> APIRouter:
-    """Routes for probes, scrapes and the curious."""
+    """Return the router for probes, scrapes and the start page."""
     system = _System(endpoints, views)
     router = APIRouter(tags=["system"])
-    get(router, "/", system.about, summary="What answers here")
-    summary = "Whether it takes requests, and all workers"
-    get(router, settings.health_path, system.health, summary=summary, response_model_exclude_none=True)
+    add_get_route(router, "/", system.about, summary="Name, version and endpoints of the gateway")
+    summary = "Health of the gateway, and all workers"
+    add_get_route(
+        router, settings.health_path, system.health, summary=summary, response_model_exclude_none=True
+    )
     for path in (settings.live_path, "/liveness"):
-        get(router, path, system.live, summary="Whether the process answers, draining or not")
+        add_get_route(router, path, system.live, summary="Liveness; succeeds while draining, too")
     for path in ("/ready", "/readiness"):
-        get(router, path, system.ready, summary="Whether some endpoint has a usable worker")
-    get(router, "/health_generate", system.ready, summary="The same, under the name engines use")
-    get(router, settings.metrics_path, system.metrics, summary="Prometheus metrics", response_class=Response)
+        add_get_route(router, path, system.ready, summary="Readiness: an endpoint has a usable worker")
+    add_get_route(
+        router,
+        "/health_generate",
+        system.ready,
+        summary="The same as /ready, under the name that engines use",
+    )
+    add_get_route(
+        router, settings.metrics_path, system.metrics, summary="Prometheus metrics", response_class=Response
+    )
     return router
 
 
 class _System:
-    """The handlers. They are ``async`` without an await because FastAPI runs all others in threads."""
+    """The handlers.
+
+    They are ``async`` without an ``await``, because FastAPI runs functions that are not ``async`` in threads.
+    """
 
     def __init__(self, endpoints: Sequence[Endpoint], views: Views) -> None:
         self._endpoints = endpoints
@@ -121,7 +139,7 @@ class _System:
 
     async def health(self, request: Request, response: Response) -> Health:
         elsewhere = await self._views.loads_elsewhere()
-        # Where keys are asked for, the fleet is nothing for everybody to see.
+        # If keys are configured, only clients with a control key may see the workers.
         workers = self._views.fleet.workers if caller_of(request.scope).may(AccessScope.CONTROL) else ()
         draining = self._views.lifecycle.leaving
         if draining:
@@ -151,7 +169,8 @@ class _System:
         )
 
     async def live(self) -> Live:
-        # Also while draining: an orchestrator that saw a failure here would kill what still runs.
+        # Also while draining: an orchestrator that saw a failure would kill the process and its running
+        # requests.
         return Live(status="live", message="Service is live")
 
     async def ready(self, response: Response) -> Readiness:
@@ -163,18 +182,19 @@ class _System:
             )
             for endpoint in self._endpoints
         ]
-        message = self._obstacle(endpoints)
+        message = self._not_ready_reason(endpoints)
         if message:
             response.status_code = SERVICE_UNAVAILABLE
         status = "not_ready" if message else "ready"
         return Readiness(status=status, message=message or "Service is ready", endpoints=endpoints)
 
-    def _obstacle(self, endpoints: Sequence[EndpointReadiness]) -> str:
+    def _not_ready_reason(self, endpoints: Sequence[EndpointReadiness]) -> str:
         if self._views.lifecycle.leaving:
             return "Service is draining"
         if self._views.aggregate is not None and not self._views.aggregate.state.settled:
             return "Not all processes serve yet"
-        # One is enough: a fleet of one engine leaves the other endpoint without a worker for good.
+        # One endpoint with a worker is enough: a fleet of one engine never has a worker for the other
+        # endpoint.
         if not any(endpoint.workers for endpoint in endpoints):
             return "No worker is usable"
         if self._views.aggregate is not None and not self._views.aggregate.state.usable:

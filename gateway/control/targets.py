@@ -1,7 +1,7 @@
-"""Which workers a call of the control plane is for.
+"""The selection of the workers that a control call is sent to.
 
-Owns: reading the name of a worker out of a call, and telling who is asked from who is passed over. Must never
-enter: sending, what is answered.
+Owns: reading which worker a call names, and selecting the workers to call and to skip. Must never enter:
+sending a call, its reply.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.fleet.client import WorkerCall
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 
-#: How a call names the one worker that it is for, by its id or its URL.
+#: The query parameter and the header by which a call names one worker, by its id or URL.
 QUERY, HEADER = b"worker", b"x-worker-id"
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A worker that was not asked, and why."""
+    """A worker that is not called, and the reason."""
 
     worker: Worker
     reason: str
@@ -32,7 +32,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Who is asked, in the order in which they joined. Workers of other dialects are in neither list."""
+    """The workers to call and to skip, in the order in which they joined.
+
+    Workers of other formats are in neither list.
+    """
 
     asked: list[Worker] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -43,13 +46,13 @@ class Targets:
 
 
 def select_targets(workers: Iterable[Worker], formats: Collection[str] | None) -> Targets:
-    """Those of ``workers`` that speak one of ``formats`` (None: any), held and paused ones included."""
+    """Select those of ``workers`` that speak one of ``formats`` (None: any), including cordoned ones."""
     targets = Targets()
     for worker in workers:
         spoken = _spoken(worker)
         if spoken and formats is not None and spoken.isdisjoint(formats):
             continue
-        if (reason := _obstacle(worker, spoken)) is not None:
+        if (reason := _skip_reason(worker, spoken)) is not None:
             targets.skipped.append(Skipped(worker, reason))
         else:
             targets.asked.append(worker)
@@ -57,22 +60,22 @@ def select_targets(workers: Iterable[Worker], formats: Collection[str] | None) -
 
 
 def _spoken(worker: Worker) -> set[str]:
-    """Formats that it speaks, by its own word or its owner's."""
+    """Return the formats that a worker speaks, as probed or as registered."""
     return set(worker.infos) or ({worker.only} if worker.only is not None else set())
 
 
-def _obstacle(worker: Worker, spoken: Collection[str]) -> str | None:
+def _skip_reason(worker: Worker, spoken: Collection[str]) -> str | None:
     if worker.state is WorkerState.DEAD:
         return f"dead: {worker.reason}"
     if worker.state in (WorkerState.DRAINING, WorkerState.GONE):
-        return "it is leaving the fleet"
-    return None if spoken else f"not known yet what it speaks: {worker.reason}"
+        return "it is draining"
+    return None if spoken else f"its format is not known yet: {worker.reason}"
 
 
 def parse_call(request: Request, path: str, body: bytes) -> tuple[WorkerCall, str | None]:
-    """The call as workers get it, and the worker that it names, if any.
+    """Return the call to forward, and the name of the worker in it, if any.
 
-    What names a worker is the gateway's own, and no part of the call; all else is as the client spelled it.
+    The query parameter or header that names a worker is removed; everything else is as the client sent it.
     """
     headers = [line for line in request.scope["headers"] if line[0] != HEADER]
     query = bytes(request.scope.get("query_string") or b"")
@@ -91,7 +94,7 @@ def parse_call(request: Request, path: str, body: bytes) -> tuple[WorkerCall, st
 
 
 def find_worker(registration: RegistrationView, name: str) -> Worker:
-    """The member with this id or URL. Raises CallError."""
+    """Return the worker with this id or URL. Raise CallError if there is none."""
     worker = registration.find(name)
     if worker is None:
         raise CallError(404, "worker_not_found", f"there is no worker {name[:300]!r}")
@@ -99,7 +102,7 @@ def find_worker(registration: RegistrationView, name: str) -> Worker:
 
 
 def no_worker_error(targets: Targets) -> CallError:
-    """There is no worker to send_call, at the moment."""
-    reasons = "; ".join(f"{one.worker.url}: {one.reason}" for one in targets.skipped[:8])
+    """Return the error for a call that no worker can get at the moment."""
+    reasons = "; ".join(f"{skipped.worker.url}: {skipped.reason}" for skipped in targets.skipped[:8])
     detail = f" ({reasons})" if reasons else ""
-    return CallError(503, "no_worker", f"no worker can be asked at the moment{detail}", {"retry-after": "1"})
+    return CallError(503, "no_worker", f"no worker can be called at the moment{detail}", {"retry-after": "1"})

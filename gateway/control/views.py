@@ -1,6 +1,6 @@
-"""What the control plane may see of the rest.
+"""The interfaces through which the control plane uses the other packages.
 
-Owns: the protocols it is written against. Must never enter: an implementation.
+Owns: those protocols. Must never enter: an implementation.
 """
 
 from __future__ import annotations
@@ -23,39 +23,42 @@ T = TypeVar("T")
 class FleetView(Protocol):
     @property
     def workers(self) -> Sequence[Worker]:
-        """All members."""
+        """All workers of the fleet."""
         ...
 
     def usable(self, capability: str) -> Sequence[Worker]:
-        """The workers that can serve ``capability`` now."""
+        """Return the workers that can serve ``capability`` now."""
         ...
 
     def models(self) -> Mapping[str, WorkerInfo]:
-        """Each model some usable worker serves, with the info of one that does."""
+        """Return each model that a usable worker serves, with the info of one such worker."""
         ...
 
     def follow(self) -> AbstractContextManager[Changes]:
-        """All changes from now on, until the context ends."""
+        """Receive all changes from now on, until the context ends."""
         ...
 
 
 class RegistrationView(Protocol):
-    """Registering workers. All but ``find`` raise StoreUnavailable, none waits for a worker."""
+    """The registration of workers.
+
+    All methods but ``find`` raise StoreUnavailable. None waits for a worker.
+    """
 
     def find(self, key: str) -> Worker | None:
-        """The member with this id or URL."""
+        """Return the worker with this id or URL, None if there is none."""
         ...
 
     async def add(self, record: WorkerRecord) -> Worker:
-        """Raises UrlNotAllowed and ReadOnlyStore."""
+        """Register a worker. Raise UrlNotAllowed or ReadOnlyStore."""
         ...
 
     async def remove(self, worker: Worker) -> None:
-        """Drain it. Raises ReadOnlyStore."""
+        """Drain ``worker`` and remove it. Raise ReadOnlyStore."""
         ...
 
     async def forget(self, url: str) -> bool:
-        """Take away what others registered and is no member here yet; False if there is none."""
+        """Remove a record of another gateway that is no worker here yet. Return False if there is none."""
         ...
 
     async def cordon(self, worker: Worker) -> None: ...
@@ -69,33 +72,38 @@ class PausesView(Protocol):
     async def pause(
         self, workers: Collection[Worker], kind: str, parts: Collection[str]
     ) -> Mapping[Worker, frozenset[str]]:
-        """They lack ``parts`` of ``kind`` and get no request; which of them each lacked not before."""
+        """Cordon ``workers`` because ``parts`` of ``kind`` are paused.
+
+        Return which of them are new, by worker.
+        """
         ...
 
     async def resume(self, worker: Worker, kind: str, parts: Collection[str], *, every: bool = False) -> None:
-        """It has these again, and with ``every`` whatever else it lacks."""
+        """Remove ``parts``, or with ``every`` all parts, from the cordon of ``worker``."""
         ...
 
 
 class LifecycleView(Protocol):
     @property
     def leaving(self) -> bool:
-        """Whether requests should go elsewhere, though they may still be taken."""
+        """True if clients should send requests elsewhere, although they may still be accepted."""
         ...
 
     @property
     def draining(self) -> bool: ...
 
     async def errand(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work``, a call of engines, comes to; a drain waits for it. Raises Draining where it was
-        cut."""
+        """Return the result of ``work``, a call to engines.
+
+        A drain waits for it; when the grace period ends it is cancelled and this raises Draining.
+        """
         ...
 
 
 class AbortResult(Protocol):
-    """What one worker made of an abort; ``error`` is None when it took it.
+    """The result of an abort at one worker; ``error`` is None if the worker accepted it.
 
-    ``worker`` is None for the exchanges that no worker had yet.
+    ``worker`` is None for exchanges that were not sent to a worker yet.
     """
 
     @property
@@ -110,13 +118,18 @@ class AbortResult(Protocol):
 
 class AbortView(Protocol):
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[AbortResult]:
-        """Abort what ``target`` names among the exchanges of ``format``; one result per worker concerned."""
+        """Abort the exchanges of ``format`` that ``target`` names.
+
+        Return one result per worker that has some.
+        """
         ...
 
 
 class ProcessStateView(Protocol):
-    """How the processes of the gateway are; ``settled``: all have served at the same time once; ``usable``:
-    each that serves has a usable worker."""
+    """The state of the gateway processes.
+
+    ``settled``: all have served at the same time once. ``usable``: each that serves has a usable worker.
+    """
 
     @property
     def wanted(self) -> int: ...
@@ -132,24 +145,27 @@ class ProcessStateView(Protocol):
 
 
 class AggregateView(Protocol):
-    """The other processes of a gateway that has several."""
+    """The aggregate over all processes of a gateway that has several."""
 
     @property
     def state(self) -> ProcessStateView: ...
 
     async def loads(self) -> Mapping[str, int]:
-        """Requests that they have in flight, by worker."""
+        """Return the requests that the other processes have in flight, by worker URL."""
         ...
 
     async def metrics(self) -> tuple[bytes, str] | None:
-        """The scrape over all processes, body and content type; None: they cannot be asked."""
+        """Return body and content type of the scrape over all processes, None if they cannot be asked."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """All of it. ``metrics`` gives the scrape's body and content type; ``aggregate`` is None where this
-    process is all there is."""
+    """All interfaces together.
+
+    ``metrics`` returns the body and content type of a scrape. ``aggregate`` is None if there is only this
+    process.
+    """
 
     fleet: FleetView
     lifecycle: LifecycleView
@@ -160,5 +176,5 @@ class Views:
     aggregate: AggregateView | None = None
 
     async def loads_elsewhere(self) -> Mapping[str, int]:
-        """Requests that other processes of the gateway have in flight, by worker."""
+        """Return the requests that other processes of the gateway have in flight, by worker URL."""
         return await self.aggregate.loads() if self.aggregate is not None else {}

@@ -1,7 +1,7 @@
-"""The fleet, as a router's clients ask for it and change it.
+"""The workers API: routes that list, register, remove and cordon workers.
 
-Owns: the routes, in every dialect that is in use, and their answers. Must never enter: membership, states,
-asking a worker. None of these calls waits for a worker, so that each is answered within a second.
+Owns: those routes, also under the names other routers use, and their replies. Must never enter: registration,
+states, a request to a worker. No route waits for a worker, so that each replies within a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.control.replies import Failure, get
+from gateway.control.replies import Failure, add_get_route
 from gateway.control.views import RegistrationView, Views
 from gateway.control.workers_calls import (
     CallError,
@@ -39,13 +39,13 @@ _BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["url"]}}}}
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    # An id with a line end in it makes no route's path, and is answered as any such path.
+    # An id that holds a line end matches no route, and gets the 404 of an unknown path.
     status: {"model": ErrorBody | Failure if status == 404 else ErrorBody, "description": text}
     for status, text in {
         400: "The call cannot be understood",
         403: "The URL may not be registered",
         404: "There is no such worker",
-        405: "The list of workers is written elsewhere",
+        405: "The store is read-only: workers are registered elsewhere",
         413: "The body is too large",
         503: "The store cannot be reached",
     }.items()
@@ -53,7 +53,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 class Accepted(BaseModel):
-    """A change of the fleet was taken on; ``worker_id`` stays for a URL."""
+    """The reply to an accepted change. ``worker_id`` is always the same for one URL."""
 
     status: str
     worker_id: str
@@ -63,32 +63,36 @@ class Accepted(BaseModel):
 
 
 class Urls(BaseModel):
-    """The URLs of all workers but those that are dead or leave, exactly as they were registered."""
+    """The URLs of all workers except dead and draining ones, exactly as they were registered."""
 
     urls: list[str]
 
 
 def workers_router(views: Views) -> APIRouter:
-    """All dialects at once; the stream of events has to be routed before it."""
+    """Return the router of the workers API. The event stream must be added to the application before it."""
     router = APIRouter(tags=["workers"])
     listed, changes = _Listing(views), _Changes(views.registration)
-    get(router, PATH, listed.all, summary="All workers, their state and load", response_model=WorkerList)
-    get(router, LIST, listed.urls, summary="URLs of the workers that are there", response_model=Urls)
-    get(router, ONE, listed.one, summary="One worker", response_model=WorkerEntry, responses=_REFUSALS)
+    add_get_route(
+        router, PATH, listed.all, summary="All workers, their state and load", response_model=WorkerList
+    )
+    add_get_route(router, LIST, listed.urls, summary="URLs of all workers", response_model=Urls)
+    add_get_route(
+        router, ONE, listed.one, summary="One worker", response_model=WorkerEntry, responses=_REFUSALS
+    )
     routes: tuple[tuple[str, str, int, Callable[..., Any], str], ...] = (
-        ("POST", PATH, 202, changes.add, "Register a worker, or change what is known of it"),
-        ("POST", ADD, 200, changes.add, "The same; the URL may be in the query"),
+        ("POST", PATH, 202, changes.add, "Register a worker, or replace its record"),
+        ("POST", ADD, 200, changes.add, "The same as POST /workers; the URL may be in the query"),
         (
             "POST",
             REMOVE,
             200,
             changes.remove,
-            "Let a worker finish and forget it; an unknown one is no error",
+            "Drain and remove a worker; an unknown one is no error",
         ),
         ("POST", OPEN, 200, changes.uncordon, "Lift every hold on a worker"),
         ("POST", HOLD, 200, changes.cordon, "Give a worker no request until it is opened"),
-        ("POST", DRAIN, 202, changes.dismiss, "Let a worker finish and forget it"),
-        ("DELETE", ONE, 202, changes.dismiss, "The same; the worker by its id or its URL"),
+        ("POST", DRAIN, 202, changes.dismiss, "Drain and remove a worker"),
+        ("DELETE", ONE, 202, changes.dismiss, "Drain and remove a worker, named by its id or URL"),
     )
     for method, path, status, handler, summary in routes:
         router.add_api_route(
@@ -123,9 +127,9 @@ class _Listing:
 
     async def one(self, request: Request, key: str) -> Response:
         try:
-            worker = _found(self._views.registration, request, key)
-            elsewhere = await self._views.loads_elsewhere()
-            return _json(compact_json(worker_row(worker, elsewhere=elsewhere.get(worker.url, 0))))
+            worker = _worker_of(self._views.registration, request, key)
+            loads = await self._views.loads_elsewhere()
+            return _json(compact_json(worker_row(worker, elsewhere=loads.get(worker.url, 0))))
         except CallError as error:
             return error.reply()
 
@@ -144,7 +148,7 @@ class _Changes:
             status = 200 if request.url.path.endswith(ADD) else 202
             return _accepted(worker, f"worker registered{note}", status)
 
-        return await _answered(work)
+        return await _with_error_replies(work)
 
     async def remove(self, request: Request) -> Response:
         async def work() -> Response:
@@ -153,25 +157,26 @@ class _Changes:
             if worker is None and await self._registration.forget(record.url):
                 return _removed(record.url, 200)
             if worker is None:
-                # Those who call this take an error for a fault of theirs, and it is gone as they want it.
+                # Clients of this route treat an error as their own failure, and the worker is removed as they
+                # want.
                 body = {"status": "accepted", "url": record.url, "message": "there is no such worker"}
                 return JSONResponse(body)
             await self._registration.remove(worker)
             return _accepted(worker, "worker removed", 200)
 
-        return await _answered(work)
+        return await _with_error_replies(work)
 
     async def dismiss(self, request: Request, key: str) -> Response:
         async def work() -> Response:
-            urls = [] if _member(self._registration, request, key) else possible_urls(request, key)
+            urls = [] if _find_worker(self._registration, request, key) else possible_urls(request, key)
             for url in urls:
                 if await self._registration.forget(url):
                     return _removed(url, 202)
-            worker = _found(self._registration, request, key)
+            worker = _worker_of(self._registration, request, key)
             await self._registration.remove(worker)
             return _accepted(worker, "worker removed", 202)
 
-        return await _answered(work)
+        return await _with_error_replies(work)
 
     async def cordon(self, request: Request, key: str) -> Response:
         return await self._with(request, key, self._registration.cordon, "worker held")
@@ -183,26 +188,26 @@ class _Changes:
         self, request: Request, key: str, change: Callable[[Worker], Awaitable[None]], message: str
     ) -> Response:
         async def work() -> Response:
-            worker = _found(self._registration, request, key)
+            worker = _worker_of(self._registration, request, key)
             await change(worker)
             return _accepted(worker, message, 200)
 
-        return await _answered(work)
+        return await _with_error_replies(work)
 
 
-def _member(registration: RegistrationView, request: Request, key: str) -> Worker | None:
+def _find_worker(registration: RegistrationView, request: Request, key: str) -> Worker | None:
     found = (registration.find(each) for each in worker_keys(request, key))
     return next((worker for worker in found if worker is not None), None)
 
 
-def _found(registration: RegistrationView, request: Request, key: str) -> Worker:
-    if (worker := _member(registration, request, key)) is not None:
+def _worker_of(registration: RegistrationView, request: Request, key: str) -> Worker:
+    if (worker := _find_worker(registration, request, key)) is not None:
         return worker
     raise CallError(404, "worker_not_found", f"there is no worker {key[:300]!r}")
 
 
-async def _answered(work: Callable[[], Awaitable[Response]]) -> Response:
-    """The answer of ``work``, or what stood in its way."""
+async def _with_error_replies(work: Callable[[], Awaitable[Response]]) -> Response:
+    """Return the reply of ``work``, or the error reply for the exception it raises."""
     try:
         return await work()
     except CallError as error:
@@ -216,14 +221,14 @@ async def _answered(work: Callable[[], Awaitable[Response]]) -> Response:
 
 
 def _accepted(worker: Worker, message: str, status: int) -> Response:
-    return _taken(worker.id, worker.url, message, status)
+    return _change_reply(worker.id, worker.url, message, status)
 
 
 def _removed(url: str, status: int) -> Response:
-    return _taken(id_of(url), url, "worker removed", status)
+    return _change_reply(id_of(url), url, "worker removed", status)
 
 
-def _taken(worker_id: str, url: str, message: str, status: int) -> Response:
+def _change_reply(worker_id: str, url: str, message: str, status: int) -> Response:
     location = f"{PATH}/{worker_id}"
     body = Accepted(status="accepted", worker_id=worker_id, url=url, location=location, message=message)
     return JSONResponse(body.model_dump(), status)

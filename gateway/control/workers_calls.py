@@ -1,7 +1,7 @@
-"""What a call of the workers API asks for, in whichever dialect it came.
+"""Requests of the workers API, under the names of this and of other routers.
 
 Owns: reading bodies, queries and keys in paths, within limits, and the error body of these routes. Must never
-enter: what is then done.
+enter: the change that a request makes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pydantic import BaseModel
 from gateway.control.bodies import read_within
 from gateway.stores.record import WorkerRecord
 
-#: Largest body of a call, in bytes; a record is at most a third of it.
+#: Largest body in bytes; a record is at most a third of it.
 BODY_LIMIT = 128 * 1024
-#: Members by the names that other routers give them.
+#: Names of other routers for members of a record.
 _ALIASES = {"model_id": "model"}
 _INTEGERS = ("bootstrap_port", "priority")
-_WORDS = {"true": True, "1": True, "false": False, "0": False}
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ONE_SLASH = re.compile(r"(https?):/(?!/)")
 
 
 class ErrorDetail(BaseModel):
-    """``code`` is a word for programs, ``message`` a sentence for people."""
+    """An error: ``code`` for programs, ``message`` for people."""
 
     message: str
     type: str
@@ -39,13 +39,13 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Error body of the workers API."""
+    """The error body of the workers API."""
 
     error: ErrorDetail
 
 
 class CallError(Exception):
-    """The call cannot be understood or done; it is answered with ``reply``."""
+    """A call that is invalid or cannot be done; ``reply`` returns its error reply."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
@@ -57,14 +57,14 @@ class CallError(Exception):
         self.headers = dict(headers or {})
 
     def reply(self) -> JSONResponse:
-        told = ErrorDetail(message=self.message, type=HTTPStatus(self.status).phrase, code=self.code)
-        return JSONResponse(ErrorBody(error=told).model_dump(), self.status, self.headers)
+        detail = ErrorDetail(message=self.message, type=HTTPStatus(self.status).phrase, code=self.code)
+        return JSONResponse(ErrorBody(error=detail).model_dump(), self.status, self.headers)
 
 
 async def call_fields(request: Request) -> dict[str, Any]:
-    """The members that a call names: those of its JSON body, and over them those of its query.
+    """Return the members of the JSON body of a call, replaced by those of its query.
 
-    Raises CallError.
+    Raise CallError.
     """
     members = _object(await read_body(request, BODY_LIMIT)) | _query(request)
     for alias, name in _ALIASES.items():
@@ -74,7 +74,7 @@ async def call_fields(request: Request) -> dict[str, Any]:
 
 
 def parse_record(members: Mapping[str, Any]) -> WorkerRecord:
-    """The worker that a call registers; members that a record has not are passed over. Raises CallError."""
+    """Return the record of the worker to register; unknown members are ignored. Raise CallError."""
     try:
         return WorkerRecord.of(members)
     except ValueError as error:
@@ -82,9 +82,9 @@ def parse_record(members: Mapping[str, Any]) -> WorkerRecord:
 
 
 def worker_keys(request: Request, key: str) -> list[str]:
-    """What ``key``, the end of a path, may mean: an id, or a URL, encoded or as it is.
+    """Return the possible spellings of ``key``, the end of a path: an id or a URL, percent-encoded or not.
 
-    A proxy on the way may have made one slash of two, and a URL may itself hold an escape.
+    A proxy on the way may have replaced two slashes by one, and a URL may itself contain an escape.
     """
     raw = bytes(request.scope.get("raw_path") or b"").decode("latin-1")
     tail = raw[raw.find("/workers/") + len("/workers/") :] if "/workers/" in raw else key
@@ -92,7 +92,7 @@ def worker_keys(request: Request, key: str) -> list[str]:
 
 
 def possible_urls(request: Request, key: str) -> list[str]:
-    """Which of these may be the URL of a worker."""
+    """Return the spellings of ``key`` that are valid URLs of a worker."""
     found = []
     for each in dict.fromkeys(worker_keys(request, key)):
         with suppress(ValueError):
@@ -110,8 +110,8 @@ def _query(request: Request) -> dict[str, Any]:
         if name in found and re.fullmatch(r"-?[0-9]{1,18}", found[name]):
             found[name] = int(found[name])
     if "held" in found:
-        found["held"] = _WORDS.get(found["held"].lower(), found["held"])
-    found.pop("labels", None)  # an object, which a query cannot hold
+        found["held"] = _BOOLEANS.get(found["held"].lower(), found["held"])
+    found.pop("labels", None)  # labels are an object, which a query cannot hold
     return found
 
 
@@ -121,16 +121,16 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        why = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be read"
-        raise CallError(400, "invalid_json", f"the body is not JSON: {why}") from error
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+        raise CallError(400, "invalid_json", f"the body is not JSON: {reason}") from error
     if not isinstance(found, dict):
         raise CallError(400, "invalid_json", "the body must be a JSON object")
     return found
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body, ``limit`` bytes at most. Raises CallError."""
+    """Return the body, of at most ``limit`` bytes. Raise CallError."""
     body = await read_within(request, limit)
     if body is None:
-        raise CallError(413, "body_too_large", f"the body is over the limit of {limit} bytes")
+        raise CallError(413, "body_too_large", f"the body is larger than the limit of {limit} bytes")
     return body

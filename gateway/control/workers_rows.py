@@ -1,10 +1,10 @@
-"""A worker as the API shows it.
+"""A worker as the workers API shows it.
 
-Owns: the shape of a worker and of the list of them, in which the routers of this field agree, and more. Must
-never enter: routes, membership, asking a worker, a key.
+Owns: the JSON of a worker and of the list of workers; it has the members of other routers of this field, and
+more. Must never enter: routes, registration, a request to a worker, a key.
 
-Rows are plain dicts: a model of 512 workers would take a tenth of a second to make. ``WorkerEntry`` is what
-the document shows, and what tests hold the rows to.
+Rows are plain dicts, because pydantic models of 512 workers take a tenth of a second. ``WorkerEntry`` is the
+schema in the OpenAPI document, and a test checks the rows against it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.stores.record import WORKER_TYPES
 
-#: Rows that are rendered before others get their turn on the loop.
+#: Rows that are rendered in one slice, before other tasks run.
 SLICE = 64
 
 Row = dict[str, Any]
-#: There is no other process.
+#: The loads of other processes if there are none.
 NO_LOADS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -36,7 +36,7 @@ class _Shape(BaseModel):
 
 
 class Offer(_Shape):
-    """What a worker told when it was probed in one format."""
+    """What a probe found out about a worker in one format."""
 
     format: str
     usable: bool
@@ -51,7 +51,7 @@ class Offer(_Shape):
 
 
 class ReportedLoad(_Shape):
-    """What the engine itself says: requests it runs and that wait in it, whoever sent them."""
+    """The load as the engine reports it: requests running and queued in it, from all its clients."""
 
     running: int
     waiting: int
@@ -59,11 +59,12 @@ class ReportedLoad(_Shape):
 
 
 class WorkerEntry(_Shape):
-    """``load`` is the number of requests this gateway has at the worker now, in all its processes. ``id``
-    stays for a URL.
+    """One worker.
 
-    ``is_healthy``: it may be given requests now. ``metadata`` is another name of ``labels``. ``cost``,
-    ``connection_mode`` and ``disable_health_check`` are there for readers of other routers' lists.
+    ``load`` is the number of requests that all processes of this gateway have in flight at it. ``id`` is
+    always the same for one URL. ``is_healthy`` is true if it may get requests now. ``metadata`` is another
+    name of ``labels``. ``cost``, ``connection_mode`` and ``disable_health_check`` exist for clients of other
+    routers.
     """
 
     id: str
@@ -91,7 +92,7 @@ class WorkerEntry(_Shape):
 
 
 class WorkerList(_Shape):
-    """``stats`` counts the workers of each type and in each state, under ``<word>_count``."""
+    """All workers. ``stats`` has the number of each type and of each state, as ``<type or state>_count``."""
 
     workers: list[WorkerEntry]
     total: int
@@ -101,13 +102,13 @@ class WorkerList(_Shape):
 def worker_row(
     worker: Worker, state: WorkerState | None = None, reason: str | None = None, elsewhere: int = 0
 ) -> Row:
-    """``worker`` as it is, or as it was in ``state`` because of ``reason``; all else as it is now.
+    """Return the row of ``worker``, if given with an earlier ``state`` and its ``reason``.
 
     ``elsewhere`` is its load from other processes of the gateway.
     """
     record, load = worker.record, worker.reported
     offers = [_offer(name, info) for name, info in worker.infos.items()]
-    # The one it serves with; else any, so that a reader sees what stands there.
+    # The usable offer; if there is none, any, so that a reader sees what the worker is.
     best = max(offers, key=_usable, default=_NO_OFFER)
     shown = worker.state if state is None else state
     return {
@@ -161,12 +162,15 @@ def _offer(name: str, info: WorkerInfo) -> Row:
 
 
 def compact_json(value: Any) -> str:
-    """JSON on one line, without spaces. ASCII: a worker's word may hold what UTF-8 cannot."""
+    """Return ``value`` as JSON on one line.
+
+    It is ASCII, because text of workers may hold what UTF-8 cannot encode.
+    """
     return json.dumps(value, separators=(",", ":"))
 
 
 async def render_list(workers: Sequence[Worker], elsewhere: Mapping[str, int] = NO_LOADS) -> str:
-    """All of ``workers`` as a WorkerList in JSON, made in slices so that nobody waits for it long.
+    """Return ``workers`` as the JSON of a WorkerList, made in slices so that the event loop is not blocked.
 
     ``elsewhere`` is their load from other processes of the gateway, by URL.
     """
@@ -181,6 +185,6 @@ async def render_list(workers: Sequence[Worker], elsewhere: Mapping[str, int] = 
 def _stats(workers: Sequence[Worker]) -> dict[str, int]:
     types = Counter(worker.record.worker_type for worker in workers)
     states = Counter(worker.state for worker in workers)
-    counts = {f"{word}_count": types[word] for word in WORKER_TYPES}
+    counts = {f"{name}_count": types[name] for name in WORKER_TYPES}
     shown = (state for state in WorkerState if state is not WorkerState.GONE)
     return counts | {f"{state.value}_count": states[state] for state in shown}

@@ -27,7 +27,7 @@ plain{} 7 1700000000000
 def merge(*scrapes: tuple[str, bytes]) -> str:
     merger = Merger()
     for worker, scrape in scrapes:
-        for _ in merger.take(worker, scrape):
+        for _ in merger.add(worker, scrape):
             pass
     whole = b"".join(merger.render())
     assert merger.size == sum(len(line) + 1 for line in whole.splitlines() if line[:1] != b"#")
@@ -106,7 +106,7 @@ def test_any_bytes_merge_into_lines_that_all_name_a_worker(scrapes: list[tuple[s
     """And that a scraper can read."""
     merger = Merger()
     for worker, scrape in scrapes:
-        for _ in merger.take(worker, scrape):
+        for _ in merger.add(worker, scrape):
             pass
     whole = b"".join(merger.render())
     list(text_string_to_metric_families(whole.decode()))
