@@ -152,13 +152,13 @@ def start_and_stop(bench: Bench) -> list[Bound]:
 
 def processes(bench: Bench) -> list[Bound]:
     """The unary load and the paced streams on one process and on two."""
-    said = subprocess.run(
+    text = subprocess.run(
         [sys.executable, "-m", "gateway", "serve", "--help"],
         capture_output=True,
         text=True,
         cwd=bench.checkout,
     )
-    if "--processes" not in said.stdout:
+    if "--processes" not in text.stdout:
         bench.say("left out: this gateway has no --processes")
         return []
     gateways = [

@@ -82,7 +82,7 @@ class Dialect:
             return head[at + 15 : head.index(b"\r\n", at + 2)].strip()
         return b"none"
 
-    def whole(self, order: Order) -> bytes:
+    def unary(self, order: Order) -> bytes:
         """A unary reply."""
         return self._filled(self.reply, order, order.tokens, b"t")
 

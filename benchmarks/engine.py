@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
             self.stream = Stream(self, dialect, order)
             begin = self.stream.start
         else:
-            begin = lambda: self._reply(dialect.whole(order))  # noqa: E731 - one of two ways to begin
+            begin = lambda: self._reply(dialect.unary(order))  # noqa: E731 - one of two ways to begin
         if order.knobs.first_us:
             self.engine.loop.call_later(order.knobs.first_us / 1e6, begin)
         else:

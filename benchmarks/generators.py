@@ -83,8 +83,8 @@ class Generator:
 
         One in ``every`` asks with ``probe`` instead, if given.
         """
-        told = self.tell("open", port, load, seconds=60.0, probes=probe.decode(), every=every)
-        return int(told["errors"])
+        report = self.tell("open", port, load, seconds=60.0, probes=probe.decode(), every=every)
+        return int(report["errors"])
 
     def look(self, seconds: float) -> Seen:
         """What the open streams bring meanwhile."""
@@ -122,21 +122,21 @@ class Generator:
         return answer
 
 
-def _seen(told: dict[str, Any]) -> Seen:
-    seconds = told["seconds"]
+def _seen(report: dict[str, Any]) -> Seen:
+    seconds = report["seconds"]
     return Seen(
-        replies=told["replies"],
-        events=told["events"],
-        errors=told["errors"],
+        replies=report["replies"],
+        events=report["events"],
+        errors=report["errors"],
         seconds=seconds,
-        replies_per_s=told.get("replies_per_s", told["replies"] / seconds),
-        events_per_s=told.get("events_per_s", told["events"] / seconds),
-        p50_ms=told["latency_p50_ms"],
-        p99_ms=told["latency_p99_ms"],
-        max_ms=told["latency_p100_ms"],
-        delay_p50_ms=told["delay_p50_ms"],
-        delay_p99_ms=told["delay_p99_ms"],
-        client_cpu=told["client_cpu"],
+        replies_per_s=report.get("replies_per_s", report["replies"] / seconds),
+        events_per_s=report.get("events_per_s", report["events"] / seconds),
+        p50_ms=report["latency_p50_ms"],
+        p99_ms=report["latency_p99_ms"],
+        max_ms=report["latency_p100_ms"],
+        delay_p50_ms=report["delay_p50_ms"],
+        delay_p99_ms=report["delay_p99_ms"],
+        client_cpu=report["client_cpu"],
     )
 
 
@@ -168,10 +168,10 @@ def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> Seen
         text=True,
     )
     after = os.times()
-    said = done.stderr.rpartition("@@ ")[2].split()
-    if len(said) != 5:
+    text = done.stderr.rpartition("@@ ")[2].split()
+    if len(text) != 5:
         raise RuntimeError(f"wrk said {done.stderr[-300:]!r}")
-    requests, took, p50, p99, errors = (int(each) for each in said)
+    requests, took, p50, p99, errors = (int(each) for each in text)
     used = after.children_user + after.children_system - before.children_user - before.children_system
     rate = requests * 1e6 / took
     return Seen(

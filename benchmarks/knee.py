@@ -55,7 +55,7 @@ def knee(bench: Bench) -> list[Bound]:
     )
     bench.second.close()
     seconds = end(gateway.process)
-    return told(steps, streams, f"{errors} errors, exit {seconds:.2f} s after SIGTERM")
+    return report(steps, streams, f"{errors} errors, exit {seconds:.2f} s after SIGTERM")
 
 
 def search(step: Callable[[float], Step], refinements: int, first: float = 8_000.0) -> list[Step]:
@@ -95,7 +95,7 @@ def _step(bench: Bench, gateway: Target, streams: int, rate: float) -> Step:
     return step
 
 
-def told(steps: list[Step], streams: int, note: str) -> list[Bound]:
+def report(steps: list[Step], streams: int, note: str) -> list[Bound]:
     """The knee in figures: the highest rate that passed, what it was like, and what broke the next one."""
     passed = [each for each in steps if each.passed]
     if not passed:
@@ -107,8 +107,8 @@ def told(steps: list[Step], streams: int, note: str) -> list[Bound]:
     why = "no limit was found"
     if above:
         over = min(above, key=lambda each: each.rate)
-        came = f"{over.events_per_s:.0f} came"
-        why = f"at {over.rate:.0f}: {came}, p99 {over.p99_ms:.0f} ms, {over.core:.0%} of a core"
+        received = f"{over.events_per_s:.0f} came"
+        why = f"at {over.rate:.0f}: {received}, p99 {over.p99_ms:.0f} ms, {over.core:.0%} of a core"
     text = (
         f"{best.events_per_s / streams:.1f} a stream; p50 {best.p50_ms:.1f} ms, p99 {best.p99_ms:.1f} ms, "
         f"{best.core:.0%} of a core, generator {best.client_cpu:.0%}; {why}; {note}"

@@ -64,5 +64,5 @@ def drawn(report: Report, name: str) -> str:
     curve = report.curves[name]
     fitted = fit(curve.points)
     verdict = HOLDS if curve.holds else DOES_NOT
-    said = f"exponent {fitted.exponent:.2f} (dashed: the fit), {verdict}"
-    return svg.drawn(svg.Plot(curve.title, said, curve.note, curve.x, curve.y, curve.points, fitted.at))
+    text = f"exponent {fitted.exponent:.2f} (dashed: the fit), {verdict}"
+    return svg.drawn(svg.Plot(curve.title, text, curve.note, curve.x, curve.y, curve.points, fitted.at))

@@ -111,6 +111,6 @@ def _start_haproxy(processes: Processes, workers: Sequence[int]) -> Target:
     servers = "\n".join(f"  server w{number} 127.0.0.1:{worker}" for number, worker in enumerate(workers))
     configuration = processes.folder / "haproxy.cfg"
     configuration.write_text(_HAPROXY.format(port=port, servers=servers))
-    said = subprocess.run([executable, "-v"], capture_output=True, text=True).stdout
-    version = (re.findall(r"version ([\d.]+)", said) or [""])[0]
+    text = subprocess.run([executable, "-v"], capture_output=True, text=True).stdout
+    version = (re.findall(r"version ([\d.]+)", text) or [""])[0]
     return start(processes, Command(FLOOR, [executable, "-db", "-f", str(configuration)], port), version)

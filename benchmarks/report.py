@@ -132,8 +132,8 @@ def table(report: Report) -> str:
     errors = [
         f"{row.title}: {name} {count}" for row in report.table.values() for name, count in row.errors.items()
     ]
-    told = f"\n\nErrors: {'; '.join(errors)}." if errors else ""
-    return _markdown(heads, rows) + told
+    notice = f"\n\nErrors: {'; '.join(errors)}." if errors else ""
+    return _markdown(heads, rows) + notice
 
 
 def changes(report: Report) -> str:
@@ -207,12 +207,12 @@ def curves(report: Report) -> str:
     """How cost grows."""
     rows = []
     for each in report.curves.values():
-        told = "; ".join(f"{size:,.0f}: {_short(cost)}" for size, cost in each.points)
+        costs = "; ".join(f"{size:,.0f}: {_short(cost)}" for size, cost in each.points)
         limit = "not at all (25 % of noise)" if each.others else "no faster than its size (exponent 1.15)"
         rows.append(
             [
                 each.title,
-                f"{each.y}: {told}",
+                f"{each.y}: {costs}",
                 f"{each.exponent:.2f}",
                 limit,
                 HOLDS if each.holds else _verdict(DOES_NOT),

@@ -79,11 +79,11 @@ def human(value: float) -> str:
 class Plot:
     """What is drawn: the measured ``points``, joined, and the ``fitted`` curve, dashed.
 
-    ``said`` and ``note`` are a line each below the title, ``x`` and ``y`` name the axes with their units.
+    ``text`` and ``note`` are a line each below the title, ``x`` and ``y`` name the axes with their units.
     """
 
     title: str
-    said: str
+    text: str
     note: str
     x: str
     y: str
@@ -102,7 +102,7 @@ def drawn(plot: Plot) -> str:
         _STYLE,
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#ffffff"/>',
         _text(LEFT, 24, plot.title, "title"),
-        _text(LEFT, 42, plot.said),
+        _text(LEFT, 42, plot.text),
         _text(LEFT, 58, plot.note),
         *_grid(across, up),
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, plot.x, anchor="middle"),
@@ -121,11 +121,11 @@ class Panel:
 
     name: str
     unit: str
-    said: str
+    text: str
     points: Points
 
 
-def stacked(title: str, said: str, x: str, panels: Sequence[Panel]) -> str:
+def stacked(title: str, text: str, x: str, panels: Sequence[Panel]) -> str:
     """One panel below the other, each from 0 on an axis of its own, all over the same linear ``x``."""
     height = TOP + len(panels) * PANEL + BOTTOM - PANEL_GAP
     across = Axis(0.0, max(at for panel in panels for at, _ in panel.points), LEFT, WIDTH - RIGHT, False)
@@ -135,7 +135,7 @@ def stacked(title: str, said: str, x: str, panels: Sequence[Panel]) -> str:
         _STYLE,
         f'<rect width="{WIDTH}" height="{height}" rx="6" fill="#ffffff"/>',
         _text(LEFT, 24, title, "title"),
-        _text(LEFT, 42, said),
+        _text(LEFT, 42, text),
         _text((LEFT + WIDTH - RIGHT) / 2, height - 14, x, anchor="middle"),
     ]
     for number, panel in enumerate(panels):
@@ -147,7 +147,7 @@ def stacked(title: str, said: str, x: str, panels: Sequence[Panel]) -> str:
         parts.append(
             _text(LEFT, top - 6, f"{panel.name}{panel.unit and f' ({panel.unit.strip()})'}", "value")
         )
-        parts.append(_text(WIDTH - RIGHT, top - 6, panel.said, anchor="end"))
+        parts.append(_text(WIDTH - RIGHT, top - 6, panel.text, anchor="end"))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -26,12 +26,12 @@ class Window:
     def summary(self) -> dict[str, Any]:
         """All of it, lists as percentiles in milliseconds."""
         seconds = time.monotonic() - self.started
-        said = {name: getattr(self, name) for name in ("replies", "events", "bytes", "errors")}
+        text = {name: getattr(self, name) for name in ("replies", "events", "bytes", "errors")}
         for name, values in (("latency", self.latencies), ("delay", self.delays)):
             values.sort()
             for share in (50, 99, 100):
-                said[f"{name}_p{share}_ms"] = 1000 * percentile(values, share) if values else None
-        return {**said, "seconds": seconds, "client_cpu": (time.process_time() - self.cpu) / seconds}
+                text[f"{name}_p{share}_ms"] = 1000 * percentile(values, share) if values else None
+        return {**text, "seconds": seconds, "client_cpu": (time.process_time() - self.cpu) / seconds}
 
 
 def percentile(ordered: list[float], share: float) -> float:

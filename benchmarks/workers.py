@@ -21,16 +21,16 @@ class Workers:
     ports: Sequence[int]
     processes: Sequence[subprocess.Popen[bytes]]
     #: A port of each process.
-    doors: Sequence[int]
+    control_ports: Sequence[int]
 
     def tempo(self, events_per_second: float) -> None:
         """How many events each stream that follows the tempo sends from now on."""
-        for port in self.doors:
+        for port in self.control_ports:
             ask(port, "GET", f"/tempo/{events_per_second:.4f}")
 
     def running(self) -> int:
         """Streams that run."""
-        return sum(json.loads(ask(port, "GET", "/state")[1])["running"] for port in self.doors)
+        return sum(json.loads(ask(port, "GET", "/state")[1])["running"] for port in self.control_ports)
 
 
 def start_workers(processes: Processes, count: int, *, in_task: int = 2, name: str = "worker") -> Workers:

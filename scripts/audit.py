@@ -56,17 +56,21 @@ def pins(lock: str) -> list[Pin]:
 def licence_of(name: str) -> str | None:
     """The SPDX expression of an installed package, or what stands in its place; None: not installed."""
     try:
-        told = importlib.metadata.metadata(name)
+        metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
         return None
     classifiers = [
-        line.rpartition(" :: ")[2] for line in told.get_all("Classifier", ()) if line.startswith("License ::")
+        line.rpartition(" :: ")[2]
+        for line in metadata.get_all("Classifier", ())
+        if line.startswith("License ::")
     ]
-    said = next((told[name] for name in ("License-Expression", "License") if name in told), "")
-    if said and "\n" not in said:
-        return _SPELLINGS.get(said.lower(), said)
+    licence = next((metadata[name] for name in ("License-Expression", "License") if name in metadata), "")
+    if licence and "\n" not in licence:
+        return _SPELLINGS.get(licence.lower(), licence)
     return (
-        " OR ".join(_SPELLINGS.get(line.lower(), line) for line in classifiers) or said[:60] or "not stated"
+        " OR ".join(_SPELLINGS.get(line.lower(), line) for line in classifiers)
+        or licence[:60]
+        or "not stated"
     )
 
 
@@ -113,9 +117,9 @@ def advisories(lock: Path) -> Mapping[str, Any] | str:
         return _last_line(asked.stderr)
 
 
-def wrong_versions(told: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def wrong_versions(reported: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """What is known to be wrong, and which packages nothing could be asked about."""
-    rows = told["dependencies"]
+    rows = reported["dependencies"]
     known = [
         f"{row['name']} {row['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'none'}"
         for row in rows
@@ -132,10 +136,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     shipped = frozenset(pin.name for pin in pins(PRODUCT.read_text()))
     wrong = list(wrong_licences(pins(ALL.read_text()), shipped))
-    told = advisories(ALL)
-    silent = told
-    if not isinstance(told, str):
-        known, unknown = wrong_versions(told)
+    reported = advisories(ALL)
+    silent = reported
+    if not isinstance(reported, str):
+        known, unknown = wrong_versions(reported)
         wrong += known
         silent = f"it knows nothing of {len(unknown)} packages, {unknown[0]} among them" if unknown else ""
     for line in wrong:

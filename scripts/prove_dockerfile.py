@@ -199,11 +199,11 @@ def _run_image(image: Image) -> None:
             process.kill()
             process.wait()
             log.seek(0)
-            said = log.read()
-            print(said, end="", flush=True)
+            message = log.read()
+            print(message, end="", flush=True)
     if status not in {0, -signal.SIGTERM}:
         raise Unproved(f"it ended with status {status} on SIGTERM")
-    if " ERROR " in said:
+    if " ERROR " in message:
         raise Unproved("it logged an error, though nothing was asked of it")
 
 

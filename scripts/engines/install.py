@@ -97,8 +97,8 @@ def _run(*command: str | Path) -> None:
 
 def _reason(error: OSError | subprocess.CalledProcessError) -> str:
     if isinstance(error, subprocess.CalledProcessError):
-        told = [line for line in error.stderr.splitlines() if not line.startswith("WARNING:")]
-        return "\n".join([str(error), *told[-20:]])
+        reported = [line for line in error.stderr.splitlines() if not line.startswith("WARNING:")]
+        return "\n".join([str(error), *reported[-20:]])
     return str(error)
 
 

@@ -21,10 +21,10 @@ def test_short_run_without_peers_and_wrk_measures_the_gateway(
     file = tmp_path / "found.json"
     words = ["--only", "table,idle-memory", "--connections", "4", "--seconds", "0.15", "--json", str(file)]
     assert main(words) == 0
-    said = capsys.readouterr().out
-    assert said.count("**NOT THERE:**") == 5
-    assert "wrk is not on PATH (apt-get install wrk)" in said
-    assert "nothing to compare with" in said
+    text = capsys.readouterr().out
+    assert text.count("**NOT THERE:**") == 5
+    assert "wrk is not on PATH (apt-get install wrk)" in text
+    assert "nothing to compare with" in text
     found = json.loads(file.read_text())
     assert len(found["table"]) == 7
     for row in found["table"].values():
@@ -64,8 +64,8 @@ def test_gateway_that_does_not_start_ends_the_run_with_the_reason(
     (tmp_path / "gateway" / "__init__.py").touch()
     (tmp_path / "gateway" / "__main__.py").write_text("raise SystemExit('not today')")
     assert main(["--only", "unary", "--gateway", str(tmp_path)]) == 1
-    said = capsys.readouterr().err
-    assert "gateway did not come up" in said and "not today" in said
+    text = capsys.readouterr().err
+    assert "gateway did not come up" in text and "not today" in text
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_gateway_that_does_not_start_ends_the_run_with_the_reason(
     ],
 )
 def test_bad_value_is_refused_before_anything_is_measured(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--only", "unary", *words])
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err

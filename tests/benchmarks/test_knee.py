@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.knee import Step, search, told
+from benchmarks.knee import Step, report, search
 
 
 def at(limit: float, rate: float) -> Step:
@@ -23,13 +23,13 @@ def test_search_ends_where_nothing_is_too_much() -> None:
     assert len(steps) == 12 and all(step.passed for step in steps)
 
 
-def test_knee_is_told_with_what_broke_the_next_rate() -> None:
-    knee, cost = told(search(lambda rate: at(30_000, rate), refinements=0), 1000, "0 errors")
+def test_knee_is_reported_with_the_reason_the_next_rate_failed() -> None:
+    knee, cost = report(search(lambda rate: at(30_000, rate), refinements=0), 1000, "0 errors")
     assert knee.value == 27_000
     assert "27.0 a stream" in knee.note and "at 40500: 30000 came, p99 90 ms" in knee.note
     assert cost.unit == "us an event"
 
 
-def test_gateway_that_bears_no_rate_is_told_so() -> None:
-    (found,) = told(search(lambda rate: at(10, rate), refinements=2), 1000, "0 errors")
+def test_gateway_that_passes_no_rate_is_reported() -> None:
+    (found,) = report(search(lambda rate: at(10, rate), refinements=2), 1000, "0 errors")
     assert found.value == 0 and "no rate passed" in found.note

@@ -62,7 +62,7 @@ def test_process_that_is_gone_costs_nothing_more() -> None:
         assert procfs.resident(process.pid) == 0
 
 
-def test_process_that_ends_before_it_answers_is_told_with_its_log() -> None:
+def test_process_that_ends_before_it_answers_is_reported_with_its_log() -> None:
     with Processes() as processes:
         process = processes.start("broken", python("raise SystemExit('no such thing')"))
         with pytest.raises(NotStarted, match="broken ended.*no such thing"):

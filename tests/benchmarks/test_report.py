@@ -58,7 +58,7 @@ def test_row_that_does_not_hold_is_in_bold() -> None:
     assert "**does not hold**" in reports.text(report(table={"unary": result(ours=90)}))
 
 
-def test_what_is_missing_is_said_loudly() -> None:
+def test_missing_target_is_reported_prominently() -> None:
     text = reports.text(report(missing=["smg is not on PATH (pip install smg)"]))
     assert "**NOT THERE:** smg is not on PATH (pip install smg)" in text
 

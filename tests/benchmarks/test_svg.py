@@ -65,11 +65,11 @@ def test_figures_are_short(value: float, shown: str) -> None:
 
 def test_panels_lie_below_one_another_each_with_its_own_curve() -> None:
     """All over the same time, whatever the sizes of what they show."""
-    told = [
+    report = [
         Panel("memory", " MiB", "flat", [(1, 60.0), (600, 61.0)]),
         Panel("files", "", "flat", [(1, 2e3), (600, 2e3)]),
     ]
-    root = ElementTree.fromstring(stacked("A soak", "how", "seconds", told))
+    root = ElementTree.fromstring(stacked("A soak", "how", "seconds", report))
     corners = [line.get("points", "").split() for line in root.findall(f"{SVG}polyline")]
     places = [[tuple(map(float, corner.split(","))) for corner in line] for line in corners]
     assert [x for x, _ in places[0]] == [x for x, _ in places[1]]

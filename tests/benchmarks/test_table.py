@@ -82,7 +82,7 @@ def test_burst_is_held_against_direct(ours: float, verdict: str) -> None:
     assert found.verdict == verdict
 
 
-def test_errors_are_told_by_target() -> None:
+def test_errors_are_listed_by_target() -> None:
     bad = sample("gateway", cpu=0.1)
     bad.seen.errors = 3
     found = result_of(row("unary"), [{"direct": sample("direct"), "gateway": bad}] * 2)

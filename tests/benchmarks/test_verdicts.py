@@ -26,7 +26,7 @@ def test_list_that_would_be_empty_is_left_out() -> None:
     assert "not hold" not in verdicts.lists(report(table={"unary": result(ours=50)}))
 
 
-def test_burst_is_told_in_the_measure_of_its_bound() -> None:
+def test_burst_is_reported_in_the_unit_of_its_bound() -> None:
     """A ratio to a router beside a bound that is a worker's would be no proof."""
     burst = replace(
         result("burst"), unit=Figure.THROUGHPUT.value, values={"smg": 0.8, "gateway": 1.25}, ratio=1.56

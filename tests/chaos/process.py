@@ -86,7 +86,7 @@ class WorkerProcess:
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
-    async def says(self, word: str) -> dict[str, Any]:
+    async def event_with(self, word: str) -> dict[str, Any]:
         """The next event of its log that has ``word``."""
         while (event := await _next(self._process)) is not None:
             if word in event:
@@ -94,7 +94,7 @@ class WorkerProcess:
         raise AssertionError(f"it ended without saying {word}")
 
     async def started(self) -> list[str]:
-        """The ids of all requests it had, to be asked once it was killed, and of which ``says`` took none."""
+        """Return the ids of all requests it received. Call it after ``kill``, and never ``event_with`` before."""
         found = []
         while (event := await _next(self._process)) is not None:
             found += [event["started"]] if "started" in event else []

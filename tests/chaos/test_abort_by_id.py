@@ -71,7 +71,7 @@ async def test_abort_of_an_id_ends_that_request_and_no_other(gw: Gateway, route:
         assert (await abort(gw, route, abort_of(route, "A-one"))).status_code < 300
         await first.ends_aborted()
         assert not second.running.done()
-        had = {worker.url: [json.loads(said.body) for said in worker.aborts] for worker in fleet}
+        had = {worker.url: [json.loads(request.body) for request in worker.aborts] for worker in fleet}
         assert had == {
             holder(fleet, "A-one").url: [abort_of(route, "A-one")],
             holder(fleet, "B-one").url: [],
@@ -97,8 +97,8 @@ async def test_abort_of_all_goes_as_it_is_to_every_worker(gw: Gateway) -> None:
         reply = await gw.client.post(ENGINES["sglang"].abort_path, content=body)
         await asked.ends_aborted()
         for worker in fleet:
-            (told,) = [said for said in worker.aborts if said.body == body]
-            assert told.header("content-type") == "application/json"
+            (received,) = [request for request in worker.aborts if request.body == body]
+            assert received.header("content-type") == "application/json"
         assert reply.status_code == 200
         assert {row["worker"]: row["error"] for row in reply.json()["results"]} == {
             worker.url: None for worker in fleet
@@ -119,7 +119,7 @@ async def test_abort_of_an_unknown_id_is_no_failure_and_ends_nothing(gw: Gateway
         for name in ("unknown", "known", f"{known}0", ""):
             assert (await abort(gw, route, abort_of(route, name))).status_code < 300
         assert not running.running.done()
-        assert [said.body for worker in fleet for said in worker.aborts] == []
+        assert [request.body for worker in fleet for request in worker.aborts] == []
         await abort(gw, route, abort_of(route, known))
         await running.ends_aborted()
 

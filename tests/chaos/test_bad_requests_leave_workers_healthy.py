@@ -19,7 +19,7 @@ def refusing(status: int) -> Behaviour:
     """Answer those with a header so, all others as they ask."""
 
     async def behave(call: Call) -> None:
-        if call.said.header("x-told") == "bad":
+        if call.request.header("x-told") == "bad":
             return call.reply(TOO_LONG, status)
         await good(call)
 
@@ -44,7 +44,7 @@ async def check(gw: Gateway, route: Route, fleet: list[Worker], status: int, cou
     good_ones = [gw.client.post(route.path, json=route.question()) for _ in range(20)]
     assert [reply.status_code for reply in await asyncio.gather(*good_ones)] == [200] * 20
     assert {(reply.status_code, reply.content) for reply in bad} == {(status, TOO_LONG)}
-    asked = [call.said.header("x-told") for worker in fleet for call in worker.calls]
+    asked = [call.request.header("x-told") for worker in fleet for call in worker.calls]
     assert (asked.count("bad"), asked.count(None)) == (count, 20)
     assert all(worker.calls for worker in fleet)
 

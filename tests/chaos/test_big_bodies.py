@@ -69,7 +69,7 @@ async def check_all(gw: Gateway, route: Route, single: list[bytes], together: li
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("route", GENERATE, ids=named)
-async def test_pictures_of_25_and_100_megabytes_arrive_whole_and_hold_up_nobody(
+async def test_bodies_of_25_and_100_megabytes_arrive_intact_and_delay_no_other_request(
     gw: Gateway, route: Route
 ) -> None:
     """Eight at once, too, and chunked; other processes of a busy machine may delay any answer, so the best of
@@ -88,9 +88,7 @@ async def test_pictures_of_25_and_100_megabytes_arrive_whole_and_hold_up_nobody(
 
 @pytest.mark.skipif(which("curl") is None, reason="there is no curl here")
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_pictures_that_are_sent_only_when_asked_for_arrive_whole(
-    gw: Gateway, route: Route, tmp_path: Path
-) -> None:
+async def test_body_sent_after_100_continue_arrives_intact(gw: Gateway, route: Route, tmp_path: Path) -> None:
     """``Expect: 100-continue``, as curl sends it by itself with a long body."""
     body = pictures(route, 25 * MEGABYTE, "expected")
     (tmp_path / "body").write_bytes(body)
@@ -135,9 +133,9 @@ async def test_body_over_a_configured_limit_is_a_413_that_no_worker_sees(
     """Told in JSON as soon as it is known, never a hang; and smaller ones go on."""
     async with gateway_at(*limit) as gw, workers(route.kind, 1) as (worker,):
         await gw.serve(worker)
-        status, told = await asyncio.wait_for(_too_much(gw, route, framing), 10)
+        status, received = await asyncio.wait_for(_too_much(gw, route, framing), 10)
         assert status == 413
-        assert json.loads(told)["error"]["message"]
+        assert json.loads(received)["error"]["message"]
         assert worker.calls == []
         assert (await gw.client.post(route.path, json=route.question())).status_code == 200
 
@@ -150,9 +148,9 @@ async def _too_much(gw: Gateway, route: Route, framing: str) -> tuple[int, bytes
         lines = [f"POST {route.path} HTTP/1.1", "host: g", "expect: 100-continue"]
         client.writer.write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode())
         head = await client.head()
-        told = await client.reader.readuntil(b"}}")
+        received = await client.reader.readuntil(b"}}")
         client.leave()
-        return int(head.split(b" ")[1]), told
+        return int(head.split(b" ")[1]), received
     reply = await gw.client.post(
         route.path, content=pieces(body) if framing == "chunked" else body, headers=JSON
     )

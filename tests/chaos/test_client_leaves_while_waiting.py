@@ -78,9 +78,7 @@ async def test_client_that_leaves_at_any_moment_frees_its_worker(
 
 
 @pytest.mark.parametrize("route", GENERATE, ids=named)
-async def test_engine_is_told_to_abort_exactly_the_request_whose_client_left(
-    gw: Gateway, route: Route
-) -> None:
+async def test_abort_names_exactly_the_request_whose_client_disconnected(gw: Gateway, route: Route) -> None:
     """The one beside it goes on."""
     async with workers(route.kind, 1, silent) as (worker,):
         await gw.serve(worker)
@@ -157,7 +155,7 @@ async def test_control_call_whose_caller_left_is_not_repeated(gw: Gateway) -> No
         await gw.serve(*fleet)
         client = await RawClient.connect(gw.port)
         client.request("/flush_cache", b"")
-        await until(lambda: all(worker.heard("/flush_cache") for worker in fleet))
+        await until(lambda: all(worker.requests_to("/flush_cache") for worker in fleet))
         client.leave(reset=True)
         assert (await gw.client.get("/workers")).status_code == 200
-        assert [len(worker.heard("/flush_cache")) for worker in fleet] == [1, 1]
+        assert [len(worker.requests_to("/flush_cache")) for worker in fleet] == [1, 1]

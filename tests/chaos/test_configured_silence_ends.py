@@ -42,8 +42,8 @@ async def refused(gw: Gateway, route: Route, fleet: list[Worker], *, stream: boo
     await gw.serve(*fleet)
     began = time.monotonic()
     reply = await gw.client.post(route.path, json=route.question(stream=stream))
-    took = time.monotonic() - began
-    assert LIMIT <= took < LIMIT + 1
+    receive = time.monotonic() - began
+    assert LIMIT <= receive < LIMIT + 1
     (call,) = [call for worker in fleet for call in worker.calls]
     await asyncio.wait_for(call.gone.wait(), 1)
     await gw.idle()

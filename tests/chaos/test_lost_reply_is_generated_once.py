@@ -134,7 +134,7 @@ async def test_fifty_losses_at_once_are_fifty_generations(gw: Gateway, route: Ro
         assert sum(len(worker.calls) for worker in fleet) == statuses.count(502)
 
 
-async def test_control_call_that_is_lost_is_not_said_again(gw: Gateway) -> None:
+async def test_lost_control_call_is_not_repeated(gw: Gateway) -> None:
     """Loading weights twice is as wrong as generating twice; the summary says whose answer is missing."""
     async with workers("sglang", 2) as fleet:
         await gw.serve(*fleet)
@@ -143,4 +143,4 @@ async def test_control_call_that_is_lost_is_not_said_again(gw: Gateway) -> None:
         assert reply.status_code >= 500
         errors = {result["worker"]: result["error"] for result in reply.json()["results"]}
         assert errors[fleet[0].url] and not errors[fleet[1].url]
-        assert [len(worker.heard("/update_weights_from_disk")) for worker in fleet] == [1, 1]
+        assert [len(worker.requests_to("/update_weights_from_disk")) for worker in fleet] == [1, 1]

@@ -99,7 +99,7 @@ async def test_connections_that_died_with_their_worker_cost_no_request(gw: Gatew
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_fleet_that_is_gone_is_told_at_once_and_its_return_is_noticed(
+async def test_unreachable_fleet_is_reported_at_once_and_its_return_is_noticed(
     gw: Gateway, route: Route
 ) -> None:
     """502 or 503 within a second, never a hang; a worker that comes back serves within a second or two."""
@@ -123,7 +123,7 @@ async def test_control_call_names_the_worker_that_refused_it(gw: Gateway) -> Non
         await gw.serve(doomed, left)
         await doomed.die()
         reply = await gw.client.post("/flush_cache", headers={"x-reply-shape": "summary"})
-        told = {each["worker"] for each in reply.json()["results"] if each["error"] is None}
-        assert told == {left.url} and reply.status_code >= 400
-        assert len(left.heard("/flush_cache")) == 1
+        received = {each["worker"] for each in reply.json()["results"] if each["error"] is None}
+        assert received == {left.url} and reply.status_code >= 400
+        assert len(left.requests_to("/flush_cache")) == 1
         assert (await gw.client.post(SGLANG.path, json=SGLANG.question())).status_code == 200

@@ -34,7 +34,7 @@ def silent_for(seconds: float) -> Behaviour:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_reply_after_a_long_silence_is_whole(
+async def test_reply_after_a_long_silence_is_complete(
     gw: Gateway, route: Route, pytestconfig: pytest.Config
 ) -> None:
     """Unary and streamed, with the default settings: not a byte is added, and each was generated once."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.dialects import ROUTES, SGLANG, VLLM, Route, named
 from tests.chaos.gateways import Gateway
-from tests.chaos.worker import Versioned, workers
+from tests.chaos.worker import ReceivedRequest, workers
 
 #: What a body is made of in the order of our choosing; two blanks after one colon, odd numbers.
 ODD = (
@@ -41,7 +41,7 @@ HEADERS = {
 }
 
 
-async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") -> Versioned:
+async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") -> ReceivedRequest:
     """What the worker gets when this is sent."""
     async with workers(route.kind, 1) as (worker,):
         await gw.serve(worker)
@@ -49,7 +49,7 @@ async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") 
         reply = await gw.client.request(method, route.path, content=body, headers=headers)
         assert reply.status_code == 200, reply.text
         (call,) = worker.calls
-        return call.said
+        return call.request
 
 
 @pytest.mark.parametrize("end", [b"", b', "stream": true'], ids=["unary", "stream"])
@@ -57,11 +57,11 @@ async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") 
 async def test_body_arrives_byte_for_byte_but_for_an_id(gw: Gateway, route: Route, end: bytes) -> None:
     """SGLang reads the id from the body, so one that is missing is put in front; nothing else is added."""
     sent = BODIES[route.path] % end
-    said = await arrived(gw, route, sent)
+    request = await arrived(gw, route, sent)
     if route is SGLANG:
-        made = json.loads(said.body)["rid"]
+        made = json.loads(request.body)["rid"]
         sent = b'{"rid":"%b",' % made.encode() + sent[1:]
-    assert said.body == sent
+    assert request.body == sent
 
 
 async def test_put_is_as_good_as_post(gw: Gateway) -> None:
@@ -83,8 +83,8 @@ async def test_body_with_an_id_of_its_own_arrives_without_any_change(
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 async def test_headers_arrive(gw: Gateway, route: Route) -> None:
-    said = await arrived(gw, route, BODIES[route.path] % b"")
-    assert {name: said.header(name.lower()) for name in HEADERS} == HEADERS
+    request = await arrived(gw, route, BODIES[route.path] % b"")
+    assert {name: request.header(name.lower()) for name in HEADERS} == HEADERS
 
 
 async def test_body_over_a_mebibyte_arrives_byte_for_byte_too(gw: Gateway) -> None:
@@ -101,7 +101,5 @@ async def test_control_call_arrives_byte_for_byte(gw: Gateway) -> None:
         await gw.client.post(
             "/update_weights_from_disk", content=sent, headers={"content-type": "application/json"}
         )
-        assert [said.body for worker in fleet for said in worker.heard("/update_weights_from_disk")] == [
-            sent,
-            sent,
-        ]
+        requests = [each for worker in fleet for each in worker.requests_to("/update_weights_from_disk")]
+        assert [request.body for request in requests] == [sent, sent]

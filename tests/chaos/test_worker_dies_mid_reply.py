@@ -83,7 +83,7 @@ async def killed(
         await gw.site.ready(doomed)
         name = f"killed-{doomed.url.rpartition(':')[2]}"
         running = asyncio.ensure_future(client(gw.url + route.path, route.question(stream=stream), name))
-        await doomed.says("sent")
+        await doomed.event_with("sent")
         await gw.serve(other)
         await asyncio.sleep(0.05)  # what was written is on its way
         await doomed.kill()

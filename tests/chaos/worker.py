@@ -26,8 +26,8 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True)
-class Versioned:
-    """A request as it came. ``at`` is in monotonic seconds."""
+class ReceivedRequest:
+    """A request as it was received. ``at`` is in monotonic seconds."""
 
     at: float
     method: bytes
@@ -50,8 +50,8 @@ class Call:
     ``aborted`` is set once an abort named it.
     """
 
-    def __init__(self, wire: _Wire, said: Versioned, route: Route) -> None:
-        self.said = said
+    def __init__(self, wire: _Wire, request: ReceivedRequest, route: Route) -> None:
+        self.request = request
         self.gone = asyncio.Event()
         self.gone_at: float | None = None
         self.aborted = asyncio.Event()
@@ -61,11 +61,11 @@ class Call:
         self.sent: list[bytes] = []
         self._wire = wire
         self._route = route
-        self.id = route.id_of(dict(said.headers), said.body)
+        self.id = route.id_of(dict(request.headers), request.body)
 
     @property
     def body(self) -> bytes:
-        return self.said.body
+        return self.request.body
 
     def write(self, data: bytes) -> None:
         """Raw bytes."""
@@ -146,10 +146,10 @@ async def silent(call: Call) -> None:
 
 
 class Worker:
-    """One worker of a ``kind``. ``behave`` answers what comes from now on.
+    """One worker of a ``kind``. ``behave`` answers the requests that arrive from now on.
 
-    ``calls`` are the requests of clients, ``others`` all else that it has no probe's answer for, ``wires``
-    the connections that are open, ``faults`` what should not have happened here.
+    ``calls`` are the requests of clients, ``other_requests`` all others except probes, ``wires`` the open
+    connections, ``faults`` what must not happen in a test.
     """
 
     def __init__(self, kind: str, behave: Behaviour = good) -> None:
@@ -157,11 +157,11 @@ class Worker:
         self.behave = behave
         self.engine = ENGINES[kind]
         self.calls: list[Call] = []
-        self.others: list[Versioned] = []
+        self.other_requests: list[ReceivedRequest] = []
         self.wires: set[_Wire] = set()
         self.faults: list[object] = []
         self.port = 0
-        self.deaf = False
+        self.ignores_input = False
         #: Header lines of all answers but those to clients' requests.
         self.added: tuple[tuple[bytes, bytes], ...] = ()
         #: A body over so many bytes is refused with a 413 before it is read; then the connection is closed.
@@ -177,12 +177,12 @@ class Worker:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def aborts(self) -> list[Versioned]:
-        return self.heard(self.engine.abort_path)
+    def aborts(self) -> list[ReceivedRequest]:
+        return self.requests_to(self.engine.abort_path)
 
-    def heard(self, path: str) -> list[Versioned]:
+    def requests_to(self, path: str) -> list[ReceivedRequest]:
         """What else came to ``path``."""
-        return [said for said in self.others if said.path == path]
+        return [request for request in self.other_requests if request.path == path]
 
     async def start(self) -> None:
         """Listen; after a ``die``, where it did before."""
@@ -200,30 +200,30 @@ class Worker:
 
     def hang(self) -> None:
         """From now on accept connections and read nothing, of those there are neither."""
-        self.deaf = True
+        self.ignores_input = True
         for wire in self.wires:
             wire.transport.pause_reading()
 
-    def took(self, wire: _Wire, said: Versioned) -> None:
+    def receive(self, wire: _Wire, request: ReceivedRequest) -> None:
         """A request is there in full."""
-        route, probe = self._routes.get(said.path), self.engine.probes.get(said.path)
-        if route is not None and said.body != b"{}":
-            call = wire.call = Call(wire, said, route)
+        route, probe = self._routes.get(request.path), self.engine.probes.get(request.path)
+        if route is not None and request.body != b"{}":
+            call = wire.call = Call(wire, request, route)
             self.calls.append(call)
             wire.task = self._tasks.spawn(self.behave(call), "behaviour")
             wire.task.add_done_callback(self._done)
         elif probe is not None:
             wire.answer(probe.status, probe.body)
-        elif said.path in _SOUND:
+        elif request.path in _SOUND:
             wire.answer(200, b"")
         else:
-            self.others.append(said)
-            if said.path == self.breaks:
+            self.other_requests.append(request)
+            if request.path == self.breaks:
                 return wire.reset()
-            abort = said.path == self.engine.abort_path
+            abort = request.path == self.engine.abort_path
             if abort:
-                self._abort(said.body)
-            wire.answer(404 if said.method == b"GET" else 200, b"{}")
+                self._abort(request.body)
+            wire.answer(404 if request.method == b"GET" else 200, b"{}")
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
@@ -245,7 +245,7 @@ class _Wire(asyncio.Protocol):
         self.call: Call | None = None
         self.task: asyncio.Task[None] | None = None
         self._buffer = bytearray()
-        self._head: Versioned | None = None
+        self._head: ReceivedRequest | None = None
         self._length = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -253,7 +253,7 @@ class _Wire(asyncio.Protocol):
         self.worker.wires.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.worker.deaf:
+        if self.worker.ignores_input:
             self.transport.pause_reading()
             return
         self._buffer += data
@@ -272,7 +272,7 @@ class _Wire(asyncio.Protocol):
                 self.worker.faults.append("a request came before the one before it was answered")
             head, body = self._head, bytes(self._buffer)
             self._buffer, self._head = bytearray(), None
-            self.worker.took(self, Versioned(head.at, head.method, head.target, head.headers, body))
+            self.worker.receive(self, ReceivedRequest(head.at, head.method, head.target, head.headers, body))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.worker.wires.discard(self)
@@ -297,7 +297,7 @@ class _Wire(asyncio.Protocol):
         headers = [(name.lower(), value.strip()) for name, _, value in pairs]
         method, target, _ = first.split(b" ")
         self._length = int(dict(headers).get(b"content-length", b"0"))
-        self._head = Versioned(time.monotonic(), method, target, headers)
+        self._head = ReceivedRequest(time.monotonic(), method, target, headers)
 
 
 def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) -> bytes:

@@ -53,10 +53,10 @@ class LmEval(Framework):
 
 
 def _likelihood(meta: Any, end: int) -> tuple[float, bool]:
-    said = meta["input_token_logprobs"][-end:]
+    request = meta["input_token_logprobs"][-end:]
     best = meta["input_top_logprobs"][-end:]
-    greedy = all(pair[1] == top[0][1] for pair, top in zip(said, best, strict=True))
-    return sum(pair[0] for pair in said), greedy
+    greedy = all(pair[1] == top[0][1] for pair, top in zip(request, best, strict=True))
+    return sum(pair[0] for pair in request), greedy
 
 
 class BenchServing(Framework):

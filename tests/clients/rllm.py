@@ -12,13 +12,13 @@ import httpx
 
 from tests.clients.libraries import Framework, httpx_client
 
-STRIKES = 3
+MAX_FAILURES = 3
 
 
 class RllmGateway(Framework):
     def __init__(self, worker: str) -> None:
         super().__init__(worker, httpx_client(500))
-        self.strikes = 0
+        self.failures = 0
 
     async def probe(self) -> bool:
         """Whether the worker is still in; three failures in a row put it out."""
@@ -26,8 +26,8 @@ class RllmGateway(Framework):
             good = (await self.http.get(f"{self.base}/health", timeout=5)).status_code == 200
         except httpx.TransportError:
             good = False
-        self.strikes = 0 if good else self.strikes + 1
-        return self.strikes < STRIKES
+        self.failures = 0 if good else self.failures + 1
+        return self.failures < MAX_FAILURES
 
     async def chat(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
         """A turn, with the ids and log probabilities that training needs."""

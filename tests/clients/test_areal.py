@@ -34,12 +34,12 @@ async def test_rollout_goes_on_after_new_weights_where_it_was_stopped(holding_si
     aborted is held until one of them is back."""
     async with AReaL(holding_site.url, PAUSE) as areal, engines("sglang", token_delay=0.01) as sims:
         await holding_site.serve(*sims)
-        whole = await areal.rollout(PROMPT, 100)
+        complete = await areal.rollout(PROMPT, 100)
         running = [asyncio.ensure_future(areal.rollout(PROMPT, 100)) for _ in range(4)]
         await at_work(2, *sims)
         await areal.update_weights("/ckpt/step-2", "2")
         rollouts = await asyncio.gather(*running)
-        assert len(whole) == 100 and rollouts == [whole] * 4
+        assert len(complete) == 100 and rollouts == [complete] * 4
         assert len(seen(*sims)) > 5  # at least one came in two parts
         for sim in sims:
             assert [len(calls(sim, path)) for path in _STEP] == [1, 1, 1]

@@ -11,7 +11,7 @@ from tests.clients.site import TOKENS, Site, calls, engines, seen
 PROMPT = [432, 402, 5]
 
 
-async def test_batch_of_ids_or_texts_comes_back_whole_and_in_order(site: Site) -> None:
+async def test_batch_of_ids_or_texts_is_answered_completely_and_in_order(site: Site) -> None:
     """One request, one engine; each output is that of its prompt alone."""
     async with LmEval(f"{site.url}/generate") as lm, engines("sglang") as sims:
         await site.serve(*sims)

@@ -106,7 +106,7 @@ async def test_log_probabilities_are_computed_again_by_a_prefill(site: Site) -> 
         assert len(await miles.recompute([*PROMPT, 9])) == len(PROMPT)
 
 
-async def test_stale_samples_are_told_by_their_version(site: Site) -> None:
+async def test_stale_samples_are_recognised_by_their_weight_version(site: Site) -> None:
     """A whole number, as the trainer gave it."""
     async with fleet(site, 1) as (miles, (sim,)):
         version = {"new_version": "41", "abort_all_requests": False}
@@ -156,8 +156,8 @@ async def test_agents_chat_goes_on_under_the_key_of_their_session(site: Site) ->
     async with fleet(site, 1) as (_, (sim,)), SessionServer(site.url) as server:
         sim.behave(Reply(body=json.dumps(reply).encode()), path="/v1/chat/completions")
         body = {"model": "sim", "messages": [{"role": "user", "content": "hi"}], "logprobs": True}
-        said = await server.chat("session-7", body, {"X-Agent": "a1", "Authorization": "Bearer agent"})
-        assert said == reply
+        request = await server.chat("session-7", body, {"X-Agent": "a1", "Authorization": "Bearer agent"})
+        assert request == reply
         (arrival,) = calls(sim, "/v1/chat/completions")
         assert json.loads(arrival.body) == body
         lines = [arrival.header(name) for name in (ROUTING_KEY, "X-Agent", "Authorization")]

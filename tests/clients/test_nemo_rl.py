@@ -23,7 +23,7 @@ async def test_engine_is_listed_at_the_first_look_even_while_it_loads(site: Site
         assert nowhere not in await site.workers()
 
 
-async def test_rollout_is_spread_and_whole(site: Site) -> None:
+async def test_rollout_is_spread_over_workers_and_complete(site: Site) -> None:
     """Many at once, each cut by length."""
     async with NeMoRL(site.url, 2) as nemo, engines("sglang") as sims:
         for sim in sims:

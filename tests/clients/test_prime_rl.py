@@ -42,7 +42,7 @@ async def test_headers_of_the_sdk_arrive_with_the_trace(site: Site) -> None:
         assert arrival.body.endswith(b'"cache_salt":"step-3","priority":2}')
 
 
-async def test_length_of_the_model_is_told(site: Site) -> None:
+async def test_context_length_of_the_model_is_reported(site: Site) -> None:
     """Under the name it is served by; of another name nothing is told."""
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", max_model_len=4096) as sims:
         await site.serve(*sims)

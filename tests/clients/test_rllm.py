@@ -19,7 +19,7 @@ async def test_worker_stays_in_while_its_engines_come_and_go(site: Site) -> None
         async with engines("vllm", 1) as (sim,):
             await site.serve(sim)
             assert await rllm.probe()
-        assert await rllm.probe() and rllm.strikes == 0
+        assert await rllm.probe() and rllm.failures == 0
 
 
 async def test_turn_comes_back_with_its_ids(site: Site) -> None:

@@ -100,7 +100,7 @@ async def test_refusals_are_objects_with_a_message(site: Site) -> None:
         assert skyrl.broken == 0
 
 
-async def test_lost_reply_is_told_as_one_and_not_made_twice(site: Site) -> None:
+async def test_lost_reply_is_an_error_and_generated_once(site: Site) -> None:
     """The engine broke it off: the gateway does not try elsewhere what may have run, and says so in JSON."""
     async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm") as sims:
         await site.serve(*sims)

@@ -51,7 +51,7 @@ async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: 
             assert as_sent(arrival, sent.encode())
 
 
-async def test_pictures_arrive_whole(site: Site) -> None:
+async def test_images_arrive_intact(site: Site) -> None:
     """Text and data URLs in place of ids, more than ten megabytes of them."""
     async with Slime(site.url) as slime, engines("sglang", 1) as (sim,):
         await slime.register(sim.url)
@@ -140,8 +140,8 @@ async def test_engines_half_way_to_new_weights_still_serve_one_model(site: Site)
     """An engine calls itself by the path that its weights came from; to the fleet it keeps its name."""
     async with Slime(site.url, pause=PAUSE) as slime, engines("sglang") as sims:
         loaded = {"model_path": "/ckpt/step-1"}
-        told = await slime.http.post(f"{sims[0].url}/update_weights_from_disk", json=loaded)
-        assert told.json()["success"]
+        received = await slime.http.post(f"{sims[0].url}/update_weights_from_disk", json=loaded)
+        assert received.json()["success"]
         cards = (await slime.http.get(f"{sims[0].url}/v1/models")).json()["data"]
         assert [card["id"] for card in cards] == ["/ckpt/step-1"]
         for sim in sims:

@@ -15,7 +15,7 @@ from tests.support.gateway import until
 PROMPT = [432, 402, 5]
 
 
-async def test_conversation_goes_on_with_what_was_said(site: Site) -> None:
+async def test_conversation_continues_with_its_history(site: Site) -> None:
     """Each turn sends all ids so far; the engine finds them in its cache, and nulls arrive as nulls."""
     async with Strands(site.url) as strands, engines("sglang", 1) as (sim,):
         await site.serve(sim)
@@ -54,7 +54,7 @@ async def test_model_can_say_that_it_sees(site: Site) -> None:
         assert await strands.sees_images()
 
 
-async def test_full_context_is_told_apart_from_all_other_faults(site: Site) -> None:
+async def test_full_context_is_distinguished_from_other_errors(site: Site) -> None:
     """In the engine's own words, at the first try."""
     async with Strands(site.url, PAUSE) as strands, engines("sglang", 1, max_model_len=64) as (sim,):
         await site.serve(sim)

@@ -31,8 +31,8 @@ async def test_server_tells_what_it_is(site: Site) -> None:
     async with fleet(site) as (trl, (sim,)):
         assert await asyncio.to_thread(trl.connect) == ("sim", 8192)
         assert await asyncio.to_thread(trl.world_size) == 1
-        told = await asyncio.to_thread(trl.server_info)
-        assert told["vllm_config"]["model_config"]["max_model_len"] == 8192
+        received = await asyncio.to_thread(trl.server_info)
+        assert received["vllm_config"]["model_config"]["max_model_len"] == 8192
         assert calls(sim, "/server_info")[-1].target == b"/server_info?config_format=json"
 
 

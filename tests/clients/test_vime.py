@@ -70,8 +70,10 @@ async def test_requests_are_aborted_through_the_router_by_their_ids(site: Site) 
 
         running = [asyncio.ensure_future(named(*one)) for one in (("sample-1", 5000), ("sample-2", 40))]
         await at_work(1, *sims)
-        told = await vime.post(f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]})
-        assert told["aborted"] == 1 and [row["error"] for row in told["results"]] == [None]
+        received = await vime.post(
+            f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]}
+        )
+        assert received["aborted"] == 1 and [row["error"] for row in received["results"]] == [None]
         aborted, kept = await asyncio.gather(*running)
         assert (aborted["choices"][0]["finish_reason"], len(kept["choices"][0]["token_ids"])) == ("abort", 40)
 

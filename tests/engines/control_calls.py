@@ -21,8 +21,8 @@ class Call:
     content_type: str | None = JSON
 
     def __str__(self) -> str:
-        said = "" if self.body is None else f" {self.body or 'nothing'}"
-        return f"{self.method} {self.target}{said}{'' if self.content_type == JSON else ' untyped'}"
+        request = "" if self.body is None else f" {self.body or 'nothing'}"
+        return f"{self.method} {self.target}{request}{'' if self.content_type == JSON else ' untyped'}"
 
 
 def get(*targets: str) -> list[Call]:

@@ -143,8 +143,8 @@ async def test_engines_half_way_to_new_weights_still_serve_one_model(
             f"{engines[0].url}/update_weights_from_disk", json={"model_path": str(step)}
         )
         assert loaded.raise_for_status().json()["success"]
-        told = (await slime.http.get(f"{engines[0].url}/v1/models")).json()["data"][0]["id"]
-        assert told == str(step)
+        received = (await slime.http.get(f"{engines[0].url}/v1/models")).json()["data"][0]["id"]
+        assert received == str(step)
         # Removed and added again, it is asked anew for what it is.
         await site.clear()
         await site.serve(*engines)
@@ -165,8 +165,8 @@ async def test_areal_changes_weights_in_the_middle_of_its_rollouts(
         assert [await held(client, engine, 2) for engine in engines] == [2, 2]
         await areal.update_weights(str(paths.model()), version)
         assert {len(tokens) for tokens in await asyncio.gather(*running)} == {BUSY}
-        told = (await areal.http.get(f"{site.url}/model_info")).raise_for_status().json()
-        assert told["weight_version"] == version
+        received = (await areal.http.get(f"{site.url}/model_info")).raise_for_status().json()
+        assert received["weight_version"] == version
         await site.ready(*engines)
 
 
@@ -189,7 +189,7 @@ async def test_areal_stops_time_for_its_engines(
         assert [len(await rollout) for rollout in (running, late)] == [BUSY, TOKENS]
 
 
-async def test_lm_eval_gets_its_batches_whole(site: Site, engine_of: EngineOf) -> None:
+async def test_lm_eval_gets_complete_batches(site: Site, engine_of: EngineOf) -> None:
     """In order, as ids or as texts, with the likelihoods of what was there."""
     await site.serve(engine_of("sglang"))
     async with LmEval(f"{site.url}/generate") as lm:
@@ -259,7 +259,7 @@ async def test_nemo_rl_finds_its_engine_and_takes_it_away(site: Site, engine_of:
         assert await site.workers() == {}
 
 
-async def test_verl_is_told_at_once_what_the_engine_refuses(site: Site, engine_of: EngineOf) -> None:
+async def test_verl_gets_the_engines_refusal_at_once(site: Site, engine_of: EngineOf) -> None:
     """Engines come and go by query; a body that is wrong is an error of the engine's own."""
     engine = engine_of("sglang")
     verl = Adapter(site.url, PAUSE)

@@ -96,13 +96,15 @@ async def test_vime_aborts_one_request_through_the_router(
 
         running = [asyncio.ensure_future(named(*one)) for one in (("sample-1", LONG), ("sample-2", BUSY))]
         assert await held(client, engine, 2) == 2
-        told = await vime.post(f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]})
-        assert told["aborted"] == 1 and [row["error"] for row in told["results"]] == [None]
+        received = await vime.post(
+            f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]}
+        )
+        assert received["aborted"] == 1 and [row["error"] for row in received["results"]] == [None]
         aborted, kept = [(await reply)["choices"][0] for reply in running]
         assert (aborted["finish_reason"], len(kept["token_ids"])) == ("abort", BUSY)
 
 
-async def test_prime_rl_loses_no_rollout_that_came_too_early(site: Site, engine_of: EngineOf) -> None:
+async def test_prime_rl_loses_no_rollout_sent_too_early(site: Site, engine_of: EngineOf) -> None:
     """It tries nothing twice, and each token comes with a log probability that it can check."""
     engine = engine_of("vllm")
     async with prime_at(site) as prime:
@@ -174,7 +176,7 @@ async def test_skyrl_uses_the_engines_other_routes(site: Site, engine_of: Engine
         assert len((await forward(site.url, limit))["choices"][0]["token_ids"]) == 1
 
 
-async def test_skyrl_is_told_what_the_engine_refuses(site: Site, engine_of: EngineOf) -> None:
+async def test_skyrl_gets_the_engines_refusal(site: Site, engine_of: EngineOf) -> None:
     """In an object with a message, which is not tried again."""
     await site.serve(engine_of("vllm"))
     async with SkyRL(site.url, PAUSE) as skyrl:
@@ -194,8 +196,8 @@ async def test_trl_learns_what_its_server_is_and_completes(site: Site, engine_of
         trl.model_name = MODEL_NAME
         assert await asyncio.to_thread(trl.connect) == (MODEL_NAME, int(CONTEXT))
         assert await asyncio.to_thread(trl.world_size) == 1
-        told = await asyncio.to_thread(trl.server_info)
-        assert told["vllm_config"]["model_config"]["max_model_len"] == int(CONTEXT)
+        received = await asyncio.to_thread(trl.server_info)
+        assert received["vllm_config"]["model_config"]["max_model_len"] == int(CONTEXT)
         outputs = await asyncio.to_thread(trl.complete, [[*PROMPT, index] for index in range(3)], TOKENS)
         assert all(0 < len(output) <= TOKENS for output in outputs) and len(outputs) == 3
         talks = [[{"role": "user", "content": f"picture {number}"}] for number in range(4)]
@@ -233,8 +235,8 @@ async def test_engine_that_sleeps_gets_nothing_until_it_is_woken(site: Site, eng
         entry = (await site.workers())[engine.url]
         assert (entry["state"], entry["holds"]) == ("held", ["paused"])
         late = asyncio.ensure_future(vime.generate(PROMPT, TOKENS))
-        told = await site.client.post("/update_weight_version", json={"new_version": version})
-        assert told.raise_for_status().json() == {"success": True, "new_version": version}
+        received = await site.client.post("/update_weight_version", json={"new_version": version})
+        assert received.raise_for_status().json() == {"success": True, "new_version": version}
         assert not late.done()
         (await site.client.post("/wake_up")).raise_for_status()
         assert len((await late).tokens) == TOKENS

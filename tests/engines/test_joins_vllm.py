@@ -78,10 +78,10 @@ def repeatable(reply: bytes) -> Json:
 async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, vllm_url: str, case: str) -> None:
     """Every key, its order and its spelling, and the status of a refusal."""
     asked = CASES[case]
-    whole = {key: value for key, value in asked.items() if key != "stream_options"}
+    complete = {key: value for key, value in asked.items() if key != "stream_options"}
     url = vllm_url + GENERATE_PATH
     for _ in range(2):  # the first time, the engine's prefix cache is cold
-        unary = await client.post(url, json=whole)
+        unary = await client.post(url, json=complete)
         stream = await client.post(url, json={**asked, "stream": True})
     out, status = joined(asked, stream)
     assert status == unary.status_code

@@ -142,7 +142,7 @@ async def test_vllm_stream_equals_the_direct_one(client: httpx.AsyncClient, vllm
     await assert_same_stream(client, vllm, VLLM[case])
 
 
-async def test_stream_modes_are_told_apart(client: httpx.AsyncClient, sglang: Front) -> None:
+async def test_stream_modes_are_distinguished(client: httpx.AsyncClient, sglang: Front) -> None:
     """Cumulative events grow and incremental ones do not: the fleet under test really has both."""
     reply = await sglang.ask(client, sglang.through, sglang.body(ID, 40, stream=True))
     lengths = [len(event["output_ids"]) for event in events(reply.content)]

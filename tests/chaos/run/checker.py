@@ -101,10 +101,10 @@ def one_generation(case: Case) -> Iterator[Breach]:
             yield Breach("duplicated", marker, f"arrived {count} times at workers")
 
 
-def whole_replies_were_generated(case: Case) -> Iterator[Breach]:
+def complete_replies_were_generated(case: Case) -> Iterator[Breach]:
     """What a client was given as whole is what a worker finished."""
     for asked in case.books.asked:
-        if asked.outcome is not Outcome.WHOLE:
+        if asked.outcome is not Outcome.COMPLETE:
             continue
         arrivals = case.arrivals(asked.marker)
         marks = {seen.mark for seen in case.seen.get(asked.marker, ())}
@@ -135,19 +135,19 @@ def leavers_are_stopped(case: Case) -> Iterator[Breach]:
         asked = case.asked.get(marker)
         for arrival in case.arrivals(marker):
             life, end = case.life(arrival), case.end_of(arrival)
-            left = max(arrival.at, asked.ended if asked is not None else 0.0)
-            due = _thawed(life, left) + NOTICE
+            left_at = max(arrival.at, asked.ended if asked is not None else 0.0)
+            due = _thawed(life, left_at) + NOTICE
             if end is None and life.ended is None:
                 yield Breach("orphaned", marker, "its worker never ended it")
             elif (end is None or end > due) and (life.ended is None or life.ended > due):
-                after = "never" if end is None else f"{end - left:.2f} s after its client had gone"
+                after = "never" if end is None else f"{end - left_at:.2f} s after its client had gone"
                 yield Breach("orphaned", marker, f"ended by its worker {after}")
 
 
 def bystanders_go_on(case: Case) -> Iterator[Breach]:
     """Nobody's reply is aborted who did not ask for it or leave."""
     for asked in case.books.asked:
-        if asked.outcome is Outcome.WHOLE and asked.finish == "abort" and asked.abort_asked is None:
+        if asked.outcome is Outcome.COMPLETE and asked.finish == "abort" and asked.abort_asked is None:
             yield Breach("cut short", asked.marker, "aborted though nobody asked for it")
 
 
@@ -213,7 +213,7 @@ def nothing_is_left(case: Case) -> Iterator[Breach]:
 CHECKS: Sequence[Check] = (
     one_outcome,
     one_generation,
-    whole_replies_were_generated,
+    complete_replies_were_generated,
     finished_replies_arrive,
     leavers_are_stopped,
     bystanders_go_on,
@@ -236,9 +236,10 @@ def notices(case: Case) -> Iterator[float]:
     for asked in case.books.asked:
         for arrival in case.arrivals(asked.marker) if asked.outcome is Outcome.LEFT else ():
             life, ended = case.life(arrival), case.end_of(arrival)
-            left = max(arrival.at, asked.ended)
-            if ended is not None and ended >= left and life.ended is None and _thawed(life, left) == left:
-                yield ended - left
+            left_at = max(arrival.at, asked.ended)
+            alive = life.ended is None and _thawed(life, left_at) == left_at
+            if ended is not None and ended >= left_at and alive:
+                yield ended - left_at
 
 
 def _killed(life: Life, at: float, within: float) -> bool:
@@ -257,7 +258,7 @@ def _thawed(life: Life, at: float) -> float:
 def _disagrees(asked: Asked, line: dict[str, object]) -> str | None:
     if asked.outcome is Outcome.LEFT:
         return None
-    failed = asked.outcome is not Outcome.WHOLE
+    failed = asked.outcome is not Outcome.COMPLETE
     if failed != bool(line["error_type"]):
         return f"{asked.outcome} at its client, {line['outcome']} {line['error_type']!r} in the log"
     if asked.status is not None and line["status"] != asked.status:
@@ -273,5 +274,5 @@ def _clients_count(asked: Sequence[Asked]) -> tuple[Counter[str], int]:
         if each.outcome is Outcome.LEFT or each.what == choices.GARBAGE:
             perhaps += 1
         elif each.counts:
-            sure["success" if each.outcome is Outcome.WHOLE else "error"] += 1
+            sure["success" if each.outcome is Outcome.COMPLETE else "error"] += 1
     return sure, perhaps

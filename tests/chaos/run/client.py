@@ -74,8 +74,8 @@ class Client:
             if self._line is None:
                 self._line = await Line.open(self._port)
             await self._do(choice, asked, self._line)
-        except Left as left:
-            asked.outcome, asked.detail = Outcome.LEFT, str(left)
+        except Left as left_at:
+            asked.outcome, asked.detail = Outcome.LEFT, str(left_at)
             self._hang_up(reset=choice.reset)
         except TimeoutError:
             asked.outcome, asked.detail = Outcome.LEFT, "out of patience"
@@ -124,7 +124,7 @@ class Client:
         except Broken:
             asked.outcome = Outcome.CLOSED
         except TimeoutError:
-            asked.outcome = Outcome.HUNG
+            asked.outcome = Outcome.UNANSWERED
         finally:
             line.leave(reset=choice.reset)
 
@@ -184,8 +184,8 @@ class Client:
     ) -> None:
         rest, events = b"", 0
         async for piece in _patiently(line, head):
-            *whole, rest = (rest + piece).split(b"\n\n")
-            for event in whole:
+            *complete, rest = (rest + piece).split(b"\n\n")
+            for event in complete:
                 events += 1
                 expected.take(event)
             if choice.what == chosen.LEAVE and choice.moment == chosen.AT_EVENT and events >= choice.events:
@@ -216,7 +216,7 @@ def _judge(asked: Asked, head: Head, body: bytes, expected: Expected | None) -> 
 
 def _note(asked: Asked, expected: Expected) -> None:
     asked.finish = expected.finish
-    asked.outcome = Outcome.WHOLE if expected.error is None else Outcome.ERROR
+    asked.outcome = Outcome.COMPLETE if expected.error is None else Outcome.ERROR
     if expected.error is not None:
         asked.detail = expected.error
 

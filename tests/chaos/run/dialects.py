@@ -72,30 +72,30 @@ class Part:
     tokens: list[int]
     finish: str | None
     error: str | None = None
-    whole: bool = False
+    complete: bool = False
 
 
 def part_of(kind: str, text: bytes) -> Part:
     """Raises ValueError for what no engine says."""
-    said = json.loads(text)
-    if not isinstance(said, dict):
+    summary = json.loads(text)
+    if not isinstance(summary, dict):
         raise ValueError("not a JSON object")
-    if "error" in said:
-        return Part("", [], None, error=json.dumps(said["error"])[:200])
+    if "error" in summary:
+        return Part("", [], None, error=json.dumps(summary["error"])[:200])
     try:
         if kind == SGLANG:
-            meta = said["meta_info"]
+            meta = summary["meta_info"]
             reason = meta["finish_reason"]
             failed = reason is not None and "status_code" in reason and reason["status_code"] is not None
             return Part(
                 meta["id"],
-                said.get("output_ids") or [],
+                summary.get("output_ids") or [],
                 reason and reason["type"],
                 error=json.dumps(reason)[:200] if failed else None,
-                whole=True,
+                complete=True,
             )
-        choice = said["choices"][0]
-        return Part(said["request_id"], choice["token_ids"] or [], choice["finish_reason"])
+        choice = summary["choices"][0]
+        return Part(summary["request_id"], choice["token_ids"] or [], choice["finish_reason"])
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not a reply: {text[:200]!r}") from error
 

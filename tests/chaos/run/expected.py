@@ -44,7 +44,7 @@ class Expected:
         if self.error is not None or (self.finish is not None and part.error is None):
             raise Wrong("more after the end")
         self.finish, self.error = part.finish, part.error
-        self._got = part.tokens if part.whole else self._got + part.tokens
+        self._got = part.tokens if part.complete else self._got + part.tokens
         if self._got != self._tokens[: len(self._got)] and part.error is None:
             raise Wrong(f"tokens of another request: {self._got[:4]} for {self._tokens[:4]}")
         if self._id is not None and part.id != self._id and part.error is None:

@@ -39,7 +39,7 @@ class Series:
         return self.growth <= max(self.share * self.mean, self.least)
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The verdict in words."""
         word = "flat" if self.flat else "NOT FLAT"
         return f"mean {self.mean:.4g}{self.unit}, {self.growth:+.2g}{self.unit} over the run: {word}"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 class Outcome(StrEnum):
     """What became of a request, as its client saw it."""
 
-    WHOLE = "whole"  # a success that says it is finished, every token as it should be
+    COMPLETE = "whole"  # a success that says it is finished, every token as it should be
     REFUSED = "refused"  # a status of 400 or over, with a well-formed body
     ERROR = "error"  # an error event in a stream that then ended well
     LEFT = "left"  # the client went away
@@ -27,11 +27,11 @@ class Outcome(StrEnum):
     # None of these may ever happen.
     BROKEN = "broken"  # the connection ended in the middle of the reply, or instead of one
     WRONG = "wrong"  # a reply that is not this request's, or looks whole and is not
-    HUNG = "hung"  # neither a reply nor an end
+    UNANSWERED = "hung"  # neither a reply nor an end
 
 
 #: Those that are an answer.
-HONEST = frozenset({Outcome.WHOLE, Outcome.REFUSED, Outcome.ERROR, Outcome.LEFT, Outcome.CLOSED})
+HONEST = frozenset({Outcome.COMPLETE, Outcome.REFUSED, Outcome.ERROR, Outcome.LEFT, Outcome.CLOSED})
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Asked:
     stream: bool = False
     sent: float = 0.0
     ended: float = 0.0
-    outcome: Outcome = Outcome.HUNG
+    outcome: Outcome = Outcome.UNANSWERED
     status: int | None = None
     finish: str | None = None
     detail: str = ""

@@ -58,7 +58,7 @@ class Samples:
 
     def series(self, start: float) -> list[Series]:
         """All of them from ``start`` on."""
-        told = (
+        reported = (
             ("memory", " MiB", self.memory, 0.05, 1.0),
             ("open files", "", self.descriptors, 0.05, 0.0),
             ("loop lag", " ms", self.lag, 0.25, 1.0),
@@ -72,7 +72,7 @@ class Samples:
                 share,
                 least,
             )
-            for name, unit, values, share, least in told
+            for name, unit, values, share, least in reported
         ]
 
 
@@ -92,16 +92,16 @@ def main(arguments: Sequence[str]) -> int:
     found["series"] = {
         each.name: {"mean": each.mean, "growth": each.growth, "samples": each.points} for each in series
     }
-    lines = [f"{each.name:<12}{each.said}" for each in series]
+    lines = [f"{each.name:<12}{each.summary}" for each in series]
     print("\n".join(lines), report.text(found), sep="\n")
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     if options.write_docs:
-        said = _machine(load, options)
-        plot = stacked("The gateway under 1,000 streams", said, "seconds", _panels(samples, series))
+        summary = _machine(load, options)
+        plot = stacked("The gateway under 1,000 streams", summary, "seconds", _panels(samples, series))
         link = page.write_plot("soak", plot)
-        rows = ["| | |", "| --- | --- |", *(f"| {each.name} | {each.said} |" for each in series)]
-        page.write("soak", "\n\n".join([said + ".", "\n".join(rows), f"![The soak]({link})"]))
+        rows = ["| | |", "| --- | --- |", *(f"| {each.name} | {each.summary} |" for each in series)]
+        page.write("soak", "\n\n".join([summary + ".", "\n".join(rows), f"![The soak]({link})"]))
     if breaches:
         print(report.details(Case(books), breaches), file=sys.stderr)
     return 1 if breaches or not all(each.flat for each in series) else 0
@@ -124,8 +124,8 @@ def _start(samples: Samples) -> float:
 
 
 def _panels(samples: Samples, judged: Sequence[Series]) -> list[Panel]:
-    whole = {each.name: each for each in samples.series(0.0)}
-    return [Panel(each.name, each.unit, each.said, whole[each.name].points) for each in judged]
+    complete = {each.name: each for each in samples.series(0.0)}
+    return [Panel(each.name, each.unit, each.summary, complete[each.name].points) for each in judged]
 
 
 def _machine(load: float, options: argparse.Namespace) -> str:

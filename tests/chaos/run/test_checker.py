@@ -14,9 +14,9 @@ from tests.chaos.run.records import AbortSeen, Asked, Books, End, Life, Outcome,
 SENT, DONE = 100.0, 101.0
 
 
-def asked(marker: str = "a", outcome: Outcome = Outcome.WHOLE, **more: Any) -> Asked:
-    told: dict[str, Any] = {"status": 200, "finish": "length", "sent": SENT, "ended": DONE, **more}
-    return Asked(marker, "stream", "sglang", outcome=outcome, **told)
+def asked(marker: str = "a", outcome: Outcome = Outcome.COMPLETE, **more: Any) -> Asked:
+    reported: dict[str, Any] = {"status": 200, "finish": "length", "sent": SENT, "ended": DONE, **more}
+    return Asked(marker, "stream", "sglang", outcome=outcome, **reported)
 
 
 def seen(mark: str, marker: str = "a", *, worker: int = 0, life: int = 1, at: float = SENT) -> Seen:
@@ -36,7 +36,7 @@ def books(*requests: Asked, **more: Any) -> Books:
         ("requests_total", frozenset({("status", status)})): float(count) for status, count in counts.items()
     }
     counters[("requests_started_total", frozenset())] = float(len(lines))
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "seen": [seen("arrived"), seen("finished", at=DONE)],
         "aborts": [],
         "lives": [Life(0, 1, "sglang", 0.0), Life(1, 1, "sglang", 0.0)],
@@ -45,10 +45,10 @@ def books(*requests: Asked, **more: Any) -> Books:
         "end": End({"inflight_requests": 0.0}, 0, 0, 100, 105, 0),
         **more,
     }
-    return Books(list(requests) or [asked()], **told)
+    return Books(list(requests) or [asked()], **reported)
 
 
-def left(at: float = DONE, **more: Any) -> Asked:
+def left_at(at: float = DONE, **more: Any) -> Asked:
     return asked(outcome=Outcome.LEFT, ended=at, may_count=True, finish=None, **more)
 
 
@@ -63,7 +63,7 @@ def test_books_that_agree_have_no_breach() -> None:
     assert check(books()) == []
 
 
-@pytest.mark.parametrize("outcome", [Outcome.HUNG, Outcome.BROKEN])
+@pytest.mark.parametrize("outcome", [Outcome.UNANSWERED, Outcome.BROKEN])
 def test_request_without_an_honest_end_is_lost(outcome: Outcome) -> None:
     failed = line(outcome="failed", error_type="internal")
     found = books(asked(outcome=outcome, finish=None), lines=[failed])
@@ -71,11 +71,11 @@ def test_request_without_an_honest_end_is_lost(outcome: Outcome) -> None:
 
 
 def test_reply_that_its_worker_finished_and_nobody_got_is_lost() -> None:
-    waited = left(at=DONE + 5.0, detail="out of patience")
+    waited = left_at(at=DONE + 5.0, detail="out of patience")
     assert kinds(books(waited, lines=[CANCELLED])) == ["lost"]
 
 
-def test_reply_that_was_lost_with_its_worker_is_told_so() -> None:
+def test_reply_that_was_lost_with_its_worker_is_reported() -> None:
     """Killed with the reply still unsent: a 502 is the truth."""
     refused = asked(outcome=Outcome.REFUSED, status=502, finish=None)
     failed = line(outcome="failed", error_type="internal", status=502)
@@ -95,33 +95,33 @@ def test_request_with_two_outcomes_is_duplicated() -> None:
 
 
 def test_generation_that_goes_on_without_a_client_is_orphaned() -> None:
-    found = books(left(), seen=[seen("arrived")], lines=[CANCELLED])
+    found = books(left_at(), seen=[seen("arrived")], lines=[CANCELLED])
     assert kinds(found) == ["orphaned"]
 
 
 def test_generation_that_is_ended_late_is_orphaned() -> None:
     late = [seen("arrived"), seen("aborted", at=DONE + 9.0)]
-    assert kinds(books(left(), seen=late, lines=[CANCELLED])) == ["orphaned"]
+    assert kinds(books(left_at(), seen=late, lines=[CANCELLED])) == ["orphaned"]
     soon = [seen("arrived"), seen("aborted", at=DONE + 0.2)]
-    assert check(books(left(), seen=soon, lines=[CANCELLED])) == []
+    assert check(books(left_at(), seen=soon, lines=[CANCELLED])) == []
 
 
 def test_worker_that_was_frozen_has_its_time_from_the_thaw() -> None:
     late = [seen("arrived"), seen("client_gone", at=DONE + 9.0)]
     frozen = [Life(0, 1, "sglang", 0.0, stops=[(DONE - 1.0, DONE + 8.0)])]
-    assert check(books(left(), seen=late, lines=[CANCELLED], lives=frozen)) == []
+    assert check(books(left_at(), seen=late, lines=[CANCELLED], lives=frozen)) == []
 
 
 def test_worker_that_was_killed_owes_nothing() -> None:
     killed = [Life(0, 1, "sglang", 0.0, ended=DONE + 0.1)]
-    assert check(books(left(), seen=[seen("arrived")], lines=[CANCELLED], lives=killed)) == []
+    assert check(books(left_at(), seen=[seen("arrived")], lines=[CANCELLED], lives=killed)) == []
 
 
-def test_whole_reply_that_no_worker_was_asked_for_is_dressed_up() -> None:
+def test_complete_reply_without_a_worker_request_is_reported() -> None:
     assert kinds(books(seen=[])) == ["dressed up"]
 
 
-def test_whole_reply_that_its_worker_did_not_finish_is_dressed_up() -> None:
+def test_complete_reply_that_its_worker_did_not_finish_is_reported() -> None:
     assert kinds(books(seen=[seen("arrived"), seen("cut", at=DONE)])) == ["dressed up"]
 
 

@@ -19,7 +19,7 @@ def test_growth_is_that_of_the_line_through_all_samples() -> None:
 def test_leak_is_not_flat() -> None:
     leaking = series(*(100 + 0.2 * second + second % 3 for second in range(60)))
     assert not leaking.flat
-    assert leaking.said.endswith("NOT FLAT")
+    assert leaking.summary.endswith("NOT FLAT")
 
 
 def test_trembling_and_falling_are_flat() -> None:

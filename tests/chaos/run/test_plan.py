@@ -46,9 +46,9 @@ def test_reply_of_another_request_is_noticed() -> None:
     """By its tokens, its id, its end."""
     tokens = output_of(prompt_of("a", 4), 2)
     right = b'{"output_ids": %s, "meta_info": {"id": "a", "finish_reason": {"type": "length"}}}'
-    whole = Expected("sglang", "a", tokens)
-    whole.part(right % str(tokens).encode())
-    whole.check()
+    complete = Expected("sglang", "a", tokens)
+    complete.part(right % str(tokens).encode())
+    complete.check()
     for id, text in (("a", str(output_of(prompt_of("b", 4), 2))), ("b", str(tokens)), ("a", str(tokens[:1]))):
         reply = Expected("sglang", id, tokens)
         try:

@@ -14,7 +14,7 @@ from tests.chaos.run.records import AbortSeen, Asked, Book, Outcome, Seen, read
 
 def test_book_holds_each_record_as_soon_as_it_is_written(tmp_path: Path) -> None:
     """Its process may be killed at any time."""
-    asked = Asked("a", "stream", "sglang", outcome=Outcome.WHOLE)
+    asked = Asked("a", "stream", "sglang", outcome=Outcome.COMPLETE)
     seen, abort = Seen(0, 1, 2.5, "arrived", "a", "job"), AbortSeen(0, 1, 3.0, ["job"])
     book = Book(tmp_path / "book")
     for record in (asked, seen, abort):
@@ -52,7 +52,7 @@ def test_series_of_a_metric_are_summed_by_their_labels() -> None:
     assert watch.total(found, "requests_total") == 9.0
 
 
-def test_sockets_are_told_apart_by_their_peers() -> None:
+def test_sockets_are_distinguished_by_their_peers() -> None:
     """Of this very process: one to a worker, one of a client, and both listeners are none."""
     with socket.create_server(("127.0.0.1", 0)) as gateway, socket.create_server(("127.0.0.1", 0)) as worker:
         ports = [each.getsockname()[1] for each in (gateway, worker)]

@@ -45,7 +45,7 @@ async def homes(gw: Gateway, route: Route, home: Worker, count: int) -> list[str
 
 
 async def leave_hanging(
-    gw: Gateway, route: Route, hung: Listed, other: Listed, count: int
+    gw: Gateway, route: Route, hanging: Listed, other: Listed, count: int
 ) -> list[RawClient]:
     """``count`` requests at the worker that hangs, as ``other`` is held meanwhile."""
     name = (await gw.site.workers())[other.url]["id"]
@@ -55,7 +55,7 @@ async def leave_hanging(
         client.request(route.path, route.body())
 
     async def there() -> bool:
-        return await gw.in_flight(hung) == count
+        return await gw.in_flight(hanging) == count
 
     await eventually(there)
     await gw.client.post(f"/workers/{name}/open")
@@ -79,13 +79,13 @@ async def test_requests_to_the_other_worker_and_control_calls_are_as_quick_as_ev
 
 async def pass_by(gw: Gateway, route: Route) -> None:
     """All of it, with a fleet of one kind."""
-    async with workers(route.kind, 2) as (hung, other):
-        await gw.serve(hung, other)
+    async with workers(route.kind, 2) as (hanging, other):
+        await gw.serve(hanging, other)
         keys = await homes(gw, route, other, 100)
-        stuck = (await homes(gw, route, hung, 1))[0]
+        stuck = (await homes(gw, route, hanging, 1))[0]
         other.behave = in_fifty_ms
-        hung.hang()
-        clients = await leave_hanging(gw, route, hung, other, 50)
+        hanging.hang()
+        clients = await leave_hanging(gw, route, hanging, other, 50)
         before = len(other.calls)
         seconds = []
         async with steadily(*(gw.url + path for path in CONTROL), interval=0.25) as control:
@@ -95,11 +95,11 @@ async def pass_by(gw: Gateway, route: Route) -> None:
                 seconds.append(time.monotonic() - began)
         assert sorted(seconds)[98] < 0.5
         assert control.failures == [] and control.seconds[-1] < 1
-        await until_out(gw, hung)
+        await until_out(gw, hanging)
         replies = await asyncio.gather(*(ask(gw, route) for _ in range(20)), ask(gw, route, stuck))
         assert [reply.status_code for reply in replies] == [200] * 21
         assert len(other.calls) == before + 121
-        assert await gw.in_flight(hung) == 50
+        assert await gw.in_flight(hanging) == 50
         for client in clients:
             client.leave()
 
@@ -111,19 +111,19 @@ async def test_worker_that_goes_on_answers_what_it_had_and_is_used_again(gw: Gat
 
 async def go_on(gw: Gateway, route: Route) -> None:
     """All of it, with a fleet of one kind."""
-    async with worker_process(route.kind, "counted") as hung, workers(route.kind, 1) as (other,):
-        for worker in (hung, other):
+    async with worker_process(route.kind, "counted") as hanging, workers(route.kind, 1) as (other,):
+        for worker in (hanging, other):
             await gw.client.post("/workers", json={"url": worker.url})
-        await gw.site.ready(hung, other)
-        hung.stop()
-        clients = await leave_hanging(gw, route, hung, other, 10)
-        await until_out(gw, hung)
+        await gw.site.ready(hanging, other)
+        hanging.stop()
+        clients = await leave_hanging(gw, route, hanging, other, 10)
+        await until_out(gw, hanging)
         assert (await ask(gw, route)).status_code == 200
-        hung.go_on()
+        hanging.go_on()
         for client in clients:
             assert (await client.head()).startswith(b"HTTP/1.1 200 ")
             client.leave()
-        await gw.site.ready(hung, other)
-        await hung.kill()
-        assert len(await hung.started()) == 10
+        await gw.site.ready(hanging, other)
+        await hanging.kill()
+        assert len(await hanging.started()) == 10
         assert len(other.calls) == 1
