@@ -275,3 +275,10 @@ def error_type_of(status: int) -> str:
     if status < 400:
         return ""
     return _ERROR_TYPES.get(status, "validation" if status < 500 else "internal")
+
+
+def drop_tracebacks(error: BaseException | None) -> None:
+    """Drop the tracebacks of ``error`` and its causes, whose frames keep alive all that they used."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

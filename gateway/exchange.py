@@ -1,7 +1,7 @@
-"""One exchange: its states, its transition table, its stamps and its outcome.
+"""The record of one exchange: its states, its transition table, its times and its outcome.
 
-Owns: what may follow what, and the record that metrics and logs are fed from. Must never enter: I/O, a
-clock of its own (times are passed in, in seconds of one monotonic clock), a dialect, third-party packages.
+Owns: which state may follow which, and the record that metrics and logs are made from. Must never enter: I/O,
+a clock of its own (times are passed in, in seconds of one monotonic clock), a dialect, third-party packages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from gateway.formats.contract import Ending
 
 
 class State(StrEnum):
+    """The state of an exchange."""
+
     PENDING = "pending"
     DISPATCHED = "dispatched"
     STREAMING = "streaming"
@@ -26,6 +28,8 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
+    """An event that may change the state of an exchange."""
+
     DISPATCH = "dispatch"
     RETRY = "retry"
     DATA = "data"
@@ -51,7 +55,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State | None]] = MappingProxyType(
 
 ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
-#: How a reply ended -> the ``error_type`` label, where the reply carries no error status that says more.
+#: Ending of a reply -> the ``error_type`` label, unless an error status in the reply says more.
 ERROR_TYPES: Mapping[Ending, str] = MappingProxyType(
     {
         Ending.STOP: "",
@@ -66,20 +70,20 @@ ERROR_TYPES: Mapping[Ending, str] = MappingProxyType(
         Ending.MALFORMED: "internal",
     }
 )
-#: The failures that are a reply's own end; that of a request nobody received is none.
+#: Failure -> the ending of the reply it broke. The failure of a request that no worker received has none.
 _BROKEN: Mapping[type[GatewayError], Ending] = MappingProxyType(
     {UpstreamIncomplete: Ending.INCOMPLETE, UpstreamMalformed: Ending.MALFORMED}
 )
 
 
 class IllegalTransition(Exception):
-    """An event that the state does not accept; the state was left as it was."""
+    """An event that the state does not accept; the state has not changed."""
 
 
 class Gaps:
-    """Inter-token gaps of one exchange, counted into fixed buckets so that a long stream costs no memory.
+    """The inter-token gaps of one exchange, counted in fixed buckets so that a long stream costs no memory.
 
-    ``bounds`` are upper bounds in seconds, ascending; a gap over the last one counts in the overflow slot.
+    ``bounds`` are upper bounds in seconds, ascending; a gap above the last one counts in the overflow slot.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -95,22 +99,22 @@ class Gaps:
         self.total += seconds
 
 
-#: Metrics' word for what the generate endpoints do.
+#: The ``operation`` label of the generate endpoints.
 GENERATE = "generate"
 
 
 class ExchangeRecord:
-    """One request and its whole response. Created and owned by one gateway.proxy.live.Run.
+    """The record of one request and its complete response, filled in by its gateway.proxy.live.LiveExchange.
 
-    Times are seconds of the monotonic clock. ``status`` is what the client saw (499 when it left first),
-    or None before commit. ``reply_error`` is the ``error_type`` of the status a worker's reply carries, ""
-    or None without an error; ``ending`` is None where no reply came to an end. The plain attributes are
-    filled as their phase is reached.
+    Times are in seconds of the monotonic clock; ``accepted_at`` is when the head of the request was complete.
+    ``status`` is what the client saw (499 if it disconnected first), None before commit. ``reply_error`` is
+    the ``error_type`` of the status in a worker's reply, "" or None without an error; ``ending`` is None if
+    no reply ended. An attribute is set when its phase is reached.
     """
 
-    # Defaults of the class: most exchanges never set most of these, and each costs at every request.
+    # Class attributes, as most exchanges never set most of these, and each assignment costs.
     state = State.PENDING
-    #: Metrics' word for what its endpoint does.
+    #: The ``operation`` label of its endpoint.
     operation = GENERATE
     gaps: Gaps | None = None
     stream = False
@@ -144,8 +148,8 @@ class ExchangeRecord:
         self.accepted_at = accepted_at
         self._gap_bounds = gap_bounds
 
-    def on(self, event: Event) -> None:
-        """Apply ``event``. Raises IllegalTransition, and changes nothing, where the table has no entry."""
+    def apply(self, event: Event) -> None:
+        """Apply ``event``. Raises IllegalTransition, and changes nothing, if the table has no entry."""
         try:
             following = TRANSITIONS[self.state][event]
         except KeyError:
@@ -153,8 +157,8 @@ class ExchangeRecord:
         if following is not None:
             self.state = following
 
-    def saw_tokens(self, tokens: int, now: float) -> None:
-        """``tokens`` generated tokens are known by ``now``; a count that did not grow changes nothing."""
+    def update_tokens(self, tokens: int, now: float) -> None:
+        """Record that ``tokens`` tokens are known at ``now``; a count that did not grow changes nothing."""
         fresh = tokens - self.tokens
         if fresh <= 0:
             return
@@ -168,12 +172,12 @@ class ExchangeRecord:
         self.tokens = tokens
 
     def end(self, event: Event, now: float, error: GatewayError | None = None) -> None:
-        """Enter a terminal state at ``now``. ``error`` is what ended it; Cancelled when the client left.
+        """Enter a terminal state at ``now``, because of ``error`` (Cancelled: the client disconnected).
 
-        Raises IllegalTransition; a late cancel changes nothing of an exchange that has ended.
+        Raises IllegalTransition. A late cancel of an exchange that has ended changes nothing.
         """
         ended = self.state in ENDED
-        self.on(event)
+        self.apply(event)
         if ended:
             return
         self.ended_at = now
@@ -187,15 +191,15 @@ class ExchangeRecord:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from acceptance to the end, of an exchange that has ended."""
-        assert self.ended_at is not None, "an exchange that ended has a time of its end"
+        """The seconds from acceptance to the end, of an exchange that has ended."""
+        assert self.ended_at is not None, "the exchange has not ended"
         return self.ended_at - self.accepted_at
 
     @property
     def ttft(self) -> float | None:
-        """Seconds from acceptance to the first token; None where nobody saw when it was there.
+        """The seconds from acceptance to the first token; None if that is not known.
 
-        That is so of a unary reply, which comes as a whole.
+        It is not known of a unary reply, which arrives in one piece.
         """
         if not self.stream or self.first_token_at is None:
             return None
@@ -203,7 +207,7 @@ class ExchangeRecord:
 
     @property
     def error_type(self) -> str:
-        """The ``error_type`` label: "" for a reply that is a success from the caller's point of view."""
+        """The ``error_type`` label: "" for a success from the client's point of view."""
         if self.error is not None:
             return self.error.error_type
         if self.reply_error or self.ending is None:

@@ -14,4 +14,4 @@ NAME = "tito-gateway"
 VERSION = version(NAME)
 
 #: Asked of the code itself: what was installed, and what is imported, may be two things.
-COMPILED = not isinstance(ExchangeRecord.on, FunctionType)
+COMPILED = not isinstance(ExchangeRecord.apply, FunctionType)

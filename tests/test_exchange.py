@@ -45,7 +45,7 @@ def exchange_in(state: State, *, stream: bool = True) -> ExchangeRecord:
     exchange = ExchangeRecord("echo", "/generate", 10.0, (0.1, 0.2))
     exchange.stream = stream
     for event in WAYS[state]:
-        exchange.on(event)
+        exchange.apply(event)
     assert exchange.state is state
     return exchange
 
@@ -68,11 +68,11 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     before = snapshot(exchange)
     following = LEGAL.get((state, event))
     if following is not None:
-        exchange.on(event)
+        exchange.apply(event)
         assert exchange.state is following
     else:
         with pytest.raises(IllegalTransition, match=f"{event} in state {state}"):
-            exchange.on(event)
+            exchange.apply(event)
         assert snapshot(exchange) == before
 
 
@@ -156,7 +156,7 @@ def test_error_type_of_an_exchange() -> None:
 def test_first_tokens_make_no_gap() -> None:
     """However many come first, they stamp the first token and leave no gap."""
     exchange = exchange_in(State.STREAMING)
-    exchange.saw_tokens(3, 11.0)
+    exchange.update_tokens(3, 11.0)
     assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.0, 3)
     assert exchange.gaps is None
 
@@ -164,8 +164,8 @@ def test_first_tokens_make_no_gap() -> None:
 def test_later_tokens_of_a_stream_share_their_gap() -> None:
     """Tokens that come together each get an equal part of the time since the last ones."""
     exchange = exchange_in(State.STREAMING)
-    exchange.saw_tokens(1, 11.0)
-    exchange.saw_tokens(5, 11.6)
+    exchange.update_tokens(1, 11.0)
+    exchange.update_tokens(5, 11.6)
     assert exchange.gaps is not None
     assert exchange.gaps.counts == [0, 4, 0]
     assert math.isclose(exchange.gaps.total, 0.6)
@@ -175,8 +175,8 @@ def test_later_tokens_of_a_stream_share_their_gap() -> None:
 def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
     """A unary reply has no time between its tokens."""
     exchange = exchange_in(State.STREAMING, stream=False)
-    exchange.saw_tokens(1, 11.0)
-    exchange.saw_tokens(9, 12.0)
+    exchange.update_tokens(1, 11.0)
+    exchange.update_tokens(9, 12.0)
     assert exchange.gaps is None
     assert exchange.tokens == 9
 
@@ -185,9 +185,9 @@ def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
 def test_count_that_did_not_grow_changes_nothing(tokens: int) -> None:
     """The same count again, or a smaller one, is no news."""
     exchange = exchange_in(State.STREAMING)
-    exchange.saw_tokens(4, 11.0)
+    exchange.update_tokens(4, 11.0)
     before = snapshot(exchange)
-    exchange.saw_tokens(tokens, 12.0)
+    exchange.update_tokens(tokens, 12.0)
     assert snapshot(exchange) == before
     assert exchange.gaps is None
 
@@ -218,6 +218,6 @@ def test_gaps_lose_nothing(observed: list[tuple[float, int]]) -> None:
 def test_times_of_an_ended_exchange(stream: bool, tokens: int, ttft: float | None) -> None:
     """When the first token of a unary reply was there nobody saw."""
     exchange = exchange_in(State.STREAMING, stream=stream)
-    exchange.saw_tokens(tokens, 10.5)
+    exchange.update_tokens(tokens, 10.5)
     exchange.end(Event.FINISH, 12.0)
     assert (exchange.elapsed, exchange.ttft) == (2.0, ttft)

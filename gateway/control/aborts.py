@@ -116,7 +116,7 @@ class _Abort:
             target = self._format.aborted_ids(body)
             if target.everything:  # the requests of all clients
                 caller_of(request.scope).require(AccessScope.CONTROL)
-            return await self._lifecycle.errand(self._done(request, body, target))
+            return await self._lifecycle.run_control_call(self._done(request, body, target))
         except GatewayError as error:
             return _rendered(self._format.render(error), challenge(error))
 

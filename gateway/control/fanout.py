@@ -176,7 +176,7 @@ class _Fanout:
             sent, name = parse_call(request, self._call.path, await read_body(request, self._limits.body))
             shape = _shape(request)
             workers, skipped, single = self._targets(name)
-            outcomes = await self._views.lifecycle.errand(self._all(workers, sent))
+            outcomes = await self._views.lifecycle.run_control_call(self._all(workers, sent))
         except CallError as error:
             return error.reply()
         except Draining as error:

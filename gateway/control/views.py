@@ -92,7 +92,7 @@ class LifecycleView(Protocol):
     @property
     def draining(self) -> bool: ...
 
-    async def errand(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_control_call(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``work``, a call to engines.
 
         A drain waits for it; when the grace period ends it is cancelled and this raises Draining.

@@ -1,78 +1,43 @@
-"""Stopping exchanges at the engine: those whose client left, and those a client's abort call names.
+"""Sending aborts to engines: for exchanges whose client disconnected, and for those that an abort call names.
 
-Owns: sending a format's abort requests and reporting what became of them. Must never enter: a dialect, the
-reason why.
+Owns: sending a format's abort requests and reporting the outcome. Must never enter: a dialect, the meaning of
+an abort call (abort_names), the reason of an abort.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import GatewayError, UpstreamIncomplete
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
-from gateway.formats.contract import ANY_OF, Ids, UpstreamRequest, WorkerView
-from gateway.formats.optional import AbortTarget, EngineId
-from gateway.formats.worker_contract import WorkerInfo
+from gateway.formats.contract import Ids, UpstreamRequest
+from gateway.formats.optional import AbortTarget
 from gateway.loop.tasks import Tasks
-from gateway.proxy.in_flight import InFlight
+from gateway.proxy.abort_names import AbortNames, subset
+from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import encode_head
 
 log = logging.getLogger(__name__)
 
-#: A worker that has not answered an abort by then is taken not to have heard it, in seconds.
+#: An abort that a worker has not answered after this time counts as failed, in seconds.
 ABORT_TIMEOUT = 5.0
-#: An engine may go on for this long under an id it was told to stop (it polls for a client's leaving every
-#: 4 s), so the id is not given to another exchange before.
+#: An engine may go on for this time under an id it was told to abort, in seconds, so the id is not given to
+#: another exchange before. (One of them polls for disconnected clients every 4 s.)
 LINGER = 10.0
-#: Abort requests under way at one worker at once: for all its exchanges, and for a single one (a batch has as
-#: many ids as prompts). Thousands that leave together must not open thousands of connections.
+#: Abort requests at one worker at once: for all its exchanges, and for a single one (a batch has as many ids
+#: as prompts). Thousands of clients that disconnect together must not open thousands of connections.
 SLOTS, LANES = 32, 4
-
-
-class Running:
-    """One exchange, findable by its public ids. ``close`` ends it without the engine's help.
-
-    ``worker`` is the one that has it, None before it was sent to one. ``named``: its client chose the ids
-    that its engine knows. ``early`` are public ids, and numbers of prompts, that were aborted so far: a
-    worker that is given it later, because there was none or the one before provably did not get it, is told
-    of them once it has it. ``path`` is that of its route.
-    """
-
-    # Not a dataclass: compiled, the method that it makes to begin one would still be run by the interpreter.
-    def __init__(  # noqa: PLR0913 - what is known of it
-        self,
-        format: AnyFormat,
-        request: Any,
-        ids: Ids,
-        close: Callable[[], None],
-        worker: Worker | None = None,
-        *,
-        path: str = "",
-    ) -> None:
-        self.format = format
-        self.request = request
-        self.ids = ids
-        self.close = close
-        self.worker = worker
-        self.named = False
-        self.early: frozenset[str | int] = frozenset()
-        self.path = path
-
-    @property
-    def over(self) -> bool:
-        """Whether all of it was aborted, so that no worker may be given it any more."""
-        return self.early.issuperset(self.ids.public)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """What one worker made of an abort: how many exchanges it was about, and why it failed, if it did.
+    """The outcome of an abort call at one worker: how many exchanges it aborted, and the error, if any.
 
     ``worker`` is its URL, None for the exchanges that no worker had yet.
     """
@@ -83,93 +48,93 @@ class WorkerResult:
 
 
 class Aborter:
-    """Sends aborts. One per app. ``timeout`` and ``linger`` are in seconds."""
+    """The sender of aborts of one application. ``timeout`` and ``linger`` are in seconds."""
 
     def __init__(
-        self, running: InFlight[Running], *, timeout: float = ABORT_TIMEOUT, linger: float = LINGER
+        self, in_flight: InFlight[InFlightEntry], *, timeout: float = ABORT_TIMEOUT, linger: float = LINGER
     ) -> None:
-        self._running = running
+        self._in_flight = in_flight
         self._timeout = timeout
         self._linger = linger
         self._tasks = Tasks()
 
-    def left(self, running: Running, worker: Worker) -> None:
-        """The exchange ended unclean: tell its engine, then free its ids once the engine must be done."""
-        self._tasks.spawn(self._stop_and_free(running, worker), "abort")
+    def abort_abandoned(self, entry: InFlightEntry, worker: Worker) -> None:
+        """Abort an exchange that ended early, and release its ids once the engine must be done with it."""
+        # The task holds the format's request only: the entry holds the client's body as well.
+        stop = self._abort_and_release(worker, entry.format, entry.request, entry.ids)
+        self._tasks.spawn(stop, "abort")
 
-    def sent(self, running: Running, worker: Worker) -> None:
-        """The worker has it now: tell it which prompts were aborted before."""
-        self._tasks.spawn(self._stop_some(running, worker, _named_of(running.ids, running.early)), "abort")
+    def abort_early(self, entry: InFlightEntry, worker: Worker) -> None:
+        """Tell ``worker``, which was just sent the exchange, which of its prompts were aborted before."""
+        ids = subset(entry.ids, entry.aborted_before_dispatch)
+        self._tasks.spawn(self._abort_some(entry, worker, ids), "abort")
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
-        """Abort what ``target`` names among the exchanges of ``format`` and those of other routes at workers
-        that speak it; each at its own worker.
+        """Abort what ``target``, from a call in the dialect of ``format``, names; each at its own worker.
 
-        One result per worker concerned, and one for those that no worker has yet, within ``timeout``; an id
-        nobody runs under is no failure.
+        Return one result per worker concerned, and one for the exchanges that no worker has yet, within
+        ``timeout``. An id under which nothing runs is no failure.
         """
-        names = _Names(target, format)
-        found = self._running.all() if target.everything else self._named(names.ids)
-        by_worker: dict[Worker, list[tuple[Running, Ids]]] = {}
-        waiting = 0
-        for running in dict.fromkeys(found):
-            if not _speaks(running, format):
-                continue
-            ids = running.ids if target.everything else names.of(running)
+        names = AbortNames(target, format)
+        if target.everything:
+            found = list(self._in_flight.all())
+        else:
+            found = [entry for public in names.public_ids for entry in self._in_flight.find(public)]
+        by_worker: dict[Worker, list[tuple[InFlightEntry, Ids]]] = {}
+        undispatched = 0
+        for entry in dict.fromkeys(found):
+            ids = names.select(entry)
             if ids is None:
                 continue
-            running.early = running.early.union(ids.parts or ids.public)
-            if running.worker is None:
-                waiting += 1
-                # No engine has it; other prompts of its batch may go on.
-                if running.over:
-                    running.close()
+            entry.aborted_before_dispatch = entry.aborted_before_dispatch.union(ids.parts or ids.public)
+            if entry.worker is None:
+                undispatched += 1
+                # No engine has it. Other prompts of its batch may go on.
+                if entry.aborted_entirely:
+                    entry.abort_locally()
             else:
-                by_worker.setdefault(running.worker, []).append((running, ids))
-        results = await asyncio.gather(*(self._abort_on(*item) for item in by_worker.items()))
-        return [WorkerResult(None, waiting), *results] if waiting else results
+                by_worker.setdefault(entry.worker, []).append((entry, ids))
+        results = await asyncio.gather(*(self._abort_at(*item) for item in by_worker.items()))
+        return [WorkerResult(None, undispatched), *results] if undispatched else results
 
     async def close(self, seconds: float) -> None:
-        """Give the aborts under way ``seconds`` to be heard, then stop."""
+        """Wait up to ``seconds`` for the aborts under way, then stop."""
         await self._tasks.wait(seconds)
         await self._tasks.stop()
 
-    def _named(self, ids: Iterable[str]) -> Sequence[Running]:
-        return [running for public in ids for running in self._running.find(public)]
-
-    async def _abort_on(self, worker: Worker, group: Sequence[tuple[Running, Ids]]) -> WorkerResult:
-        stops = (self._stop(running, worker, ids) for running, ids in group)
+    async def _abort_at(self, worker: Worker, group: Sequence[tuple[InFlightEntry, Ids]]) -> WorkerResult:
+        calls = (self._abort(entry, worker, ids) for entry, ids in group)
         try:
             async with asyncio.timeout(self._timeout):
-                errors = [error for error in await asyncio.gather(*stops) if error is not None]
+                errors = [error for error in await asyncio.gather(*calls) if error is not None]
         except TimeoutError:
             errors = [f"no answer within {self._timeout:g} s"] * len(group)
         return WorkerResult(worker.url, len(group) - len(errors), errors[0] if errors else None)
 
-    async def _stop(self, running: Running, worker: Worker, ids: Ids) -> str | None:
-        requests = _requests(running, worker, ids)
+    async def _abort(self, entry: InFlightEntry, worker: Worker, ids: Ids) -> str | None:
+        requests = _requests(worker, entry.format, entry.request, ids)
         if not requests:
             if not ids.parts:
-                running.close()
+                entry.abort_locally()
             return None
         error = await self._send_all(worker, requests)
-        # It may have been found meanwhile that the worker, dead maybe, never got it.
-        return error if running.worker is worker else None
+        # Meanwhile it may have turned out that the worker, which may be dead, never received the exchange.
+        return error if entry.worker is worker else None
 
-    async def _stop_some(self, running: Running, worker: Worker, ids: Ids) -> None:
-        if (error := await self._stop(running, worker, ids)) is not None:
+    async def _abort_some(self, entry: InFlightEntry, worker: Worker, ids: Ids) -> None:
+        if (error := await self._abort(entry, worker, ids)) is not None:
             log.info("abort at %s not confirmed: %s", worker.url, error)
 
-    async def _stop_and_free(self, running: Running, worker: Worker) -> None:
+    async def _abort_and_release(self, worker: Worker, format: AnyFormat, request: Any, ids: Ids) -> None:
         try:
-            if (error := await self._send_all(worker, _requests(running, worker, running.ids))) is not None:
+            error = await self._send_all(worker, _requests(worker, format, request, ids))
+            if error is not None:
                 log.info("abort at %s not confirmed: %s", worker.url, error)
         finally:
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._linger, self._running.release, running.ids)
+            asyncio.get_running_loop().call_later(self._linger, self._in_flight.release, ids)
 
     async def _send_all(self, worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
-        """Send a few at a time; the first reason why one was not accepted, if any."""
+        """Send a few at a time. Return the first reason why one was not accepted, None: all were."""
         slots = worker.abort_slots
         if slots is None:
             slots = worker.abort_slots = asyncio.Semaphore(SLOTS)
@@ -185,75 +150,12 @@ class Aborter:
         return errors[0] if errors else None
 
 
-def _speaks(running: Running, format: AnyFormat) -> bool:
-    """Whether an abort call of ``format`` may be about it: it is of that format, or of another route that is
-    served by workers of several, and its own speaks that one."""
-    if running.format is format:
-        return True
-    if format.capability not in running.format.capability.split(ANY_OF):
-        return False
-    return running.worker is None or running.worker.offers(format.capability) is not None
-
-
-class _Unsent:
-    """In place of the view of a worker, for what no worker has yet: one that speaks ``format``."""
-
-    prefix = b""
-    authorization: bytes | None = None
-
-    def __init__(self, format: AnyFormat) -> None:
-        self.info: WorkerInfo | None = WorkerInfo("", format.capability, usable=True)
-
-
-class _Names:
-    """What an abort call of ``format`` names, request by request."""
-
-    def __init__(self, target: AbortTarget, format: AnyFormat) -> None:
-        self._format: AnyFormat = format
-        self._public = frozenset(target.ids)
-        self._spelled: dict[str, list[EngineId]] = {}
-        for one in target.engine_ids:
-            self._spelled.setdefault(one.id, []).append(one)
-        #: Public ids of all that it may be about.
-        self.ids = dict.fromkeys((*target.ids, *self._spelled))
-
-    def of(self, running: Running) -> Ids | None:
-        """What it means of ``running``; None: nothing."""
-        own = running.format is self._format
-        names: set[str | int] = {id for id in running.ids.public if id in self._public}
-        for id in running.ids.public:
-            for spelled in self._spelled.get(id, ()):
-                if own if spelled.path is None else not own and spelled.path == running.path:
-                    names.add(id if spelled.part is None else spelled.part)
-        ids = _named_of(running.ids, names) if names else None
-        return self._known(running, ids) if ids is not None and ids.parts else ids
-
-    def _known(self, running: Running, ids: Ids) -> Ids | None:
-        """None where it has no such parts, and the whole where its one part is all of it."""
-        worker, name = running.worker, running.format.name
-        view: WorkerView = _Unsent(self._format) if worker is None else worker.view(name)
-        requests = running.format.abort(view, running.request, ids)
-        if not requests:
-            return None
-        whole = running.format.abort(view, running.request, running.ids)
-        return running.ids if requests == whole else ids
-
-
-def _named_of(ids: Ids, names: Collection[str | int]) -> Ids:
-    """Those of ``ids`` that are named: of a batch, each prompt can be aborted by its own id or, where it has
-    but a number, by that."""
-    pairs = [pair for pair in zip(ids.public, ids.dispatch, strict=True) if pair[0] in names]
-    if not pairs:
-        return Ids(ids.public, ids.dispatch, tuple(sorted(name for name in names if isinstance(name, int))))
-    return Ids(tuple(public for public, _ in pairs), tuple(dispatch for _, dispatch in pairs))
-
-
-def _requests(running: Running, worker: Worker, ids: Ids) -> Sequence[UpstreamRequest]:
-    return running.format.abort(worker.view(running.format.name), running.request, ids)
+def _requests(worker: Worker, format: AnyFormat, request: Any, ids: Ids) -> Sequence[UpstreamRequest]:
+    return format.abort(worker.view(format.name), request, ids)
 
 
 async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) -> str | None:
-    """Send a control request on the data plane's connections; None if it was accepted, else why not.
+    """Send a control request on a connection of the data plane. Return None if it was accepted, else why not.
 
     ``within`` is in seconds.
     """
@@ -264,7 +166,7 @@ async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) 
                 try:
                     return await _ask(worker, idle, request)
                 except UpstreamIncomplete:
-                    pass  # it had grown stale; an abort may safely be said twice
+                    pass  # the connection was stale; an abort may safely be sent twice
             return await _ask(worker, await worker.pool.connect(), request)
     except GatewayError as error:
         return error.message

@@ -1,10 +1,11 @@
-"""Letting go of what an exchange needs no longer, once it has run for a while.
+"""Releasing the request bodies of exchanges that have run for a while.
 
-Owns: when that is, and how much is done in one turn of the event loop. Must never enter: what is let go of.
+Owns: when a body is released, and how much work is done in one loop iteration. Must never enter: how a body
+is released.
 
-Most exchanges are over before, and cost an entry in a table. For the others it takes some work, which is due
-for many at once where many began at once: a step is done in each turn of the loop, for one exchange after the
-other.
+Most exchanges end before, and cost one entry in a table. Releasing a body takes some work (its digest may be
+needed), which is due for many exchanges at once if many began at once. So one step is done in each iteration
+of the loop, for one exchange after the other.
 """
 
 from __future__ import annotations
@@ -13,73 +14,73 @@ import asyncio
 from collections.abc import Iterator
 from typing import Protocol
 
-#: Seconds that an exchange has run by then.
-AFTER = 2.0
-_OVER = object()
+#: Seconds after which the body of an exchange is released.
+RELEASE_AFTER = 2.0
+_EXHAUSTED = object()
 
 
-class Sheds(Protocol):
-    """An exchange that holds something large."""
+class HoldsBody(Protocol):
+    """An exchange that holds a large body."""
 
-    def shed(self) -> Iterator[None] | None:
-        """Let go of it, with a yield every few milliseconds; None: it is still needed."""
+    def release_body(self) -> Iterator[None] | None:
+        """Return steps of a few milliseconds that release the body; None: it is still needed."""
         ...
 
 
 class BodyRelease:
-    """One per event loop."""
+    """The schedule by which the exchanges of one event loop release their bodies."""
 
-    def __init__(self, after: float = AFTER) -> None:
+    def __init__(self, after: float = RELEASE_AFTER) -> None:
         self._after = after
-        #: When each is due, in the order in which they are.
-        self._due: dict[Sheds, float] = {}
+        #: Exchange -> loop time at which it is due, in the order of these times.
+        self._due: dict[HoldsBody, float] = {}
         self._timer: asyncio.Handle | None = None
-        self._at_work: Sheds | None = None
+        self._current: HoldsBody | None = None
         self._steps: Iterator[None] | None = None
 
     def __len__(self) -> int:
-        """Exchanges that still hold what they are to let go of."""
+        """Return the number of exchanges whose body is still to be released."""
         return len(self._due) + (self._steps is not None)
 
-    def add(self, exchange: Sheds) -> None:
-        """It may soon be asked to ``shed``."""
+    def add(self, exchange: HoldsBody) -> None:
+        """Schedule the release of the body of ``exchange``."""
         loop = asyncio.get_running_loop()
         self._due[exchange] = loop.time() + self._after
         if self._timer is None:
-            self._timer = loop.call_later(self._after, self._turn)
+            self._timer = loop.call_later(self._after, self._run_step)
 
-    def drop(self, exchange: Sheds) -> None:
-        """It is over; unknown ones are ignored."""
+    def remove(self, exchange: HoldsBody) -> None:
+        """Forget an exchange; unknown ones are ignored."""
         self._due.pop(exchange, None)
-        if self._at_work is exchange:
-            self._at_work = self._steps = None
+        if self._current is exchange:
+            self._current = self._steps = None
 
-    def _turn(self) -> None:
+    def _run_step(self) -> None:
         try:
             if self._steps is None:
-                self._begin(asyncio.get_running_loop().time())
-            elif next(self._steps, _OVER) is _OVER:
-                self._at_work = self._steps = None
+                self._begin_next(asyncio.get_running_loop().time())
+            elif next(self._steps, _EXHAUSTED) is _EXHAUSTED:
+                self._current = self._steps = None
         finally:  # whatever a format raises
-            self._go_on()
+            self._schedule()
 
-    def _go_on(self) -> None:
+    def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         if self._steps is not None:
-            self._timer = loop.call_soon(self._turn)
+            self._timer = loop.call_soon(self._run_step)
         elif self._due:
-            self._timer = loop.call_at(next(iter(self._due.values())), self._turn)
+            self._timer = loop.call_at(next(iter(self._due.values())), self._run_step)
         else:
             self._timer = None
 
-    def _begin(self, now: float) -> None:
-        """With the first that is due, if one is."""
+    def _begin_next(self, now: float) -> None:
+        """Begin with the first exchange that is due, if any."""
         exchange, due = next(iter(self._due.items()), (None, now))
         if exchange is None or due > now:
             return
         del self._due[exchange]
-        steps = exchange.shed()
+        steps = exchange.release_body()
         if steps is None:
             self._due[exchange] = now + self._after
         else:
-            self._at_work, self._steps = exchange, steps
+            self._current, self._steps = exchange, steps

@@ -14,96 +14,98 @@ from gateway.limits import Timeouts
 
 FIRST_BYTE, IDLE, TOTAL = "first_byte", "idle", "total"
 
-_SAID = {
+_MESSAGES = {
     FIRST_BYTE: "the worker did not begin its reply within {:g} s",
     IDLE: "the worker sent nothing for {:g} s",
 }
-#: A client's own limit of the time in all.
-ASKED = "X-Request-Timeout"
+#: The header by which a client limits the total time itself.
+CLIENT_HEADER = "X-Request-Timeout"
 
 
-class Watch:
-    """Calls ``end`` once, with the reason, when the exchange takes longer than it may. Begins when made.
+class Deadlines:
+    """The deadlines of one exchange, from its construction until ``stop``.
 
-    The reason tells whom it waited for by then: its worker, its client, or, as long as ``has_worker`` says
-    that it has none, for one. Two timers for an exchange, however many events it has: what came meanwhile is
-    looked at when one rings.
+    ``expire`` is called once, with the reason, when a limit is exceeded. The limits on the worker count only
+    the time for which the exchange waits for it, not the time its client takes to read. The reason for the
+    total limit depends on what the exchange waited for: a worker, its worker's reply, or its client.
+
+    There are at most two timers per exchange, however many events it has: a timer that fires looks at what
+    happened since it was started, and is started again if the limit has not been reached.
     """
 
     def __init__(
-        self,
-        timeouts: Timeouts,
-        end: Callable[[GatewayError], None],
-        has_worker: Callable[[], bool] = lambda: True,
-        *,
-        asked: bool = False,
+        self, timeouts: Timeouts, expire: Callable[[GatewayError], None], *, from_client: bool = False
     ) -> None:
-        """``asked``: the time in all is the client's own limit."""
+        """``from_client``: the total limit is the client's own."""
         self._timeouts = timeouts
-        self._end = end
-        self._has_worker = has_worker
-        self._asked = asked
+        self._expire = expire
+        self._from_client = from_client
         self._loop = asyncio.get_running_loop()
-        #: What the worker is limited by now, and since when it has kept the exchange waiting.
+        self._has_worker = False
+        #: The limit on the worker that applies now, and the time since when the exchange waits for it.
         self._phase, self._limit = FIRST_BYTE, timeouts.first_byte
-        self._since: float | None = None
+        self._waiting_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._total: asyncio.TimerHandle | None = None
+        self._total_timer: asyncio.TimerHandle | None = None
         if timeouts.total is not None:
-            self._total = self._loop.call_later(timeouts.total, self._all_over, timeouts.total)
+            self._total_timer = self._loop.call_later(timeouts.total, self._total_expired, timeouts.total)
 
-    def sent(self) -> None:
-        """A worker was sent the request."""
-        self._since = self._loop.time()
-        self._arm()
+    def worker_leased(self) -> None:
+        """There is a worker; the request is not sent yet."""
+        self._has_worker = True
 
-    def unsent(self) -> None:
-        """It did not take it; there is no worker to wait for."""
-        self._since = None
+    def worker_released(self) -> None:
+        """The worker did not receive the request; there is none to wait for."""
+        self._has_worker = False
+        self._waiting_since = None
 
-    def waits(self) -> None:
-        """More of the reply is waited for."""
-        if self._since is None:
-            self._since = self._loop.time()
+    def request_sent(self) -> None:
+        """The request was sent to a worker."""
+        self._waiting_since = self._loop.time()
+        self._restart_timer()
 
-    def came(self) -> None:
-        """Some of its body came. Who takes his time now is not the worker."""
-        self._since = None
+    def awaiting_body(self) -> None:
+        """More of the reply's body is waited for."""
+        if self._waiting_since is None:
+            self._waiting_since = self._loop.time()
+
+    def body_received(self) -> None:
+        """Some of the reply's body arrived; the worker is not waited for until ``awaiting_body``."""
+        self._waiting_since = None
         if self._phase is FIRST_BYTE:
             self._phase, self._limit = IDLE, self._timeouts.idle
-            self._arm()
+            self._restart_timer()
 
     def stop(self) -> None:
-        """The exchange is over."""
-        for timer in (self._timer, self._total):
+        """Cancel the timers: the exchange has ended."""
+        for timer in (self._timer, self._total_timer):
             if timer is not None:
                 timer.cancel()
 
-    def _arm(self) -> None:
-        """From now on a ring at least every ``_limit`` seconds, so that no wait can be missed."""
+    def _restart_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._limit is not None:
-            self._timer = self._loop.call_later(self._limit, self._look, self._limit)
+            self._timer = self._loop.call_later(self._limit, self._check, self._limit)
 
-    def _look(self, limit: float) -> None:
+    def _check(self, limit: float) -> None:
         now = self._loop.time()
-        due = now + limit if self._since is None else self._since + limit
+        due = now + limit if self._waiting_since is None else self._waiting_since + limit
         if now >= due:
-            return self._over(UpstreamTimeout(_SAID[self._phase].format(limit), limit=self._phase))
-        self._timer = self._loop.call_at(due, self._look, limit)
+            return self._end(UpstreamTimeout(_MESSAGES[self._phase].format(limit), limit=self._phase))
+        self._timer = self._loop.call_at(due, self._check, limit)
 
-    def _all_over(self, limit: float) -> None:
-        asked = f", as its {ASKED} says" if self._asked else ""
-        said = f"the request was not finished within {limit:g} s{asked}: "
-        if not self._has_worker():
-            self._over(WaitTimeout(said + "it waited for a worker", limit=TOTAL))
-        elif self._phase is IDLE and self._since is None:
-            self._over(ReplyUnread(said + "its client did not read the reply", limit=TOTAL))
+    def _total_expired(self, limit: float) -> None:
+        source = f", as its {CLIENT_HEADER} says" if self._from_client else ""
+        text = f"the request was not finished within {limit:g} s{source}: "
+        if not self._has_worker:
+            self._end(WaitTimeout(text + "it waited for a worker", limit=TOTAL))
+        elif self._phase is IDLE and self._waiting_since is None:
+            self._end(ReplyUnread(text + "its client did not read the reply", limit=TOTAL))
         else:
-            self._over(UpstreamTimeout(said + "its worker had not replied in full", limit=TOTAL))
+            self._end(UpstreamTimeout(text + "its worker had not replied in full", limit=TOTAL))
 
-    def _over(self, reason: GatewayError) -> None:
+    def _end(self, reason: GatewayError) -> None:
         self.stop()
-        self._end(reason)
+        self._expire(reason)

@@ -1,13 +1,14 @@
 """The one handler of every inference route: the phases of an exchange, in order.
 
-Owns: the order of things, and what a client is told when they fail. Must never enter: a dialect, HTTP
-framing, the choice of a worker. The headings of docs/life-of-a-request.md are its phases.
+Owns: the order of the phases, and what a client is sent when one of them fails. Must never enter: a dialect,
+HTTP framing, the choice of a worker. The headings of docs/life-of-a-request.md are its phases.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from functools import partial
 
 from gateway.downstream.asgi import Receive, Scope, Send
@@ -24,20 +25,22 @@ from gateway.errors import (
     NoWorker,
     OutOfSockets,
     Overloaded,
+    drop_tracebacks,
     error_type_of,
 )
 from gateway.exchange import GENERATE, Event
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
-from gateway.formats.contract import Ids, Reader, ReplyHead, UpstreamRequest, header
+from gateway.formats.contract import Ending, UpstreamRequest, header
 from gateway.formats.headers import to_client
 from gateway.formats.json.steps import STEPWISE_SIZE
 from gateway.formats.optional import Stepwise
 from gateway.limits import NO_TIMEOUTS, Timeouts
 from gateway.loop.stepper import in_task
-from gateway.proxy.aborts import Running
 from gateway.proxy.context import NO_CONTEXT, read_context
-from gateway.proxy.live import LiveExchange, Services, public_id_line
+from gateway.proxy.feed import feed
+from gateway.proxy.live import BUSY_STATUSES, LiveExchange
+from gateway.proxy.services import Services
 from gateway.security.guard import AccessScope, challenge
 from gateway.upstream.connection import Connection
 from gateway.upstream.encode import encode_head
@@ -48,7 +51,10 @@ HeaderLines = list[tuple[bytes, bytes]]
 
 
 class GenerateHandler:
-    """One inference route. ``begin`` serves our own listener; it is an ASGI application, too."""
+    """The handler of one inference route.
+
+    ``begin`` serves the gateway's own listener. The handler is an ASGI application, too.
+    """
 
     def __init__(
         self,
@@ -66,31 +72,27 @@ class GenerateHandler:
         self._timeouts = None if timeouts == NO_TIMEOUTS else timeouts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        run = self._run(AsgiClient(scope, receive, send))
-        over = asyncio.get_running_loop().create_future()
-        run.start(self._exchange(run), partial(_resolve, over))
+        client = AsgiClient(scope, receive, send)
+        live = LiveExchange(client, self._format, self._path, self._operation, self._services)
+        ended = asyncio.get_running_loop().create_future()
+        live.stepper.start(self._exchange(live), partial(_resolve, ended))
         try:
-            await over
+            await ended
         except asyncio.CancelledError:
-            run.interrupt(Draining("the gateway is shutting down"))
+            live.interrupt(Draining("the gateway is shutting down"))
             raise
 
     def begin(self, client: Client) -> None:
-        """Start one exchange, whose request's head is there."""
-        run = self._run(client)
-        run.start(self._exchange(run))
+        """Start one exchange, the head of whose request has arrived."""
+        live = LiveExchange(client, self._format, self._path, self._operation, self._services)
+        live.stepper.start(self._exchange(live))
 
-    def _run(self, client: Client) -> LiveExchange:
-        run = LiveExchange(client, self._format, self._path, self._services)
-        run.exchange.operation = self._operation
-        return run
-
-    async def _exchange(self, run: LiveExchange) -> None:
+    async def _exchange(self, live: LiveExchange) -> None:
         error: GatewayError | None = None
         try:
-            await self._serve(run)
+            await self._serve(live)
         except (Overloaded, OutOfSockets) as refusal:
-            # Here and not where it is raised: by whom it is refused makes no difference to a client.
+            # Set here, not where it is raised: to a client it makes no difference which part refused.
             refusal.status = self._services.overload_status
             error = refusal
         except GatewayError as failure:
@@ -99,191 +101,144 @@ class GenerateHandler:
             log.exception("a fault of the gateway ended an exchange")
             error = GatewayError("internal error of the gateway", cause=bug)
         try:
-            run.close(error)
+            live.close(error)
             if error is not None and not isinstance(error, Cancelled):
-                await self._tell(run, error)
+                await self._send_error(live, error)
         except GatewayError:
-            pass  # the client left, or its server stopped, before it was told
-        except Exception:  # noqa: BLE001 - else nobody would ever answer it
-            log.exception("a fault of the gateway kept it from telling how an exchange ended")
-            run.client.truncate()
-        _let_go(error)
+            pass  # the client disconnected, or its server stopped, before the error was sent
+        except Exception:  # noqa: BLE001 - else nobody would ever end the client's request
+            log.exception("a fault of the gateway kept it from reporting how an exchange ended")
+            live.client.truncate()
+        # An engine whose inner process died may still report it itself, by an error of its own.
+        if live.record.ending is Ending.INCOMPLETE or live.record.reply_error == "internal":
+            await live.report_broken_reply()
+        drop_tracebacks(error)
 
-    async def _serve(self, run: LiveExchange) -> None:
-        client = run.client
+    async def _serve(self, live: LiveExchange) -> None:
+        services, client, record = self._services, live.client, live.record
         # 1 accept
-        run.enter()
-        headers, guard = client.headers, self._services.guard
-        if guard.armed:
-            headers = guard.admit(AccessScope.INFERENCE, headers)
-        run.body = await client.read_body(self._services.body_limit)
-        run.exchange.request_bytes = len(run.body)
-        client.on_disconnect(run.left)
+        if client.over_connection_limit:
+            raise OutOfSockets("the gateway has as many connections as it takes; please try again")
+        services.lifecycle.enter(live)
+        headers = client.headers
+        if services.guard.armed:
+            headers = services.guard.admit(AccessScope.INFERENCE, headers)
+        live.body = await client.read_body(services.body_limit)
+        record.request_bytes = len(live.body)
+        client.on_disconnect(live.on_client_disconnect)
         context = read_context(client.headers)
         if context is not NO_CONTEXT:
-            run.exchange.session, run.key = context.session, context.key
+            record.session, live.routing_key = context.session, context.key
         if self._timeouts is not None or context.timeout is not None:
-            run.limit(self._timeouts or NO_TIMEOUTS, context.timeout)
+            live.start_deadlines(self._timeouts or NO_TIMEOUTS, context.timeout)
         # 2 parse
-        if self._stepwise is not None and len(run.body) > STEPWISE_SIZE:
-            request = await self._services.time_slices.run(self._stepwise.parse_in_steps(run.body, headers))
+        if self._stepwise is not None and len(live.body) > STEPWISE_SIZE:
+            live.request = await services.time_slices.run(self._stepwise.parse_in_steps(live.body, headers))
         else:
-            request = self._format.parse(run.body, headers)
+            live.request = self._format.parse(live.body, headers)
         # 3 project
-        running = run.claim(request, self._format.project(request))
-        request = None  # whatever holds the body is the run's to let go of
+        live.projection = self._format.project(live.request)
+        if services.query_of_death.armed:
+            services.query_of_death.check(await live.digest_body(), time.monotonic())
+        live.claim_ids()
         # 4 lease, 5 open
-        connection, head = await self._dispatch(run, running)
-        # 6 commit, 7 feed, 8 finish; 9, release, is Run.close
-        await self._relay(run, running, connection, head)
+        await self._dispatch(live)
+        # 6 commit, 7 feed, 8 finish; 9, release, is LiveExchange.close
+        await self._relay(live)
 
-    async def _dispatch(self, run: LiveExchange, running: Running) -> tuple[Connection, ReplyHead]:
-        """Lease a worker and send it the request; the next one if that provably did not take it."""
-        model = run.model
+    async def _lease(
+        self, live: LiveExchange, tried: dict[Worker, object], failure: GatewayError | None
+    ) -> Worker:
+        """Lease a worker that was not ``tried``, or wait for one. Raises ``failure`` if there is no other."""
+        try:
+            return live.lease(tried)
+        except (NoWorker, Overloaded) as refusal:
+            if not self._services.queue.takes(refusal):
+                raise failure or refusal from None
+        # Not in the except block: compiled code keeps that exception current during the wait.
+        await live.wait_for_worker(tried)
+        return live.lease(tried)
+
+    async def _dispatch(self, live: LiveExchange) -> None:
+        """Send the request to a worker; to the next one if the first provably did not receive it."""
         request: UpstreamRequest | None
         tried: dict[Worker, object] = {}
         failure: GatewayError | None = None
         while True:
-            worker: Worker | None = None
+            worker = await self._lease(live, tried, failure)
+            incarnation = worker.incarnation
             try:
-                worker = run.lease(running, model, tried)
-            except (NoWorker, Overloaded) as nobody:
-                if not self._services.queue.takes(nobody):
-                    raise failure or nobody from None
-            if worker is None:
-                # Not where the failure is caught: compiled, all that runs meanwhile would seem to handle it.
-                await run.wait(model, tried)
-                worker = run.lease(running, model, tried)
-            # Made before there is a connection, which nobody would close if this failed.
-            request = self._format.upstream(running.request, worker.view(self._format.name), running.ids)
-            if run.client.query:
-                request = request._replace(target=request.target + run.client.query)
-            try:
+                # Made before there is a connection, which nobody would close if this failed.
+                request = self._format.upstream(live.request, worker.view(self._format.name), live.ids)
+                if live.client.query:
+                    request = request._replace(target=request.target + live.client.query)
                 connection = worker.pool.take()
                 if connection is None:
                     connection = await in_task(worker.pool.connect(), Connection.close)
-                self._send(run, running, worker, connection, request)
-                request = None
-                return connection, await connection.head()
+                attempt = live.start_attempt(worker, incarnation, connection)
+                connection.send(encode_head(request, worker.address), request.body, request.rest)
+                request = None  # it holds the body, which live.release_body is to release
+                if live.aborted_before_dispatch:
+                    self._services.aborter.abort_early(live, worker)
+                attempt.head = await connection.head()
+                return
             except (ConnectFailed, NotReceived) as error:
                 failure = error
-            tried[worker] = run.unlease(worker, failure)
-            if running.over:
+            except BaseException:
+                if live.attempt is None:  # an attempt gives its lease back itself
+                    self._services.fleet.release(worker)
+                raise
+            tried[worker] = incarnation
+            live.give_up_worker(worker, failure)
+            if live.aborted_entirely:
                 raise Aborted("the request was aborted")
 
-    def _send(
-        self,
-        run: LiveExchange,
-        running: Running,
-        worker: Worker,
-        connection: Connection,
-        request: UpstreamRequest,
-    ) -> None:
-        run.sending(running, connection)
-        connection.send(encode_head(request, worker.address), request.body, request.rest)
-        if running.early:
-            self._services.aborter.sent(running, worker)
-
-    async def _relay(
-        self, run: LiveExchange, running: Running, connection: Connection, head: ReplyHead
-    ) -> None:
-        client, exchange = run.client, run.exchange
-        reader = run.read(running, head)
-        exchange.on(Event.DATA)
+    async def _relay(self, live: LiveExchange) -> None:
+        """Pass the worker's reply to the client."""
+        client, record, attempt = live.client, live.record, live.attempt
+        assert attempt is not None, "a reply needs an attempt"
+        head, worker = attempt.head, attempt.worker
+        if head.status in BUSY_STATUSES:
+            self._services.health.refused(worker, head.status, header(head.headers, b"retry-after"))
+        reader = self._format.reader(live.request, worker.view(self._format.name), live.ids, head)
+        attempt.reader = reader
+        record.apply(Event.DATA)
         if head.status >= 400:
-            exchange.reply_error = error_type_of(head.status)
-        headers = _reply_headers(head, running.ids)
+            record.reply_error = error_type_of(head.status)
+        public_id = live.public_id_line()
+        attempt.reply_headers = to_client(head.headers, own_id=bool(public_id)) + public_id
+        # commit (6)
         if reader.streaming:
-            run.commit(head, headers)
-        out = await self._feed(run, reader, connection, head, headers)
+            live.commit(head.status, attempt.reply_headers)
+        # feed (7)
+        out = await feed(live)
+        # finish (8)
         failure: GatewayError | None = None
         try:
             out += reader.finish()
         except GatewayError as error:
             failure = error
         if failure is not None:
-            if out and exchange.committed:
-                exchange.reply_bytes += len(out)
-                await client.send(out)  # what was good of it
+            if out and record.committed:
+                record.reply_bytes += len(out)
+                await client.send(out)  # the part that is valid
             raise failure
-        run.saw(reader.facts.tokens)
-        exchange.reply_bytes += len(out)
-        if exchange.committed:
+        live.update_tokens(reader.facts.tokens)
+        record.reply_bytes += len(out)
+        if record.committed:
             return await client.finish(out)
-        run.committed(head)
-        await client.reply(head.status, headers, out)
+        record.committed, record.status = True, head.status
+        await client.reply(head.status, attempt.reply_headers, out)
 
-    async def _feed(  # noqa: C901 - the loop that runs for every read; each call out of it would cost
-        self, run: LiveExchange, reader: Reader, connection: Connection, head: ReplyHead, headers: HeaderLines
-    ) -> bytes:
-        """Pass on all there is, as it comes; if asked for, a comment in each silence of a stream.
-
-        What the last read of the reply gave is returned: it leaves with its end, as each write costs much.
-        """
-        client, exchange = run.client, run.exchange
-        facts, feed, streaming, watch = reader.facts, reader.feed, reader.streaming, run.watch
-        # Not into bytes that nobody has looked at: they may be compressed.
-        interval = self._services.sse_comment_interval if streaming and not reader.identity else None
-        while True:
-            while not connection.ready:
-                if streaming:
-                    streaming = False
-                    await client.flush()
-                elif interval is None and watch is None:
-                    await connection.changed
-                else:
-                    await self._await_more(run, connection, interval)
-            data = connection.take()
-            if watch is not None:
-                watch.came()
-            if not data:
-                return b""
-            out = feed(data)
-            if facts.tokens != exchange.tokens:
-                run.saw(facts.tokens)
-            if out:
-                if connection.exhausted:
-                    return out
-                if not exchange.committed:
-                    run.commit(head, headers + _true_length(head, reader))
-                exchange.reply_bytes += len(out)
-                await client.send(out)
-            elif facts.steps is not None:
-                await self._take_steps(run, reader, head, headers)
-
-    async def _take_steps(
-        self, run: LiveExchange, reader: Reader, head: ReplyHead, headers: HeaderLines
-    ) -> None:
-        """Do what a read left to be done, and pass on what that gives."""
-        facts, exchange = reader.facts, run.exchange
-        steps, facts.steps = facts.steps, None
-        assert steps is not None
-        while (out := await self._services.time_slices.run_step(steps)) is not None:
-            run.saw(facts.tokens)
-            if out:
-                if not exchange.committed:
-                    run.commit(head, headers + _true_length(head, reader))
-                exchange.reply_bytes += len(out)
-                await run.client.send(out)
-
-    async def _await_more(self, run: LiveExchange, connection: Connection, interval: float | None) -> None:
-        """Wait for more of a reply within its time, or send a comment once nothing came for ``interval``."""
-        if run.watch is not None:
-            run.watch.waits()
-        if interval is None:
-            await connection.changed
-        elif await connection.stays_silent(interval):
-            await run.client.send(b":\n\n")
-
-    async def _tell(self, run: LiveExchange, error: GatewayError) -> None:
-        """The failure in the caller's own dialect: a status before commit, in-band after it, or a cut."""
-        client = run.client
-        if run.exchange.committed:
-            out = run.reader.fail(error) if run.reader is not None else b""
+    async def _send_error(self, live: LiveExchange, error: GatewayError) -> None:
+        """Send the failure in the dialect: before commit as a status, after it in-band or by a cut."""
+        client, attempt = live.client, live.attempt
+        if live.record.committed:
+            out = attempt.reader.fail(error) if attempt is not None else b""
             return await client.finish(out) if out else client.truncate()
         extra = challenge(error)
-        if run.running is not None:
-            extra += public_id_line(run.running.ids)
+        if live.ids.public:
+            extra += live.public_id_line()
         elif (named := header(client.headers, b"x-request-id")) is not None:
             extra.append((b"x-request-id", named))
         reply = self._format.render(error)
@@ -291,23 +246,6 @@ class GenerateHandler:
         await client.reply(reply.status, [*reply.headers, *extra], reply.body, close=close)
 
 
-def _let_go(error: BaseException | None) -> None:
-    """Of the frames that an error came through: they hold the exchange, which holds the error."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
-
-
-def _resolve(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
-
-
-def _reply_headers(head: ReplyHead, ids: Ids) -> HeaderLines:
-    public = public_id_line(ids)
-    return to_client(head.headers, own_id=bool(public)) + public
-
-
-def _true_length(head: ReplyHead, reader: Reader) -> HeaderLines:
-    """The worker's own Content-Length, where the bytes that follow are exactly the worker's."""
-    return [line for line in head.headers if line[0] == b"content-length"] if reader.identity else []
+def _resolve(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)

@@ -1,7 +1,7 @@
-"""Which exchanges are in flight, by the ids that clients and engines know them under.
+"""The index of the exchanges in flight, by the ids that clients and engines know them under.
 
-Owns: choosing a dispatch id that can touch no other exchange, and finding exchanges by public id. Must never
-enter: I/O, a clock of its own, a dialect.
+Owns: choosing a dispatch id that cannot clash with another exchange, and finding exchanges by public id. Must
+never enter: I/O, a clock of its own, a dialect.
 
 An engine may match ids by prefix when it aborts, so of two ids in flight none may be a prefix of the other.
 The ids in use are kept sorted; as none is a prefix of another, only a new id's two neighbours can clash.
@@ -12,38 +12,80 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from random import Random
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ids
 
 T = TypeVar("T")
 
-#: A client's own id that starts like this is never used as it is, so a private one can always be had.
+#: A client's own id with this prefix is never used, so that a private id can always be made.
 RESERVED = "~"
 
 
-class InFlight(Generic[T]):
-    """Ids of running exchanges. ``T`` is whatever the owner wants to find by public id.
+class InFlightEntry(Protocol):
+    """An exchange in flight, as aborts see it.
 
-    ``shared``: other processes have exchanges at the same workers. Their ids cannot be seen from here, so no
-    client's own is safe, and all are private.
+    ``aborted_before_dispatch`` are public ids and prompt numbers that were aborted while no worker had the
+    exchange; the worker it is dispatched to is told of them.
+    """
+
+    aborted_before_dispatch: frozenset[str | int]
+
+    @property
+    def format(self) -> AnyFormat: ...
+
+    @property
+    def path(self) -> str:
+        """The path of its route."""
+        ...
+
+    @property
+    def request(self) -> Any:
+        """The request in the format's own type."""
+        ...
+
+    @property
+    def ids(self) -> Ids: ...
+
+    @property
+    def worker(self) -> Worker | None:
+        """The worker that has the request; None: no worker has it."""
+        ...
+
+    @property
+    def aborted_entirely(self) -> bool:
+        """True if all of its ids were aborted before dispatch."""
+        ...
+
+    def abort_locally(self) -> None:
+        """End the exchange without the engine's help."""
+        ...
+
+
+class InFlight(Generic[T]):
+    """The ids of running exchanges, and what is found by them: entries of type ``T``.
+
+    ``shared``: other processes have exchanges at the same workers. Their ids are not known here, so no
+    client's own id is safe, and all dispatch ids are private.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
         self._used: list[str] = []
-        # Ids must differ, nobody has to be kept from guessing them: no system call for each.
-        self._choice = Random()
+        # Ids have to differ, not to be unguessable, so a system call for each is saved.
+        self._random_bits = Random()
         self._by_public: dict[str, list[T]] = {}
 
     def __len__(self) -> int:
-        """Number of dispatch ids in use, lingering ones included."""
+        """Return the number of dispatch ids in use, lingering ones included."""
         return len(self._used)
 
     def claim(self, named: tuple[str, ...], usable: bool = True) -> Ids:
-        """Ids for a new exchange whose client named ``named`` (() = none), taken until ``release``.
+        """Take ids for a new exchange whose client chose ``named`` (() = none), until ``release``.
 
-        The client's own are used when ``usable`` and safe, else private, random ones.
+        The client's own ids are used if they are ``usable`` and safe, else private, random ones.
         """
         if not named:
             private = self._make(1)
@@ -54,13 +96,13 @@ class InFlight(Generic[T]):
         return Ids(named, self._make(len(named)))
 
     def release(self, ids: Ids) -> None:
-        """Give the dispatch ids back. Every claim is released exactly once; KeyError otherwise."""
+        """Give the dispatch ids back. Raises KeyError unless each claim is released exactly once."""
         used = self._used
         for dispatch in ids.dispatch:
-            place = bisect_left(used, dispatch)
-            if place == len(used) or used[place] != dispatch:
+            position = bisect_left(used, dispatch)
+            if position == len(used) or used[position] != dispatch:
                 raise KeyError(dispatch)
-            del used[place]
+            del used[position]
 
     def enter(self, ids: Ids, item: T) -> None:
         """Make ``item`` findable under its public ids."""
@@ -81,11 +123,11 @@ class InFlight(Generic[T]):
                 items.remove(item)
 
     def find(self, public: str) -> tuple[T, ...]:
-        """All running exchanges that a client knows as ``public``."""
+        """Return all running exchanges that a client knows as ``public``."""
         return tuple(self._by_public.get(public, ()))
 
     def all(self) -> Iterator[T]:
-        """Every running exchange, once for each of its ids."""
+        """Yield every running exchange, once for each of its ids."""
         for items in tuple(self._by_public.values()):
             yield from tuple(items)
 
@@ -98,22 +140,22 @@ class InFlight(Generic[T]):
 
     def _take(self, name: str) -> bool:
         used = self._used
-        place = bisect_left(used, name)
-        if place < len(used) and used[place].startswith(name):
+        position = bisect_left(used, name)
+        if position < len(used) and used[position].startswith(name):
             return False
-        if place and name.startswith(used[place - 1]):
+        if position and name.startswith(used[position - 1]):
             return False
-        used.insert(place, name)
+        used.insert(position, name)
         return True
 
     def _make(self, count: int) -> tuple[str, ...]:
-        base = self._random()
+        base = self._random_id()
         while True:
             made = (base,) if count == 1 else tuple(f"{base}{index:08x}" for index in range(count))
             if self._take_all(made):
                 return made
-            # Some client's own id, "7" say, is how this one begins; none begins like this.
-            base = RESERVED + self._random()
+            # A client's own id, "7" for example, is a prefix of this one. No id of a client has this prefix.
+            base = RESERVED + self._random_id()
 
-    def _random(self) -> str:
-        return self._choice.getrandbits(128).to_bytes(16, "big").hex()
+    def _random_id(self) -> str:
+        return self._random_bits.getrandbits(128).to_bytes(16, "big").hex()

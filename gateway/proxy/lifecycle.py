@@ -1,6 +1,6 @@
-"""Whether the gateway takes new requests, and who is told when it stops.
+"""The gateway's readiness for new requests, and the drain of those that run.
 
-Owns: the draining mark, the sets of open exchanges and of calls of engines. Must never enter: signals,
+Owns: the draining mark, the sets of open exchanges and of control calls under way. Must never enter: signals,
 sockets, a dialect.
 """
 
@@ -14,7 +14,7 @@ from gateway.errors import Draining, GatewayError, Overloaded
 
 
 class Interruptible(Protocol):
-    """A running exchange."""
+    """An exchange or a control call under way."""
 
     def interrupt(self, reason: BaseException) -> None:
         """Raise ``reason`` where it waits."""
@@ -24,8 +24,8 @@ class Interruptible(Protocol):
 T = TypeVar("T")
 
 
-class _Errand:
-    """A call of engines that is under way, in a task of its own."""
+class _ControlCall:
+    """A control call under way, in a task of its own."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._task = task
@@ -37,21 +37,21 @@ class _Errand:
 
 
 class Lifecycle:
-    """One per app. At most ``most`` exchanges are open at once; None: any number.
+    """The state of one application: ready, not ready, draining.
 
-    With ``delay`` it is seen to stop before it refuses anything: for so many seconds whoever sends requests
-    here may notice.
+    At most ``max_open`` exchanges are open at once; None: any number. For ``delay`` seconds before a drain
+    the gateway reports that it is not ready but refuses nothing, so that load balancers can notice.
     """
 
-    def __init__(self, most: int | None = None, delay: float = 0.0) -> None:
-        #: New exchanges should go elsewhere, though they may still be taken.
+    def __init__(self, max_open: int | None = None, delay: float = 0.0) -> None:
+        #: True: clients should send new requests elsewhere, though they may still be accepted.
         self.leaving = False
         self.draining = False
         self.delay = delay
-        self._most = most
+        self._max_open = max_open
         self._open: set[Interruptible] = set()
-        self._errands: set[Interruptible] = set()
-        self._emptied: asyncio.Event | None = None
+        self._control_calls: set[Interruptible] = set()
+        self._nothing_runs: asyncio.Event | None = None
 
     @property
     def open_exchanges(self) -> int:
@@ -59,69 +59,68 @@ class Lifecycle:
 
     @property
     def running(self) -> int:
-        """What a drain waits for: open exchanges, and calls of engines."""
-        return len(self._open) + len(self._errands)
+        """The number of open exchanges and control calls, for which a drain waits."""
+        return len(self._open) + len(self._control_calls)
 
     def enter(self, exchange: Interruptible) -> None:
-        """An exchange starts. Raises Draining when no new one is taken, and Overloaded."""
+        """Count an exchange as open. Raises Draining and Overloaded."""
         if self.draining:
             raise Draining("the gateway is shutting down; please try again elsewhere")
-        if self._most is not None and len(self._open) >= self._most:
+        if self._max_open is not None and len(self._open) >= self._max_open:
             raise Overloaded(
                 "the gateway has as many requests as it takes; please try again", limit="in_flight"
             )
         self._open.add(exchange)
 
     def leave(self, exchange: Interruptible) -> None:
-        """The exchange is over; unknown ones are ignored."""
+        """Count an exchange as ended; unknown ones are ignored."""
         self._open.discard(exchange)
-        self._tell_if_empty()
+        self._notify_if_empty()
 
-    async def errand(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work``, a call of engines, comes to; a drain waits for it, and it is refused by none.
+    async def run_control_call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``work``, a control call. A drain waits for it and does not refuse it.
 
-        Raises Draining where it was cut.
+        Raises Draining if ``cut`` ended it.
         """
-        # Not gateway.loop.tasks.Tasks: it ends in this caller, who may be cancelled and cancels it.
+        # Not gateway.loop.tasks.Tasks: the task ends with this caller, which cancels it when cancelled.
         task = asyncio.get_running_loop().create_task(work)
-        errand = _Errand(task)
-        self._errands.add(errand)
+        call = _ControlCall(task)
+        self._control_calls.add(call)
         try:
             return await task
         except asyncio.CancelledError:
-            if errand.reason is None:
+            if call.reason is None:
                 raise
-            raise errand.reason from None
+            raise call.reason from None
         finally:
-            self._errands.discard(errand)
-            self._tell_if_empty()
+            self._control_calls.discard(call)
+            self._notify_if_empty()
 
     def end(self, exchange: Interruptible, reason: GatewayError) -> None:
-        """Interrupt an exchange because of ``reason``, if it is open."""
+        """Interrupt an exchange with ``reason`` if it is open."""
         if exchange in self._open:
             exchange.interrupt(reason)
 
     def stop(self) -> None:
-        """From now on: not ready. No new exchange either, or not until somebody calls ``drain`` later."""
+        """Report not ready from now on, and drain at once if there is no delay (else ``drain`` is called)."""
         self.leaving = True
         if not self.delay:
             self.drain()
 
     def drain(self) -> None:
-        """From now on: not ready, no new exchange. Those that are open go on, also those that wait for a
-        worker."""
+        """Report not ready and refuse new exchanges. Open ones go on, also those queued for a worker."""
         self.leaving = self.draining = True
 
     async def cut(self) -> None:
-        """End all that runs now and wait until it has released what it held."""
-        self._emptied = asyncio.Event()
+        """End everything that runs, and wait until it has released what it holds."""
+        self._nothing_runs = asyncio.Event()
         for exchange in tuple(self._open):
             self.end(exchange, Draining("the gateway is shutting down"))
-        for errand in tuple(self._errands):
-            errand.interrupt(Draining("the gateway is shutting down"))
+        for call in tuple(self._control_calls):
+            call.interrupt(Draining("the gateway is shutting down"))
         if self.running:
-            await self._emptied.wait()
+            await self._nothing_runs.wait()
 
-    def _tell_if_empty(self) -> None:
-        if self._emptied is not None and not self.running:
-            self._emptied.set()
+    def _notify_if_empty(self) -> None:
+        if self._nothing_runs is not None and not self.running:
+            self._nothing_runs.set()

@@ -1,13 +1,12 @@
-"""A shield against a body that kills the workers it is sent to.
+"""A guard against queries of death: request bodies that crash the workers they are sent to.
 
-Owns: which bodies were running as workers died, and refusing one under which two did. Must never enter: a
-dialect, I/O, a clock of its own (times are passed in, in seconds of one monotonic clock).
+Owns: which bodies were running as workers died, and the refusal of one under which two workers died. Must
+never enter: a dialect, I/O, a clock of its own (times are passed in, in seconds of one monotonic clock).
 
-A worker has died of a body, perhaps, when two things meet within ``GRACE``: a reply to the body broke off,
-and the worker is found dead. Whatever else ran there is held as suspect too; that a second worker dies under
-the same body as well tells the culprit from the bystanders. Lives, not workers, are counted: a worker that
-was restarted and dies again has died twice, and a body that ran many times on a worker that dies once has
-seen one death.
+A body is suspected when two things happen within ``GRACE``: a reply to it broke off, and its worker is found
+dead. Other bodies on that worker are suspected as well; that a second worker dies under the same body tells
+the cause from the bystanders. Incarnations are counted, not workers: a worker that was restarted and dies
+again has died twice, and a body that ran many times on a worker that died once has seen one death.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Generic, TypeVar
 
 from gateway.errors import PoisonedRequest
 
-#: Seconds that may lie between a reply's breaking off and its worker's being found dead, in either order: an
-#: engine whose inner process died may hold its connections for 5 s, and probes are some seconds apart.
+#: Seconds that may lie between the end of a broken reply and the detection of its worker's death, in either
+#: order: an engine whose inner process died may keep its connections for 5 s, and probes are seconds apart.
 GRACE = 10.0
-#: Entries of each table; the oldest go first.
+#: Largest number of entries in each table; the oldest are removed first.
 CAPACITY = 4096
-#: Bytes of a body that are taken in at once where it is done in steps.
+#: Bytes of a body that are hashed in one step, which takes about 2 ms.
 STEP = 1024 * 1024
 
 K = TypeVar("K", bound=Hashable)
@@ -31,7 +30,7 @@ V = TypeVar("V")
 
 
 def digest(body: bytes, cuts: Sequence[tuple[int, int]] = ()) -> bytes:
-    """What tells a body, without what stands at ``cuts``, from others: 16 bytes."""
+    """Return 16 bytes that identify ``body`` without the (start, end) parts ``cuts``."""
     if not cuts:
         return blake2b(body, digest_size=16).digest()
     steps = digest_in_steps(body, cuts)
@@ -44,18 +43,18 @@ def digest(body: bytes, cuts: Sequence[tuple[int, int]] = ()) -> bytes:
 
 
 def digest_in_steps(body: bytes, cuts: Sequence[tuple[int, int]] = ()) -> Generator[None, None, bytes]:
-    """The same, with a yield about every millisecond."""
-    found, view, done = blake2b(digest_size=16), memoryview(body), 0
+    """Return what ``digest`` returns, with a yield after each step of at most STEP bytes."""
+    hasher, view, done = blake2b(digest_size=16), memoryview(body), 0
     for start, end in (*cuts, (len(body), len(body))):
         for begin in range(done, start, STEP):
-            found.update(view[begin : min(begin + STEP, start)])
+            hasher.update(view[begin : min(begin + STEP, start)])
             yield
         done = max(done, end)
-    return found.digest()
+    return hasher.digest()
 
 
-class Recent(Generic[K, V]):
-    """A table that forgets what was not put for ``age`` seconds, and the oldest beyond ``CAPACITY``."""
+class RecentTable(Generic[K, V]):
+    """A table that removes entries not set for ``age`` seconds, and the oldest ones beyond ``CAPACITY``."""
 
     __slots__ = ("_age", "_entries")
 
@@ -64,28 +63,28 @@ class Recent(Generic[K, V]):
         self._entries: dict[K, tuple[float, V]] = {}
 
     def __len__(self) -> int:
-        """Entries held; those that are only waiting to be forgotten count."""
+        """Return the number of entries, expired ones that are still to be removed included."""
         return len(self._entries)
 
-    def put(self, key: K, value: V, now: float) -> None:
+    def set(self, key: K, value: V, now: float) -> None:
         self._entries.pop(key, None)
         self._entries[key] = (now, value)
-        self._forget(now)
+        self._remove_expired(now)
 
     def get(self, key: K, now: float) -> V | None:
-        self._forget(now)
+        self._remove_expired(now)
         found = self._entries.get(key)
         return found[1] if found is not None else None
 
-    def drop(self, key: K) -> None:
+    def remove(self, key: K) -> None:
         self._entries.pop(key, None)
 
     def keys(self, now: float) -> tuple[K, ...]:
-        self._forget(now)
+        self._remove_expired(now)
         return tuple(self._entries)
 
-    def _forget(self, now: float) -> None:
-        # The entries are in the order of their times, so that the first is the next to go.
+    def _remove_expired(self, now: float) -> None:
+        # The entries are in the order of their times, so that the first one expires next.
         while self._entries:
             key = next(iter(self._entries))
             if len(self._entries) <= CAPACITY and now - self._entries[key][0] <= self._age:
@@ -96,57 +95,57 @@ class Recent(Generic[K, V]):
 class QueryOfDeathGuard:
     """Refuses a body under which two workers died within ``window`` seconds; 0: refuses nothing.
 
-    It goes on to be refused until nobody has sent it for ``window`` seconds, so that a client that tries
-    again and again kills two workers and no third. A ``life`` is whatever tells one process behind a
+    A body is refused until nobody has sent it for ``window`` seconds, so that a client that retries without
+    end kills two workers and no third. An ``incarnation`` is any object that tells one process behind a
     worker's URL from the next.
     """
 
     def __init__(self, window: float) -> None:
         self._window = window
-        #: (life, body) of replies that broke off on a worker not known to be dead
-        self._broken: Recent[tuple[Hashable, bytes], None] = Recent(GRACE)
-        self._ended: Recent[Hashable, bool] = Recent(GRACE)
-        #: body -> the life that ended under it
-        self._suspects: Recent[bytes, Hashable] = Recent(window)
-        self._refused: Recent[bytes, bool] = Recent(window)
-        #: Whether there may be a body to refuse; else nobody needs to know a body's digest.
+        #: (incarnation, body) of broken replies on a worker not known to be dead.
+        self._broken_replies: RecentTable[tuple[Hashable, bytes], None] = RecentTable(GRACE)
+        self._dead: RecentTable[Hashable, bool] = RecentTable(GRACE)
+        #: Body -> the incarnation that died under it.
+        self._suspects: RecentTable[bytes, Hashable] = RecentTable(window)
+        self._refused: RecentTable[bytes, bool] = RecentTable(window)
+        #: True if there may be a body to refuse; else no body's digest is needed.
         self.armed = False
 
     @property
     def on(self) -> bool:
-        """Whether broken replies are to be told at all."""
+        """True if broken replies are to be reported at all."""
         return self._window > 0
 
     def check(self, body: bytes, now: float) -> None:
-        """Refuse the body with this digest if two workers died under it. Raises Poisoned."""
+        """Raise PoisonedRequest if two workers died under the body with the digest ``body``."""
         if self._refused.get(body, now):
-            self._refused.put(body, True, now)
+            self._refused.set(body, True, now)
             raise PoisonedRequest(
                 f"two workers died within {self._window:g} s while they ran this very request, so no other"
                 f" worker is given it (rule {PoisonedRequest.rule}, set by --poison-window-seconds)"
             )
         self.armed = len(self._refused) > 0
 
-    def broke(self, body: bytes, life: Hashable, now: float) -> None:
-        """A reply to the body with this digest broke off on a worker in its ``life``."""
-        if self._ended.get(life, now):
-            self._died_under(body, life, now)
+    def reply_broke(self, body: bytes, incarnation: Hashable, now: float) -> None:
+        """Record that a reply to the body with the digest ``body`` broke off at ``now``."""
+        if self._dead.get(incarnation, now):
+            self._suspect(body, incarnation, now)
         else:
-            self._broken.put((life, body), None, now)
+            self._broken_replies.set((incarnation, body), None, now)
 
-    def died(self, life: Hashable, now: float) -> None:
-        """A worker was found dead, and its ``life`` is over."""
-        self._ended.put(life, True, now)
-        for key in self._broken.keys(now):
-            if key[0] is life:
-                self._broken.drop(key)
-                self._died_under(key[1], life, now)
+    def worker_died(self, incarnation: Hashable, now: float) -> None:
+        """Record that a worker was found dead at ``now``."""
+        self._dead.set(incarnation, True, now)
+        for key in self._broken_replies.keys(now):
+            if key[0] is incarnation:
+                self._broken_replies.remove(key)
+                self._suspect(key[1], incarnation, now)
 
-    def _died_under(self, body: bytes, life: Hashable, now: float) -> None:
+    def _suspect(self, body: bytes, incarnation: Hashable, now: float) -> None:
         before = self._suspects.get(body, now)
         if before is None:
-            self._suspects.put(body, life, now)
-        elif before is not life:
-            self._suspects.drop(body)
-            self._refused.put(body, True, now)
+            self._suspects.set(body, incarnation, now)
+        elif before is not incarnation:
+            self._suspects.remove(body)
+            self._refused.set(body, True, now)
             self.armed = True

@@ -36,13 +36,13 @@ from gateway.formats.base import AnyFormat
 from gateway.loop.time_slices import TimeSlices
 from gateway.prefork.member import Member
 from gateway.prefork.peers import Peers
-from gateway.proxy.aborts import Aborter, Running
+from gateway.proxy.aborts import Aborter
 from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.handler import GenerateHandler
-from gateway.proxy.in_flight import InFlight
+from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.proxy.lifecycle import Lifecycle
-from gateway.proxy.live import Services
 from gateway.proxy.query_of_death import QueryOfDeathGuard
+from gateway.proxy.services import Services
 from gateway.routing.policy import POLICIES
 from gateway.routing.rendezvous import RendezvousAffinity
 from gateway.security.auth_middleware import AuthMiddleware
@@ -231,19 +231,19 @@ def _members(settings: Settings, services: Services, marks: Cordons) -> Members:
 
 def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) -> Services:
     tls, peers = shared.tls, shared.peers
-    shield = QueryOfDeathGuard(settings.poison_window_seconds)
+    query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
         None if tls is None else tls.context,
-        died=lambda life: shield.died(life, time.monotonic()),
+        died=lambda life: query_of_death.worker_died(life, time.monotonic()),
         resolver=Resolver(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
         head=settings.head_limit,
         homes=RendezvousAffinity(settings.router_overload_factor),
     )
-    in_flight: InFlight[Running] = InFlight(shared=peers is not None)
+    in_flight: InFlight[InFlightEntry] = InFlight(shared=peers is not None)
     access_log = AccessLog(
         enabled=settings.access_log,
         shape=settings.access_log_format,
@@ -280,8 +280,8 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) 
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
         time_slices=TimeSlices(),
-        shedding=BodyRelease(),
-        shield=shield,
+        body_release=BodyRelease(),
+        query_of_death=query_of_death,
         guard=guard_of(settings, shared.keys, metrics.unauthorized),
         metrics=metrics,
         access_log=access_log,

@@ -16,7 +16,7 @@ from gateway.fleet.members import Members
 from gateway.fleet.sync import Following
 from gateway.loop.tasks import Tasks
 from gateway.prefork.member import Member
-from gateway.proxy.live import Services
+from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable, keep_fresh
 
 #: Seconds that aborts still under way get at the end of the process.

@@ -93,7 +93,7 @@ class World:
     def follow(self) -> AbstractContextManager[Changes]:
         return self.followers.follow()
 
-    async def errand(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_control_call(self, work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[Result]:

@@ -83,10 +83,10 @@ async def test_reply_that_nobody_reads_is_held_to_a_mebibyte_and_a_half_or_one_e
             stream = isinstance(reply, Raw)
             client.request(KINDS[kind], json.dumps(body_of(kind, 5, stream)).encode())
             await client.head()
-            [run] = gateway.app.lifecycle._open
-            assert isinstance(run, LiveExchange) and run.connection is not None
-            assert isinstance(run.client, ServerRequest)
-            wire, upstream = run.client.wire, run.connection
+            [live] = gateway.app.lifecycle._open
+            assert isinstance(live, LiveExchange) and live.attempt is not None
+            assert isinstance(live.client, ServerRequest)
+            wire, upstream = live.client.wire, live.attempt.connection
             assert isinstance(wire, ClientConnection)
             await until(lambda: wire.write_paused and upstream._paused)
             assert wire._transport.get_write_buffer_size() + upstream._held <= most

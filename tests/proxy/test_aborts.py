@@ -15,8 +15,8 @@ from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ids, UpstreamRequest
 from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.proxy.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, Running, WorkerResult
-from gateway.proxy.in_flight import InFlight
+from gateway.proxy.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, WorkerResult
+from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
 from tests.support.gateway import until
@@ -48,11 +48,31 @@ STUB: Any = StubFormat()
 SILENT: Any = StubFormat(silent=True)
 
 
+class Entry:
+    """An exchange in flight, which notes in ``closed`` that it was ended without the engine's help."""
+
+    def __init__(self, format: Any, ids: Ids, worker: Worker | None, closed: list[str]) -> None:
+        self.format = format
+        self.path = ""
+        self.request: object = object()
+        self.ids = ids
+        self.worker = worker
+        self.aborted_before_dispatch: frozenset[str | int] = frozenset()
+        self._closed = closed
+
+    @property
+    def aborted_entirely(self) -> bool:
+        return self.aborted_before_dispatch.issuperset(self.ids.public)
+
+    def abort_locally(self) -> None:
+        self._closed.append(self.ids.public[0])
+
+
 class Rig:
     """Exchanges in flight on workers that a test plays."""
 
     def __init__(self, listeners: Sequence[Listener], timeout: float) -> None:
-        self.in_flight: InFlight[Running] = InFlight()
+        self.in_flight: InFlight[InFlightEntry] = InFlight()
         self.aborter = Aborter(self.in_flight, timeout=timeout, linger=0.02)
         self.fleet = Fleet(LeastInFlight(Random(0)), 5.0)
         self.listeners = listeners
@@ -64,16 +84,16 @@ class Rig:
             self.fleet.add(worker)
         self.closed: list[str] = []
 
-    def run(self, *public: str, on: int | None, format: Any = STUB) -> Running:
+    def run(self, *public: str, on: int | None, format: Any = STUB) -> Entry:
         """An exchange in flight; ``on`` is its worker's number, None: it has none yet."""
         ids = self.in_flight.claim(public)
         worker = None if on is None else self.workers[on]
-        running = Running(format, object(), ids, lambda: self.closed.append(public[0]), worker)
-        self.in_flight.enter(ids, running)
-        return running
+        entry = Entry(format, ids, worker, self.closed)
+        self.in_flight.enter(ids, entry)
+        return entry
 
-    def finish(self, running: Running) -> None:
-        self.in_flight.leave(running.ids, running)
+    def finish(self, entry: Entry) -> None:
+        self.in_flight.leave(entry.ids, entry)
 
     async def told(self, number: int, reply: bytes = ACCEPTED) -> str:
         """The id that worker is asked to abort next; it answers ``reply``."""
@@ -204,10 +224,10 @@ async def test_abort_of_an_exchange_without_a_worker() -> None:
 async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
     """The batch goes on, and its worker is told once it has it; with its last prompt named, it is closed."""
     async with rig_of(1) as rig:
-        running = rig.run("left", "right", on=None)
+        entry = rig.run("left", "right", on=None)
         assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
         assert rig.closed == []
-        rig.aborter.sent(running, rig.workers[0])
+        rig.aborter.abort_early(entry, rig.workers[0])
         assert await rig.told(0) == "left"
         assert await rig.aborter.abort(AbortTarget(ids=("right",)), STUB) == [WorkerResult(None, 1)]
         assert rig.closed == ["left"]
@@ -350,9 +370,9 @@ async def test_abort_over_two_stale_connections() -> None:
 async def test_engine_is_told_of_an_unclean_end() -> None:
     """It is told once, for exactly that dispatch id; the id is not free before the engine must be done."""
     async with rig_of(1) as rig:
-        running = rig.run("job-1", on=0)
-        rig.finish(running)
-        rig.aborter.left(running, rig.workers[0])
+        entry = rig.run("job-1", on=0)
+        rig.finish(entry)
+        rig.aborter.abort_abandoned(entry, rig.workers[0])
         assert rig.in_flight.claim(("job-1",)).private
         assert await rig.told(0) == "job-1"
         assert len(rig.in_flight) == 2
@@ -365,11 +385,11 @@ async def test_engine_is_told_of_an_unclean_end() -> None:
 async def test_ids_are_freed_whatever_the_engine_says(how: str) -> None:
     """An abort that is not heard delays the id, and no more."""
     async with rig_of(1) as rig:
-        running = rig.run("job-1", on=0)
-        rig.finish(running)
+        entry = rig.run("job-1", on=0)
+        rig.finish(entry)
         if how == "gone":
             rig.listeners[0].sock.close()
-        rig.aborter.left(running, rig.workers[0])
+        rig.aborter.abort_abandoned(entry, rig.workers[0])
         if how == "refuses":
             await rig.told(0, b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
         await until(lambda: len(rig.in_flight) == 0)
@@ -378,9 +398,9 @@ async def test_ids_are_freed_whatever_the_engine_says(how: str) -> None:
 async def test_ids_are_freed_where_there_is_no_abort() -> None:
     """A dialect without an abort lets its ids linger all the same: the engine notices by itself."""
     async with rig_of(1) as rig:
-        running = rig.run("job-1", on=0, format=SILENT)
-        rig.finish(running)
-        rig.aborter.left(running, rig.workers[0])
+        entry = rig.run("job-1", on=0, format=SILENT)
+        rig.finish(entry)
+        rig.aborter.abort_abandoned(entry, rig.workers[0])
         await asyncio.sleep(0)
         assert len(rig.in_flight) == 1
         await until(lambda: len(rig.in_flight) == 0)
@@ -390,9 +410,9 @@ async def test_close_lets_aborts_be_heard() -> None:
     """Aborts under way get their moment at the end of the process; what takes longer is dropped."""
     async with rig_of(2) as rig:
         for number in range(2):
-            running = rig.run(f"job-{number}", on=number)
-            rig.finish(running)
-            rig.aborter.left(running, rig.workers[number])
+            entry = rig.run(f"job-{number}", on=number)
+            rig.finish(entry)
+            rig.aborter.abort_abandoned(entry, rig.workers[number])
         async with asyncio.TaskGroup() as group:
             closing = group.create_task(rig.aborter.close(0.05))
             assert await rig.told(0) == "job-0"
@@ -437,9 +457,9 @@ async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
     """Each of its prompts is named to the engine, a few at a time, over connections that are used again."""
     async with rig_of(1, within=10.0) as rig:
         names = [f"b-{index:03}" for index in range(100)]
-        running = rig.run(*names, on=0)
-        rig.finish(running)
-        rig.aborter.left(running, rig.workers[0])
+        entry = rig.run(*names, on=0)
+        rig.finish(entry)
+        rig.aborter.abort_abandoned(entry, rig.workers[0])
         ids, connections = await heard(rig, len(names))
         assert sorted(ids) == sorted(names)
         assert connections == LANES
@@ -450,9 +470,9 @@ async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_conn
     async with rig_of(1, within=10.0) as rig:
         names = [f"job-{index:03}" for index in range(5 * SLOTS)]
         for name in names:
-            running = rig.run(name, on=0)
-            rig.finish(running)
-            rig.aborter.left(running, rig.workers[0])
+            entry = rig.run(name, on=0)
+            rig.finish(entry)
+            rig.aborter.abort_abandoned(entry, rig.workers[0])
         ids, connections = await heard(rig, len(names))
         assert sorted(ids) == sorted(names)
         assert connections == SLOTS
@@ -491,32 +511,32 @@ async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
     part there is is the whole."""
     batch: Any = Batch()
     async with rig_of(0) as rig:
-        running = rig.run("job", on=None, format=batch)
-        running.request = 2
+        entry = rig.run("job", on=None, format=batch)
+        entry.request = 2
         assert await rig.aborter.abort(part(2), batch) == []
         assert await rig.aborter.abort(part(1), batch) == [WorkerResult(None, 1)]
-        assert (rig.closed, set(running.early), running.over) == ([], {1}, False)
-        running.request = 1
+        assert (rig.closed, set(entry.aborted_before_dispatch), entry.aborted_entirely) == ([], {1}, False)
+        entry.request = 1
         assert await rig.aborter.abort(part(0), batch) == [WorkerResult(None, 1)]
-        assert (rig.closed, running.over) == (["job"], True)
-        rig.finish(running)
+        assert (rig.closed, entry.aborted_entirely) == (["job"], True)
+        rig.finish(entry)
 
 
 async def test_prompts_that_were_aborted_before_are_told_to_the_worker() -> None:
     batch: Any = Batch()
     async with rig_of(1) as rig:
-        running = rig.run("job", on=None, format=batch)
-        running.request = 3
+        entry = rig.run("job", on=None, format=batch)
+        entry.request = 3
         for number in (2, 1):
             await rig.aborter.abort(part(number), batch)
-        running.worker = rig.workers[0]
-        rig.aborter.sent(running, rig.workers[0])
+        entry.worker = rig.workers[0]
+        rig.aborter.abort_early(entry, rig.workers[0])
         head = await (peer := await rig.listeners[0].accept()).request(1)
         while not head.endswith(b"job_1+job_2"):
             head += await peer.request(1)
         await peer.send(ACCEPTED)
         assert rig.closed == []
-        rig.finish(running)
+        rig.finish(entry)
 
 
 async def test_spelling_of_another_route_is_not_this_ones() -> None:
@@ -527,6 +547,6 @@ async def test_spelling_of_another_route_is_not_this_ones() -> None:
         for path, found in (("/nowhere", []), ("/own", []), ("/other", [relayed]), (None, [own])):
             target = AbortTarget(engine_ids=(EngineId("job", path),))
             assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 1)] * len(found)
-            assert [each for each in (own, relayed) if each.over] == found
+            assert [each for each in (own, relayed) if each.aborted_entirely] == found
             for each in found:
-                each.early = frozenset()
+                each.aborted_before_dispatch = frozenset()

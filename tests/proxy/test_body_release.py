@@ -22,13 +22,13 @@ class Large:
         self.gone = asyncio.Event()
         self.done = 0
 
-    def shed(self) -> Iterator[None] | None:
+    def release_body(self) -> Iterator[None] | None:
         if self.early:
             self.early -= 1
             return None
-        return self._shed()
+        return self._release()
 
-    def _shed(self) -> Iterator[None]:
+    def _release(self) -> Iterator[None]:
         for _ in range(self.steps):
             self.done += 1
             yield
@@ -41,11 +41,11 @@ async def within(large: Large, seconds: float = 5.0) -> None:
 
 
 async def test_all_are_asked_one_after_the_other_in_their_order() -> None:
-    shedding = BodyRelease(AFTER)
+    release = BodyRelease(AFTER)
     larges = [Large(steps=3) for _ in range(5)]
     for large in larges:
-        shedding.add(large)
-    assert len(shedding) == 5
+        release.add(large)
+    assert len(release) == 5
     while not larges[-1].gone.is_set():
         begun = [large for large in larges if large.done and not large.gone.is_set()]
         assert len(begun) <= 1
@@ -53,46 +53,46 @@ async def test_all_are_asked_one_after_the_other_in_their_order() -> None:
             (large.gone.is_set() for large in larges), reverse=True
         )
         await asyncio.sleep(0)
-    assert len(shedding) == 0
+    assert len(release) == 0
 
 
 async def test_one_that_still_needs_it_is_asked_again() -> None:
-    shedding, waits, other = BodyRelease(AFTER), Large(early=2), Large()
-    shedding.add(waits)
-    shedding.add(other)
+    release, waits, other = BodyRelease(AFTER), Large(early=2), Large()
+    release.add(waits)
+    release.add(other)
     await within(other)
-    assert not waits.gone.is_set() and len(shedding) == 1
+    assert not waits.gone.is_set() and len(release) == 1
     await within(waits)
 
 
 async def test_one_that_is_over_is_asked_nothing_and_not_held() -> None:
     """Before its time and in the midst of it; it may be dropped twice."""
-    shedding, before, amidst = BodyRelease(AFTER), Large(), Large(steps=1_000_000)
-    shedding.add(before)
-    shedding.add(amidst)
-    shedding.drop(before)
+    release, before, amidst = BodyRelease(AFTER), Large(), Large(steps=1_000_000)
+    release.add(before)
+    release.add(amidst)
+    release.remove(before)
     await until(lambda: amidst.done > 0)
-    shedding.drop(amidst)
-    shedding.drop(amidst)
+    release.remove(amidst)
+    release.remove(amidst)
     done = amidst.done
-    assert len(shedding) == 0
+    assert len(release) == 0
     await asyncio.sleep(0.01)
     assert (before.done, amidst.done) == (0, done)
     again = Large()
-    shedding.add(again)
+    release.add(again)
     await within(again)
 
 
 async def test_one_that_fails_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Large):
-        def _shed(self) -> Iterator[None]:
+        def _release(self) -> Iterator[None]:
             yield
             raise RuntimeError("a format broke its contract")
 
     failed: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, told: failed.append(told["exception"]))
-    shedding, broken, other = BodyRelease(AFTER), Broken(), Large()
-    shedding.add(broken)
-    shedding.add(other)
+    release, broken, other = BodyRelease(AFTER), Broken(), Large()
+    release.add(broken)
+    release.add(other)
     await within(other)
-    assert len(shedding) == 0 and len(failed) == 1
+    assert len(release) == 0 and len(failed) == 1

@@ -58,9 +58,9 @@ async def test_client_that_leaves_within_a_large_event_frees_its_worker() -> Non
         client = await RawClient.connect(gateway.port)
         client.request("/generate", b'{"input_ids":[1],"stream":true,"rid":"r"}')
         await client.head()
-        (run,) = gateway.app.lifecycle._open
-        assert isinstance(run, LiveExchange)
-        await until(lambda: run.exchange.reply_bytes > 0)
+        (live,) = gateway.app.lifecycle._open
+        assert isinstance(live, LiveExchange)
+        await until(lambda: live.record.reply_bytes > 0)
         client.leave()
         async with asyncio.timeout(1):
             await until(lambda: not gateway.app.lifecycle.open_exchanges)

@@ -76,19 +76,19 @@ async def test_cut_waits_until_all_have_released() -> None:
 
 async def test_errand_is_waited_for_and_takes_no_place() -> None:
     """It gives what its work comes to, counts for a drain, and neither fills nor obeys the limit."""
-    lifecycle = Lifecycle(most=1)
+    lifecycle = Lifecycle(max_open=1)
     over = asyncio.Event()
 
     async def work() -> str:
         await over.wait()
         return "done"
 
-    errand = asyncio.ensure_future(lifecycle.errand(work()))
+    errand = asyncio.ensure_future(lifecycle.run_control_call(work()))
     await asyncio.sleep(0)
     exchange = Exchange(lifecycle)
     assert (lifecycle.running, lifecycle.open_exchanges) == (2, 1)
     lifecycle.drain()
-    late = asyncio.ensure_future(lifecycle.errand(work()))
+    late = asyncio.ensure_future(lifecycle.run_control_call(work()))
     await asyncio.sleep(0)
     over.set()
     assert (await errand, await late) == ("done", "done")
@@ -98,7 +98,7 @@ async def test_errand_is_waited_for_and_takes_no_place() -> None:
 
 async def test_errand_that_is_cut_is_told_so_and_one_that_is_cancelled_is_not() -> None:
     lifecycle = Lifecycle()
-    cut, cancelled = (asyncio.ensure_future(lifecycle.errand(asyncio.sleep(60))) for _ in range(2))
+    cut, cancelled = (asyncio.ensure_future(lifecycle.run_control_call(asyncio.sleep(60))) for _ in range(2))
     await asyncio.sleep(0)
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -17,7 +17,7 @@ from gateway.proxy.query_of_death import (
     GRACE,
     STEP,
     QueryOfDeathGuard,
-    Recent,
+    RecentTable,
     digest,
     digest_in_steps,
 )
@@ -29,111 +29,111 @@ BODY = digest(b"deadly")
 OTHER = digest(b"harmless")
 
 
-def refused(shield: QueryOfDeathGuard, now: float, body: bytes = BODY) -> bool:
+def refused(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> bool:
     try:
-        shield.check(body, now)
+        guard.check(body, now)
     except PoisonedRequest:
         return True
     return False
 
 
-def killed(shield: QueryOfDeathGuard, now: float, body: bytes = BODY) -> object:
-    """One worker dies under ``body`` at ``now``; its life."""
-    life = object()
-    shield.broke(body, life, now)
-    shield.died(life, now)
-    return life
+def killed(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> object:
+    """One worker dies under ``body`` at ``now``; its incarnation."""
+    incarnation = object()
+    guard.reply_broke(body, incarnation, now)
+    guard.worker_died(incarnation, now)
+    return incarnation
 
 
 def test_body_under_which_one_worker_died_is_taken() -> None:
-    shield = QueryOfDeathGuard(60)
-    killed(shield, 0)
-    assert not shield.armed
-    assert not refused(shield, 1)
+    guard = QueryOfDeathGuard(60)
+    killed(guard, 0)
+    assert not guard.armed
+    assert not refused(guard, 1)
 
 
 def test_body_under_which_two_workers_died_is_refused_and_no_other() -> None:
-    shield = QueryOfDeathGuard(60)
-    killed(shield, 0)
-    killed(shield, 60)
-    assert shield.armed
-    assert refused(shield, 61)
-    assert not refused(shield, 61, OTHER)
+    guard = QueryOfDeathGuard(60)
+    killed(guard, 0)
+    killed(guard, 60)
+    assert guard.armed
+    assert refused(guard, 61)
+    assert not refused(guard, 61, OTHER)
 
 
 def test_refusal_names_the_rule_and_the_setting() -> None:
-    shield = QueryOfDeathGuard(60)
-    killed(shield, 0)
-    killed(shield, 1)
+    guard = QueryOfDeathGuard(60)
+    killed(guard, 0)
+    killed(guard, 1)
     with pytest.raises(
         PoisonedRequest, match="within 60 s.*poison_window.*--poison-window-seconds"
     ) as caught:
-        shield.check(BODY, 2)
+        guard.check(BODY, 2)
     assert caught.value.rule == "poison_window"
 
 
 def test_deaths_further_apart_than_the_window_are_unrelated() -> None:
-    shield = QueryOfDeathGuard(60)
-    killed(shield, 0)
-    killed(shield, 61)
-    assert not refused(shield, 62)
-    killed(shield, 100)
-    assert refused(shield, 101), "the later two are close enough"
+    guard = QueryOfDeathGuard(60)
+    killed(guard, 0)
+    killed(guard, 61)
+    assert not refused(guard, 62)
+    killed(guard, 100)
+    assert refused(guard, 101), "the later two are close enough"
 
 
 @pytest.mark.parametrize("order", ["broke-first", "died-first"])
 @pytest.mark.parametrize(("apart", "counts"), [(GRACE, True), (GRACE + 1, False)])
 def test_broken_reply_and_dead_worker_belong_together_when_close(
-    order: str, in_task: float, counts: bool
+    order: str, apart: float, counts: bool
 ) -> None:
-    shield = QueryOfDeathGuard(60)
+    guard = QueryOfDeathGuard(60)
     for start in (0.0, 30.0):
-        life = object()
+        incarnation = object()
         if order == "broke-first":
-            shield.broke(BODY, life, start)
-            shield.died(life, start + in_task)
+            guard.reply_broke(BODY, incarnation, start)
+            guard.worker_died(incarnation, start + apart)
         else:
-            shield.died(life, start)
-            shield.broke(BODY, life, start + in_task)
-    assert refused(shield, 45) is counts
+            guard.worker_died(incarnation, start)
+            guard.reply_broke(BODY, incarnation, start + apart)
+    assert refused(guard, 45) is counts
 
 
 def test_reply_that_broke_on_a_worker_that_lives_is_no_death() -> None:
-    shield = QueryOfDeathGuard(60)
+    guard = QueryOfDeathGuard(60)
     for _ in range(10):
-        shield.broke(BODY, object(), 0)
-    assert not refused(shield, 1)
+        guard.reply_broke(BODY, object(), 0)
+    assert not refused(guard, 1)
 
 
 def test_worker_that_dies_once_counts_once_however_often_the_body_ran_there() -> None:
     """A group of samples of one prompt is sent as many requests with one body."""
-    shield = QueryOfDeathGuard(60)
-    life = object()
+    guard = QueryOfDeathGuard(60)
+    incarnation = object()
     for _ in range(4):
-        shield.broke(BODY, life, 0)
-    shield.died(life, 0)
+        guard.reply_broke(BODY, incarnation, 0)
+    guard.worker_died(incarnation, 0)
     for _ in range(4):
-        shield.broke(BODY, life, 1)
-    assert not refused(shield, 2)
+        guard.reply_broke(BODY, incarnation, 1)
+    assert not refused(guard, 2)
 
 
 def test_body_stays_refused_while_it_is_tried_and_is_forgotten_a_window_after() -> None:
-    shield = QueryOfDeathGuard(60)
-    killed(shield, 0)
-    killed(shield, 0)
-    assert all(refused(shield, now) for now in (50, 100, 150))
-    assert not refused(shield, 211)
-    assert not shield.armed
-    killed(shield, 212)
-    assert not refused(shield, 213)
+    guard = QueryOfDeathGuard(60)
+    killed(guard, 0)
+    killed(guard, 0)
+    assert all(refused(guard, now) for now in (50, 100, 150))
+    assert not refused(guard, 211)
+    assert not guard.armed
+    killed(guard, 212)
+    assert not refused(guard, 213)
 
 
 def test_any_other_request_disarms_the_shield_once_nothing_is_refused() -> None:
-    shield = QueryOfDeathGuard(60)
-    killed(shield, 0)
-    killed(shield, 0)
-    assert not refused(shield, 61, OTHER)
-    assert not shield.armed
+    guard = QueryOfDeathGuard(60)
+    killed(guard, 0)
+    killed(guard, 0)
+    assert not refused(guard, 61, OTHER)
+    assert not guard.armed
 
 
 @pytest.mark.parametrize("size", [0, 10, STEP - 1, STEP, 2 * STEP + 5])
@@ -163,18 +163,18 @@ def test_window_of_zero_is_off() -> None:
 
 
 def test_table_forgets_the_oldest_beyond_its_capacity() -> None:
-    table: Recent[int, int] = Recent(60)
+    table: RecentTable[int, int] = RecentTable(60)
     for key in range(CAPACITY + 10):
-        table.put(key, key, 0)
+        table.set(key, key, 0)
     assert len(table) == CAPACITY
     assert table.get(9, 0) is None and table.get(10, 0) == 10
 
 
 def test_table_keeps_what_is_put_again() -> None:
-    table: Recent[str, int] = Recent(10)
-    table.put("a", 1, 0)
-    table.put("b", 1, 1)
-    table.put("a", 2, 5)
+    table: RecentTable[str, int] = RecentTable(10)
+    table.set("a", 1, 0)
+    table.set("b", 1, 1)
+    table.set("a", 2, 5)
     assert table.get("a", 15) == 2
     assert len(table) == 1
     assert table.keys(16) == ()
@@ -269,10 +269,10 @@ async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
         for deaths in (1, 2):
             sent = send(deaths)
             await arrived(1, *sims)
-            [run] = gateway.app.lifecycle._open
-            assert isinstance(run, LiveExchange)
-            await until(lambda run=run: not run.body)  # type: ignore[misc]
-            assert run.running is not None and not run.running.request.body
+            [live] = gateway.app.lifecycle._open
+            assert isinstance(live, LiveExchange)
+            await until(lambda live=live: not live.body)  # type: ignore[misc]
+            assert not live.request.body
             [holder] = [sim for sim in sims if generates(sim)]
             sims.remove(holder)
             await holder.kill()

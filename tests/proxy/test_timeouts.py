@@ -1,4 +1,4 @@
-"""Limits of time: the watch by itself, and exchanges that hit them in a whole gateway."""
+"""Time limits: the deadlines by themselves, and exchanges in a gateway that exceed them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from gateway.catalog import CatalogError
 from gateway.errors import GatewayError
 from gateway.limits import Timeouts
-from gateway.proxy.deadlines import Watch
+from gateway.proxy.deadlines import Deadlines
 from gateway.settings import Settings
 from gateway.sim import Pace, Raw, Reply, Silence, SimConfig, SimServer
 from gateway.wiring.app import create_app
@@ -23,74 +23,84 @@ CHAT = "/v1/chat/completions"
 SHORT = 0.1
 
 
-class Ended:
-    """Keeps what a watch ended its exchange with."""
+class Expired:
+    """Collects the reasons for which deadlines ended their exchange."""
 
     def __init__(self) -> None:
         self.reasons: list[GatewayError] = []
-        self.event = asyncio.Event()
 
     def __call__(self, reason: GatewayError) -> None:
         self.reasons.append(reason)
-        self.event.set()
 
-    async def within(self, seconds: float = 2.0) -> GatewayError:
-        async with asyncio.timeout(seconds):
-            await self.event.wait()
+    @property
+    def reason(self) -> GatewayError:
         [reason] = self.reasons
         return reason
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("limit", ["first_byte", "idle", "total"])
-async def test_watch_ends_once_with_the_limit_that_was_hit(limit: str) -> None:
-    ended = Ended()
-    timeouts = Timeouts()._replace(**{limit: 0.02})
-    watch = Watch(timeouts, ended)
-    watch.sent()
+async def test_deadline_expires_once_and_names_the_limit(limit: str) -> None:
+    expired = Expired()
+    timeouts = Timeouts()._replace(**{limit: 30.0})
+    deadlines = Deadlines(timeouts, expired)
+    deadlines.worker_leased()
+    deadlines.request_sent()
     if limit == "idle":
-        watch.came()
-        watch.waits()
-    reason = await ended.within()
-    assert (reason.limit, reason.code, "0.02 s" in reason.message) == (limit, "upstream_timeout", True)
-    await asyncio.sleep(0.04)
-    assert len(ended.reasons) == 1
+        deadlines.body_received()
+        deadlines.awaiting_body()
+    await asyncio.sleep(29)
+    assert not expired.reasons
+    await asyncio.sleep(60)
+    reason = expired.reason
+    assert (reason.limit, reason.code, "30 s" in reason.message) == (limit, "upstream_timeout", True)
 
 
-async def test_watch_counts_only_what_the_worker_takes() -> None:
-    """Not the time before it was sent the request, nor that which the client takes for what came."""
-    ended = Ended()
-    watch = Watch(Timeouts(first_byte=0.02, idle=0.02), ended)
-    await asyncio.sleep(0.03)
-    watch.sent()
-    watch.unsent()
-    await asyncio.sleep(0.03)
-    watch.sent()
-    watch.came()
-    await asyncio.sleep(0.03)
-    assert not ended.reasons
-    watch.waits()
-    assert (await ended.within()).limit == "idle"
+@pytest.mark.virtual_time
+async def test_deadlines_on_a_worker_count_only_the_time_spent_waiting_for_it() -> None:
+    """Not the time before the request is sent, nor the time its client takes to read."""
+    expired = Expired()
+    deadlines = Deadlines(Timeouts(first_byte=20, idle=20), expired)
+    await asyncio.sleep(30)
+    deadlines.worker_leased()
+    deadlines.request_sent()
+    deadlines.worker_released()
+    await asyncio.sleep(30)
+    deadlines.worker_leased()
+    deadlines.request_sent()
+    await asyncio.sleep(19)
+    deadlines.body_received()
+    await asyncio.sleep(30)
+    deadlines.awaiting_body()
+    await asyncio.sleep(19)
+    assert not expired.reasons
+    await asyncio.sleep(2)
+    assert expired.reason.limit == "idle"
 
 
-async def test_watch_that_was_stopped_ends_nothing() -> None:
-    ended = Ended()
-    watch = Watch(Timeouts(0.01, 0.01, 0.01), ended)
-    watch.sent()
-    watch.stop()
-    await asyncio.sleep(0.03)
-    assert not ended.reasons
+@pytest.mark.virtual_time
+async def test_stopped_deadlines_end_nothing() -> None:
+    expired = Expired()
+    deadlines = Deadlines(Timeouts(1, 1, 1), expired)
+    deadlines.request_sent()
+    deadlines.stop()
+    await asyncio.sleep(3)
+    assert not expired.reasons
 
 
-async def test_watch_tells_who_had_the_exchange_when_all_its_time_was_over() -> None:
-    nobody, worker, client = Ended(), Ended(), Ended()
-    Watch(Timeouts(total=0.02), nobody, lambda: False)
-    Watch(Timeouts(total=0.02), worker).sent()
-    reading = Watch(Timeouts(total=0.02), client)
-    reading.sent()
-    reading.came()
-    codes = [(await ended.within()).code for ended in (nobody, worker, client)]
-    assert codes == ["wait_timeout", "upstream_timeout", "reply_unread"]
-    assert all(ended.reasons[0].limit == "total" for ended in (nobody, worker, client))
+@pytest.mark.virtual_time
+async def test_total_deadline_names_what_the_exchange_waited_for() -> None:
+    queued, at_worker, at_client = Expired(), Expired(), Expired()
+    Deadlines(Timeouts(total=2), queued)
+    for expired in (at_worker, at_client):
+        deadlines = Deadlines(Timeouts(total=2), expired)
+        deadlines.worker_leased()
+        deadlines.request_sent()
+    deadlines.body_received()
+    await asyncio.sleep(3)
+    reasons = [expired.reason for expired in (queued, at_worker, at_client)]
+    assert [reason.code for reason in reasons] == ["wait_timeout", "upstream_timeout", "reply_unread"]
+    assert {reason.limit for reason in reasons} == {"total"}
 
 
 @pytest.mark.parametrize(("given", "total"), [(1.0, 1.0), (9.0, 5.0)])

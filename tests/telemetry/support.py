@@ -25,7 +25,7 @@ def fresh(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
 
 def dispatched(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
     exchange = fresh(stream=stream, **{"model": "m", "worker": "http://w:1", "attempts": 1, **facts})
-    exchange.on(Event.DISPATCH)
+    exchange.apply(Event.DISPATCH)
     exchange.dispatched_at = 100.25
     return exchange
 
@@ -33,10 +33,10 @@ def dispatched(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
 def completed(*, stream: bool = False, tokens: int = 3, **facts: Any) -> ExchangeRecord:
     """Tokens one by one: the first after 0.5 s, then one each 0.1 s; the end 2 s after acceptance."""
     exchange = dispatched(stream=stream, **{"prompt_tokens": 7, "status": 200, **facts})
-    exchange.on(Event.DATA)
+    exchange.apply(Event.DATA)
     exchange.committed = True
     for token in range(tokens):
-        exchange.saw_tokens(token + 1, 100.5 + token * 0.1)
+        exchange.update_tokens(token + 1, 100.5 + token * 0.1)
     exchange.end(Event.FINISH, 102.0)
     return exchange
 

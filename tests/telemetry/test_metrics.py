@@ -187,9 +187,9 @@ def test_buckets_hold_all_observations_up_to_their_bound(metrics: Metrics) -> No
 
 def test_gap_over_the_last_bound_is_counted(metrics: Metrics) -> None:
     exchange = dispatched(stream=True)
-    exchange.on(Event.DATA)
-    exchange.saw_tokens(1, 101.0)
-    exchange.saw_tokens(2, 161.0)
+    exchange.apply(Event.DATA)
+    exchange.update_tokens(1, 101.0)
+    exchange.update_tokens(2, 161.0)
     exchange.end(Event.FINISH, 162.0)
     count(metrics, exchange)
     assert value(metrics, "inter_token_latency_seconds_bucket", model="m", le="2.0") == 0
@@ -205,8 +205,8 @@ def test_unary_reply_has_no_time_to_first_token(metrics: Metrics) -> None:
 
 def test_running_exchanges_are_seen_at_scrape(metrics: Metrics) -> None:
     waiting, streaming = dispatched(stream=True), dispatched(stream=True)
-    streaming.on(Event.DATA)
-    streaming.saw_tokens(1, 101.0)
+    streaming.apply(Event.DATA)
+    streaming.update_tokens(1, 101.0)
     metrics.started(waiting)
     metrics.started(streaming)
     assert value(metrics, "active_requests", model="m") == 2
@@ -225,7 +225,7 @@ def test_started_counter_never_falls_while_a_label_becomes_known(metrics: Metric
     labels = {"endpoint": "generate", "request_type": "stream"}
     assert value(metrics, "requests_started_total", model="unknown_model", **labels) is None
     exchange.model = "m"
-    exchange.on(Event.DISPATCH)
+    exchange.apply(Event.DISPATCH)
     exchange.dispatched_at = 101.0
     assert value(metrics, "requests_started_total", model="m", **labels) == 1
     assert value(metrics, "requests_started_total", model="m", **labels) == 1

@@ -90,7 +90,7 @@ def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token(
     metrics = _metrics()
     metrics.started(dispatched(model="m"))
     with_token = dispatched(model="m", stream=True)
-    with_token.saw_tokens(1, 101.0)
+    with_token.update_tokens(1, 101.0)
     metrics.started(with_token)
     now = restore_tallies(received(metrics), BUCKETS).running_now()
     assert now == {("m", "generate", False, True, True): 1, ("m", "generate", True, True, False): 1}

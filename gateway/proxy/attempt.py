@@ -1,0 +1,68 @@
+"""One dispatch of an exchange to one worker.
+
+Owns: the lease, the connection and the reader of one attempt, and giving them back. Must never enter: the
+client, the choice of a worker, a dialect.
+"""
+
+from __future__ import annotations
+
+import time
+
+from gateway.errors import GatewayError
+from gateway.fleet.registry import Fleet
+from gateway.fleet.worker import Worker
+from gateway.formats.contract import Reader, ReplyFacts, ReplyHead
+from gateway.upstream.connection import Connection
+
+
+class NoReply:
+    """The reader of a reply whose head has not arrived."""
+
+    streaming = False
+    identity = False
+
+    def __init__(self) -> None:
+        self.facts = ReplyFacts()
+
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+    def finish(self) -> bytes:
+        return b""
+
+    def fail(self, error: GatewayError) -> bytes:
+        return b""
+
+
+NO_HEAD = ReplyHead(0, [])
+NO_REPLY: Reader = NoReply()
+
+
+class Attempt:
+    """One dispatch of an exchange to one worker, from the moment the request is sent until ``close``.
+
+    An exchange has one attempt at a time, and a next one only after ``close`` of the one before. ``head`` and
+    ``reader`` are those of the worker's reply, NO_HEAD and NO_REPLY until its head has arrived;
+    ``reply_headers`` are the headers the client is given for it. ``incarnation`` tells the process that was
+    sent the request from a later one at the same URL.
+    """
+
+    def __init__(self, worker: Worker, incarnation: object, connection: Connection) -> None:
+        self.worker = worker
+        self.incarnation = incarnation
+        self.connection = connection
+        self.sent_at = time.monotonic()
+        self.head = NO_HEAD
+        self.reader = NO_REPLY
+        self.reply_headers: list[tuple[bytes, bytes]] = []
+        #: False: the connection must not carry another request, although the reply is complete.
+        self.reusable = True
+
+    def close(self, fleet: Fleet, error: GatewayError | None) -> None:
+        """Give back the lease and the connection. ``error`` is what ended it; None: a complete reply."""
+        if error is None and self.reusable:
+            self.worker.pool.give_back(self.connection)
+            self.worker.last_reply_at = time.monotonic()
+        else:
+            self.connection.close()
+        fleet.release(self.worker)
