@@ -1,5 +1,5 @@
-"""Several gateway processes that share one port.
+"""Prefork: several gateway processes that share one port.
 
-Owns: fork and supervision, the channel between processes, sums over processes.
+Owns: the fork and supervision of processes, the channel between them, sums over all of them.
 Must never enter: request handling, a dialect.
 """

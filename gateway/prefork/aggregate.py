@@ -1,7 +1,7 @@
-"""What a process answers for the whole gateway.
+"""Metrics, loads and aborts across all processes of the gateway.
 
-Owns: the views of the control plane that look across processes, and the other side of each: what this process
-tells when another one asks. Must never enter: the channel, HTTP.
+Owns: the views of the control plane that cover all processes, and the answers of this process to the same
+questions of others. Must never enter: the channel, HTTP.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from gateway.formats.base import AnyFormat
 from gateway.formats.optional import AbortTarget, EngineId
 from gateway.loop.tasks import Tasks
 from gateway.prefork.frames import Verb
-from gateway.prefork.hub import PATIENCE
-from gateway.prefork.peers import SLACK, Peers, PeersUnavailable, Reply, State
+from gateway.prefork.hub import ANSWER_TIMEOUTS
+from gateway.prefork.peers import SLACK, GatewayState, Peers, PeersUnavailable, Reply
 from gateway.proxy.aborts import Aborter, WorkerResult
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-#: How often a process tells what it has counted, in seconds: what it counts after that dies with it.
+#: Seconds between two reports of this process's counts. Counts after the last report are lost with a process
+#: that is killed.
 COUNT_INTERVAL = 0.25
-
-
-#: How long to wait for the others' loads, in seconds: what was known last will do if the supervisor is
-#: stuck, as whoever asks for the gateway's health takes a late answer for a bad one.
-LOADS_WAIT = 0.2
+#: Seconds to wait for the loads of the others; the last known ones are used after that. A health check that
+#: is answered late counts as failed.
+LOADS_TIMEOUT = 0.2
 
 
 class Aggregate:
-    """The gateway as all its processes are."""
+    """The metrics and loads of all processes together."""
 
     def __init__(self, peers: Peers, metrics: Metrics) -> None:
         self._peers = peers
         self._metrics = metrics
         self._loads: Mapping[str, int] = {}
-        peers.answer(Verb.METRICS, self._tell_metrics)
-        peers.answer(Verb.LOADS, self._tell_loads)
+        peers.on_question(Verb.METRICS, self._answer_metrics)
+        peers.on_question(Verb.LOADS, self._answer_loads)
 
     @property
-    def state(self) -> State:
-        """As the supervisor told it last."""
+    def state(self) -> GatewayState:
+        """The state that the supervisor reported last."""
         return self._peers.state
 
     async def loads(self) -> Mapping[str, int]:
-        """Requests that the other processes have in flight, by worker; what was known last if none can
-        tell."""
+        """Return the number of requests that the other processes have in flight, by worker.
+
+        Without an answer, the last known numbers are returned.
+        """
         try:
-            answers = await self._peers.ask(Verb.LOADS, within=LOADS_WAIT)
+            answers = await self._peers.ask(Verb.LOADS, within=LOADS_TIMEOUT)
         except PeersUnavailable:
             return self._loads
         total: Counter[str] = Counter()
@@ -62,7 +63,10 @@ class Aggregate:
         return total
 
     async def metrics(self) -> tuple[bytes, str] | None:
-        """One scrape over all, or None: without the others, counters would seem to have fallen."""
+        """Return body and content type of one scrape of all processes.
+
+        Return None if the others cannot be asked: without their part, counters would seem to decrease.
+        """
         own = self._metrics.snapshot()
         try:
             answers = await self._peers.ask(Verb.METRICS, own.encode())
@@ -73,42 +77,42 @@ class Aggregate:
         state = self.state
         return self._metrics.render_aggregate(own, others, state.serving, state.restarts)
 
-    async def report(self) -> None:
-        """Tell the supervisor, until cancelled, what this process has counted."""
+    async def report_counts(self) -> None:
+        """Report this process's counts to the supervisor again and again, until cancelled."""
         while True:
             await asyncio.sleep(COUNT_INTERVAL)
-            if not self._peers.stuck:
-                self.report_now()
+            if not self._peers.supervisor_stuck:
+                self.report_counts_now()
 
-    def report_now(self) -> None:
-        self._peers.tell(Verb.COUNTED, self._metrics.snapshot().encode())
+    def report_counts_now(self) -> None:
+        self._peers.report(Verb.COUNTS, self._metrics.snapshot().encode())
 
-    def _tell_metrics(self, question: bytes, reply: Reply) -> None:
+    def _answer_metrics(self, question: bytes, reply: Reply) -> None:
         reply(self._metrics.snapshot().encode())
 
-    def _tell_loads(self, question: bytes, reply: Reply) -> None:
+    def _answer_loads(self, question: bytes, reply: Reply) -> None:
         reply(json.dumps({url: load for url, load in self._metrics.loads().items() if load}).encode())
 
 
 class PreforkAborter:
-    """Aborts in all processes what an abort call names, whichever of them got the call."""
+    """An aborter of requests in all processes, whichever of them got the abort call."""
 
     def __init__(self, peers: Peers, local: Aborter, formats: Mapping[str, AnyFormat]) -> None:
         self._peers = peers
         self._local = local
         self._formats = formats
         self._tasks = Tasks()
-        peers.answer(Verb.ABORT, self._tell)
+        peers.on_question(Verb.ABORT, self._answer)
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
-        """As Aborter.abort; the results of a worker that several processes have requests at are summed."""
+        """Abort ``target`` as ``Aborter.abort`` does; return one result per worker, summed over processes."""
         here, elsewhere = await asyncio.gather(
             self._local.abort(target, format), self._abort_elsewhere(target, format)
         )
         return _by_worker([*here, *elsewhere])
 
     async def close(self) -> None:
-        """Stop what other processes asked for."""
+        """Stop the aborts that other processes asked for."""
         await self._tasks.stop()
 
     async def _abort_elsewhere(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
@@ -116,38 +120,37 @@ class PreforkAborter:
             "format": format.name,
             "everything": target.everything,
             "ids": target.ids,
-            "spelled": target.engine_ids,
+            "engine_ids": target.engine_ids,
         }
+        timeout = ANSWER_TIMEOUTS[Verb.ABORT] + SLACK
         try:
-            answers = await self._peers.ask(
-                Verb.ABORT, json.dumps(question).encode(), PATIENCE[Verb.ABORT] + SLACK
-            )
+            answers = await self._peers.ask(Verb.ABORT, json.dumps(question).encode(), timeout)
         except PeersUnavailable as error:
-            return [WorkerResult(None, 0, f"the gateway's other processes could not be told: {error}")]
+            return [WorkerResult(None, 0, f"the gateway's other processes could not be asked: {error}")]
         results = [WorkerResult(*row) for body in answers.bodies for row in body]
         if answers.missing:
-            results.append(
-                WorkerResult(None, 0, f"{answers.missing} of the gateway's processes did not answer")
-            )
+            why = f"{answers.missing} of the gateway's processes did not answer"
+            results.append(WorkerResult(None, 0, why))
         return results
 
-    def _tell(self, question: bytes, reply: Reply) -> None:
+    def _answer(self, question: bytes, reply: Reply) -> None:
         self._tasks.spawn(self._abort_here(question, reply), "abort for another process")
 
     async def _abort_here(self, question: bytes, reply: Reply) -> None:
-        asked = json.loads(question)
-        spelled = tuple(EngineId(*one) for one in asked["spelled"])
-        target = AbortTarget(asked["everything"], tuple(asked["ids"]), spelled)
-        results = await self._local.abort(target, self._formats[asked["format"]])
-        reply(json.dumps([[one.worker, one.aborted, one.error] for one in results]).encode())
+        fields = json.loads(question)
+        engine_ids = tuple(EngineId(*row) for row in fields["engine_ids"])
+        target = AbortTarget(fields["everything"], tuple(fields["ids"]), engine_ids)
+        results = await self._local.abort(target, self._formats[fields["format"]])
+        reply(json.dumps([[each.worker, each.aborted, each.error] for each in results]).encode())
 
 
 def _by_worker(results: Sequence[WorkerResult]) -> Sequence[WorkerResult]:
-    """One result per worker, with the first error of each."""
+    """Return one result per worker, with the first error of each."""
     merged: dict[str | None, WorkerResult] = {}
-    for one in results:
-        before = merged.get(one.worker)
+    for result in results:
+        before = merged.get(result.worker)
         if before is not None:
-            one = WorkerResult(one.worker, before.aborted + one.aborted, before.error or one.error)
-        merged[one.worker] = one
+            aborted = before.aborted + result.aborted
+            result = WorkerResult(result.worker, aborted, before.error or result.error)
+        merged[result.worker] = result
     return list(merged.values())

@@ -1,7 +1,7 @@
-"""A new process, made of this one.
+"""Forking a gateway process.
 
-Owns: the fork, the channel between the two, and what signals mean on the other side of it. Must never enter:
-what the new process does, who watches over it.
+Owns: the fork, the socket pair between the two processes, and the signal handlers of the new one. Must never
+enter: what the new process does, who supervises it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from gateway.prefork.log_writer import LogWriter
-from gateway.prefork.signals import SIGNALS, STOPS
+from gateway.prefork.signals import SIGNALS, STOP_SIGNALS
 
 log = logging.getLogger(__name__)
 
 
-def forked(live: Callable[[socket.socket], int], lines: LogWriter) -> tuple[int, socket.socket]:
-    """A new process that does ``live``, with its end of the channel, and exits with the code that gives.
+def fork_process(live: Callable[[socket.socket], int], log_writer: LogWriter) -> tuple[int, socket.socket]:
+    """Fork a process that calls ``live`` with its end of a channel and exits with the code ``live`` returns.
 
-    Returns its id and our end. ``lines`` are what it logs to until it has something else. Raises OSError.
+    Return its process id and this end of the channel. The new process logs to ``log_writer`` until it sets up
+    its own log. Raises OSError.
     """
     ours, theirs = socket.socketpair()
-    # A signal to the whole group must not ring our bell from there, too.
+    # Until the new process resets its handlers, a signal in it would be written to the supervisor's pipe.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         pid = os.fork()
         if pid == 0:
-            _begin(live, ours, theirs, lines)
+            _run_child(live, ours, theirs, log_writer)
     except OSError:
         ours.close()
         raise
@@ -40,26 +41,21 @@ def forked(live: Callable[[socket.socket], int], lines: LogWriter) -> tuple[int,
     return pid, ours
 
 
-def _begin(
-    live: Callable[[socket.socket], int], ours: socket.socket, theirs: socket.socket, lines: LogWriter
+def _run_child(
+    live: Callable[[socket.socket], int], ours: socket.socket, theirs: socket.socket, log_writer: LogWriter
 ) -> NoReturn:
-    """What the new process does instead of returning."""
     code = 1
     try:
         ours.close()
-        _unhear()
+        # The stop signals are the supervisor's, until this process installs handlers of its own.
+        signal.set_wakeup_fd(-1)
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         code = live(theirs)
     except BaseException:
         log.exception("process %d failed", os.getpid())
-        lines.flush()
+        log_writer.flush()
     finally:
         os._exit(code)
-
-
-def _unhear() -> None:
-    """Signals are the supervisor's business until the process says what it makes of them."""
-    signal.set_wakeup_fd(-1)
-    for each in STOPS:
-        signal.signal(each, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -1,9 +1,9 @@
-"""What the processes of one gateway say to their supervisor, and it to them.
+"""The messages between the supervisor and the gateway processes.
 
-Owns: the words and how they are written: lines of ``VERB NUMBER BODY``, the body JSON in ASCII. Must never
-enter: sockets, who says what when.
+Owns: the verbs, and their encoding: lines of ``VERB NUMBER BODY``, the body JSON in ASCII. Must never enter:
+sockets, who sends what when.
 
-The supervisor passes bodies on unread, so it costs the same whatever they hold.
+The supervisor forwards bodies without parsing them, so its cost does not depend on what they contain.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple
 
 
 class Verb(StrEnum):
-    # A process, about itself.
+    # From a process, about itself.
     SERVING = "serving"  # it accepts connections now
     USABLE = "usable"  # body: whether it has a usable worker
-    COUNTED = "counted"  # body: all it has counted so far
-    OPEN = "open"  # body: how many exchanges it still has, said while it drains
-    # A process asks all others, by way of the supervisor, which then asks them in the same words.
-    METRICS = "metrics"  # body of the question: what the asker has counted; of an answer: the same
+    COUNTS = "counts"  # body: the snapshot of its counters
+    RUNNING = "running"  # body: how many exchanges it still has; sent while it drains
+    # A question of a process to all others. The supervisor sends it on to each of them under the same verb.
+    METRICS = "metrics"  # body of the question and of an answer: the sender's snapshot of counters
     LOADS = "loads"
     ABORT = "abort"
-    MARKS = "marks"  # body: what was said of workers, to be known by all
-    ALL_MARKS = "all_marks"  # what was said of workers before the asker was there
-    ANSWER = "answer"  # body: what the one who was asked has to say
-    # The supervisor.
-    ANSWERS = "answers"  # body: a list of what the others answered
-    STATE = "state"  # body: how the whole gateway is
-    END = "end"  # cut what still runs and end
+    CORDONS = "cordons"  # body: updates of cordons, which all processes apply
+    ALL_CORDONS = "all_cordons"  # answer: all cordons; asked by a process that has just started
+    ANSWER = "answer"  # body: the answer of one process
+    # From the supervisor.
+    ANSWERS = "answers"  # body: a list of the others' answers, and how many are missing
+    STATE = "state"  # body: the state of all processes together (GatewayState)
+    END = "end"  # cut what still runs and exit
 
 
 class Frame(NamedTuple):
-    """``number`` ties an answer to its question; ``body`` is JSON without a line end."""
+    """One message. ``number`` ties an answer to its question; ``body`` is JSON without a line end."""
 
     verb: Verb
     number: int = 0
@@ -42,24 +42,26 @@ class Frame(NamedTuple):
         return b"%b %d %b\n" % (self.verb.encode(), self.number, self.body)
 
 
-class Frames:
-    """Cuts what arrives into frames. Both ends are this program, so what cannot be read is a bug:
-    ValueError."""
+class FrameParser:
+    """An incremental parser of frames."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes. A long line costs no more the more parts it comes in."""
+        """Return the frames that ``data`` completes. Raises ValueError for a line that is no frame.
+
+        The cost of a long line does not grow with the number of parts it arrives in.
+        """
         head, end, rest = data.partition(b"\n")
         if not end:
             self._parts.append(data)
             return []
         *lines, last = [b"".join((*self._parts, head)), *rest.split(b"\n")]
         self._parts = [last] if last else []
-        return [_frame(line) for line in lines]
+        return [_parse(line) for line in lines]
 
 
-def _frame(line: bytes) -> Frame:
+def _parse(line: bytes) -> Frame:
     verb, number, body = line.split(b" ", 2)
     return Frame(Verb(verb.decode("ascii")), int(number), body)

@@ -1,29 +1,31 @@
-"""What the supervisor knows of the processes, and the questions that go from one to all others.
+"""The hub: what the supervisor knows of the processes, and the questions that one process asks all others.
 
-Owns: who serves, what each had counted by its last word, which questions are open. Must never enter: sockets,
-signals, a clock of its own, what a question is about.
+Owns: which processes serve, the last counts of each, the open questions. Must never enter: sockets, signals,
+a clock of its own, what a question is about.
 
-No counter falls because a process died: what it had counted is kept, and whatever a scrape has shown had
-been told to the hub before.
+No counter decreases because a process exits: its last counts are kept, and the counts that a scrape shows
+have reached the hub before.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gateway.prefork.frames import Frame, Verb
 
-#: How long the others have for an answer, in seconds. A scrape has to be answered within 100 ms and can do
-#: with what a process said before; an abort waits for workers, which have 5 s themselves. Marks hold up
-#: whoever pauses a fleet, and a process that is stuck hears of them once it is no more.
-PATIENCE: Mapping[Verb, float] = MappingProxyType(
-    {Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5, Verb.MARKS: 0.3, Verb.ALL_MARKS: 0.3}
+#: How long the others have for an answer, in seconds. A scrape has to be answered within 100 ms and can use
+#: the last counts of a process instead. An abort waits for workers, whose own limit is 5 s. Cordons delay the
+#: call that pauses a fleet; a process that is stuck gets them when it runs again.
+ANSWER_TIMEOUTS: Mapping[Verb, float] = MappingProxyType(
+    {Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5, Verb.CORDONS: 0.3, Verb.ALL_CORDONS: 0.3}
 )
 
+#: Sends a frame to a process without waiting; returns False if that is not possible.
 Send = Callable[[int, Frame], bool]
+#: Adds the final counts of a process to those of the processes that exited before it (None: there are none).
 MergeCounts = Callable[[bytes | None, bytes], bytes]
 
 
@@ -32,10 +34,10 @@ class _Member:
     serving: bool = False
     #: It has a usable worker.
     usable: bool = False
-    #: All it has counted, by its last word.
-    counted: bytes | None = None
-    #: Exchanges and control calls it still has, once it drains.
-    open: int | None = None
+    #: Its last counts.
+    counts: bytes | None = None
+    #: Exchanges and control calls that it still runs, reported while it drains.
+    running: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -43,155 +45,156 @@ class _Question:
     verb: Verb
     asker: int
     number: int
-    due: float
-    waiting: set[int] = field(default_factory=set)
-    #: Processes that could not be asked.
-    unasked: int = 0
+    deadline: float
+    pending: set[int] = field(default_factory=set)
+    #: Number of processes to which the question could not be sent.
+    unsent: int = 0
     answers: list[bytes] = field(default_factory=list)
 
 
 class Hub:
-    """Processes are known by their ids. Nothing here waits: ``send`` puts a frame on its way to one of them
-    and says whether that could be done; ``merge_final_counts`` adds the final counts of a process that exited
-    to those of the processes before it. Times are seconds of one monotonic clock.
-    """
+    """The members by process id. No method waits. Times are seconds of one monotonic clock."""
 
     def __init__(self, wanted: int, send: Send, merge_final_counts: MergeCounts) -> None:
         self._wanted = wanted
         self._send = send
-        self._bury = merge_final_counts
+        self._merge_final_counts = merge_final_counts
         self._members: dict[int, _Member] = {}
         self._questions: dict[int, _Question] = {}
-        self._asked = 0
-        self._gone: bytes | None = None
+        self._last_number = 0
+        #: The sum of the final counts of all processes that exited.
+        self._final_counts: bytes | None = None
         self._restarts = 0
-        #: All processes have served at the same time once.
+        #: All processes have served at the same time at least once.
         self.settled = False
         self.draining = False
 
     @property
     def serving(self) -> int:
-        """How many processes accept connections."""
+        """The number of processes that accept connections."""
         return sum(member.serving for member in self._members.values())
 
     @property
     def usable(self) -> bool:
-        """Each of those that accept connections has a worker for them."""
+        """True if at least one process accepts connections and all that do have a usable worker."""
         serving = [member for member in self._members.values() if member.serving]
         return bool(serving) and all(member.usable for member in serving)
 
     @property
     def idle(self) -> bool:
-        """Draining, and no process has an exchange left."""
-        return self.draining and all(member.open == 0 for member in self._members.values())
+        """True if the gateway drains and no process has an exchange left."""
+        return self.draining and all(member.running == 0 for member in self._members.values())
 
     @property
-    def due(self) -> float | None:
-        """When ``expire`` has something to do, unless an answer comes first."""
-        return min((question.due for question in self._questions.values()), default=None)
+    def next_deadline(self) -> float | None:
+        """The time at which ``expire`` has to be called; None if no question is open."""
+        return min((question.deadline for question in self._questions.values()), default=None)
 
-    def joined(self, process: int, *, again: bool) -> None:
-        """A process was started, in place of one that died if ``again``."""
+    def process_started(self, process: int, *, replacement: bool) -> None:
+        """Add a process, which replaces one that exited if ``replacement``."""
         self._members[process] = _Member()
-        self._restarts += again
-        self._tell_state()
+        self._restarts += replacement
+        self._broadcast_state()
 
-    def left(self, process: int) -> None:
-        """It is gone, and all it said has been heard."""
+    def process_ended(self, process: int) -> None:
+        """Remove a process whose last frame has been handled; keep its counts."""
         member = self._members.pop(process)
-        if member.counted is not None:
-            self._gone = self._bury(self._gone, member.counted)
+        if member.counts is not None:
+            self._final_counts = self._merge_final_counts(self._final_counts, member.counts)
         for number, question in tuple(self._questions.items()):
             if question.asker == process:
                 del self._questions[number]
             else:
-                self._answered(number, process, None)
-        self._tell_state()
+                self._on_answer(number, process, None)
+        self._broadcast_state()
 
     def drain(self) -> None:
-        """Have all refuse new exchanges and finish those that run."""
+        """Make all processes refuse new exchanges and finish those that run."""
         self.draining = True
-        self._tell_state()
+        self._broadcast_state()
 
     def end(self) -> None:
-        """Have all end now."""
+        """Make all processes end now."""
         for process in self._members:
             self._send(process, Frame(Verb.END))
 
-    def heard(self, process: int, frame: Frame, now: float) -> None:
-        """A process said ``frame``."""
+    def on_frame(self, process: int, frame: Frame, now: float) -> None:
+        """Handle a frame that ``process`` sent."""
         member = self._members[process]
         match frame.verb:
             case Verb.SERVING:
                 member.serving = True
                 self.settled = self.settled or self.serving == self._wanted
-                self._tell_state()
+                self._broadcast_state()
             case Verb.USABLE:
                 member.usable = frame.body == b"true"
-                self._tell_state()
-            case Verb.COUNTED:
-                member.counted = frame.body
-            case Verb.OPEN:
-                member.open = int(frame.body)
+                self._broadcast_state()
+            case Verb.COUNTS:
+                member.counts = frame.body
+            case Verb.RUNNING:
+                member.running = int(frame.body)
             case Verb.ANSWER:
-                self._answered(frame.number, process, frame.body)
+                self._on_answer(frame.number, process, frame.body)
             case _:
                 self._ask_others(process, frame, now)
 
     def expire(self, now: float) -> None:
-        """Do without the answers that are late."""
+        """Conclude the questions whose deadline has passed, without the missing answers."""
         for number, question in tuple(self._questions.items()):
-            if question.due <= now:
+            if question.deadline <= now:
                 self._conclude(number)
 
     def _ask_others(self, asker: int, frame: Frame, now: float) -> None:
         verb, body = frame.verb, frame.body
         if verb is Verb.METRICS:
-            self._members[asker].counted, body = body, b"null"
-        self._asked += 1
-        question = _Question(verb, asker, frame.number, now + PATIENCE[verb])
-        self._questions[self._asked] = question
-        asked = Frame(verb, self._asked, body)
+            self._members[asker].counts, body = body, b"null"
+        self._last_number += 1
+        question = _Question(verb, asker, frame.number, now + ANSWER_TIMEOUTS[verb])
+        self._questions[self._last_number] = question
+        forwarded = Frame(verb, self._last_number, body)
         for process, member in self._members.items():
             if process == asker:
                 continue
             if not member.serving:
-                if verb is Verb.MARKS:
-                    self._send(process, asked)  # it will serve by them, though it cannot answer yet
-            elif self._send(process, asked):
-                question.waiting.add(process)
+                if verb is Verb.CORDONS:
+                    # It has to know the cordons when it begins to serve, but cannot answer yet.
+                    self._send(process, forwarded)
+            elif self._send(process, forwarded):
+                question.pending.add(process)
             else:
-                question.unasked += 1
-        if not question.waiting:
-            self._conclude(self._asked)
+                question.unsent += 1
+        if not question.pending:
+            self._conclude(self._last_number)
 
-    def _answered(self, number: int, process: int, body: bytes | None) -> None:
+    def _on_answer(self, number: int, process: int, body: bytes | None) -> None:
+        """Add an answer to a question; a ``body`` of None means that ``process`` will not answer."""
         question = self._questions.get(number)
         if question is None:
-            return  # it came too late
-        if body is not None and process in question.waiting:
+            return  # the answer is late: the question was concluded without it
+        if body is not None and process in question.pending:
             if question.verb is Verb.METRICS:
-                self._members[process].counted = body
+                self._members[process].counts = body
             else:
                 question.answers.append(body)
-        question.waiting.discard(process)
-        if not question.waiting:
+        question.pending.discard(process)
+        if not question.pending:
             self._conclude(number)
 
     def _conclude(self, number: int) -> None:
         question = self._questions.pop(number)
-        answers = self._counted(question.asker) if question.verb is Verb.METRICS else question.answers
-        # Those who did not answer have to be told of, where it matters that all were asked.
-        missing = len(question.waiting) + question.unasked
+        answers = question.answers
+        if question.verb is Verb.METRICS:
+            answers = self._counts_of_others(question.asker)
+        missing = len(question.pending) + question.unsent
         body = b'{"answers":[%b],"missing":%d}' % (b",".join(answers), missing)
         self._send(question.asker, Frame(Verb.ANSWERS, question.number, body))
 
-    def _counted(self, asker: int) -> Sequence[bytes]:
-        """The last words of all but ``asker``, the dead included."""
-        others = [member.counted for process, member in self._members.items() if process != asker]
-        return [counted for counted in (*others, self._gone) if counted is not None]
+    def _counts_of_others(self, asker: int) -> list[bytes]:
+        """Return the last counts of all processes but ``asker``, and the sum of those that exited."""
+        counts = [member.counts for process, member in self._members.items() if process != asker]
+        return [each for each in (*counts, self._final_counts) if each is not None]
 
-    def _tell_state(self) -> None:
+    def _broadcast_state(self) -> None:
         state = {
             "wanted": self._wanted,
             "serving": self.serving,

@@ -1,6 +1,7 @@
-"""One process of several: what it does beside its exchanges.
+"""One gateway process of several: what it does besides its exchanges.
 
-Owns: taking part, from its start to its last word. Must never enter: the channel, what is told.
+Owns: its part in the shared work, from its start to its final counts. Must never enter: the channel, the
+content of messages.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from gateway.proxy.aborts import Aborter
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.telemetry.metrics import Metrics
 
-#: Seconds that a process which replaces another one waits for its workers' probes before it accepts requests.
-ACQUAINTANCE = 1.0
+#: Seconds that a replacement process waits for the first probes of its workers before it accepts requests.
+FIRST_PROBES_TIMEOUT = 1.0
 
 
 class Member:
-    """``aggregate`` and ``aborter`` are for the control plane."""
+    """One process of several. ``aggregate`` and ``aborter`` are the control plane's views of all of them."""
 
-    def __init__(  # noqa: PLR0913 - whatever the processes of a gateway have in common
+    def __init__(  # noqa: PLR0913 - one parameter for each thing that the processes share
         self,
         peers: Peers,
         metrics: Metrics,
@@ -43,42 +44,46 @@ class Member:
         self.aggregate = Aggregate(peers, metrics)
         self.aborter = PreforkAborter(peers, aborter, formats)
         self._marks = WideMarks(peers, sharing)
-        peers.on_drain = lifecycle.stop
+        peers.on_drain(lifecycle.stop)
 
     async def start(self, fleet: Fleet) -> None:
-        """Begin to tell what is counted and whether ``fleet`` can serve, and to answer; return once it is
-        known whom the others hold."""
+        """Begin to answer the other processes, and to report counts and whether ``fleet`` is usable.
+
+        Return once the cordons that the other processes know are applied here.
+        """
         await self._peers.open()
         await self._marks.learn()
-        self._tasks.keep(lambda: self._tell_usable(fleet), "report of whether there is a worker")
-        self._tasks.keep(self.aggregate.report, "report of what was counted")
+        self._tasks.keep(lambda: self._report_usable(fleet), "report of usable workers")
+        self._tasks.keep(self.aggregate.report_counts, "report of counts")
 
-    async def meet(self, fleet: Fleet) -> None:
-        """Let a process that replaces another one get to know its workers: the others serve meanwhile, and
-        whom this one accepted it would have to refuse."""
-        if not self._peers.again:
+    async def wait_for_workers(self, fleet: Fleet) -> None:
+        """Wait until no worker is joining, in a process that replaces another one.
+
+        It would refuse the requests that come before that, while its peers can serve them.
+        """
+        if not self._peers.replacement:
             return
         try:
-            async with asyncio.timeout(ACQUAINTANCE):
+            async with asyncio.timeout(FIRST_PROBES_TIMEOUT):
                 with fleet.follow() as changes:
                     while any(worker.state is WorkerState.JOINING for worker in fleet.workers):
                         await changes.get()
         except TimeoutError:
-            pass  # a worker that is away does not keep it from serving with the others
+            pass  # an unreachable worker must not keep this process from serving with the others
 
-    async def _tell_usable(self, fleet: Fleet) -> None:
-        told = False
+    async def _report_usable(self, fleet: Fleet) -> None:
+        reported = False
         with fleet.follow() as changes:
             while True:
                 usable = any(worker.usable for worker in fleet.workers)
-                if usable is not told:
-                    self._peers.tell(Verb.USABLE, json.dumps(usable).encode())
-                    told = usable
+                if usable is not reported:
+                    self._peers.report(Verb.USABLE, json.dumps(usable).encode())
+                    reported = usable
                 await changes.get()
 
     async def stop(self) -> None:
-        """Say the last word: what is counted after it is lost."""
+        """Report the final counts and close the channel. What is counted after that is lost."""
         await self.aborter.close()
         await self._tasks.stop()
-        self.aggregate.report_now()
+        self.aggregate.report_counts_now()
         await self._peers.close()

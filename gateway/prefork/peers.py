@@ -1,7 +1,7 @@
-"""A process's end of the channel: how the whole gateway is, and asking the other processes.
+"""A process's end of the channel to the supervisor, and through it to the other processes (its peers).
 
-Owns: the channel in the event loop, open questions, the state the supervisor tells. Must never enter: what
-questions are about, what ends a process.
+Owns: the channel in the event loop, the open questions, the state that the supervisor reports. Must never
+enter: what questions are about, when a process ends.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.prefork.frames import Frame, Frames, Verb
+from gateway.prefork.frames import Frame, FrameParser, Verb
 
-#: How long the supervisor, which bounds what it waits for, has beyond that before it counts as stuck, in
-#: seconds.
+#: Seconds that the supervisor has for an answer beyond the time for which it waits for the other processes.
 SLACK = 1.0
-#: Seconds for what was said last to leave.
-_LAST_WORD = 1.0
-#: Bytes unread by the supervisor beyond which it counts as stuck.
-_MOST_UNREAD = 1 << 20
+#: Seconds that the final frames have to leave this process.
+_FLUSH_TIMEOUT = 1.0
+#: Bytes not yet read by the supervisor above which it counts as stuck.
+_MAX_UNREAD = 1 << 20
 
 Reply = Callable[[bytes], None]
-#: Answers the question with this body by calling ``reply`` once, now or later.
+#: Answers a question with this body by calling ``reply`` once, at once or later.
 Answerer = Callable[[bytes, Reply], None]
 
 
 class PeersUnavailable(Exception):
-    """The supervisor is gone or stuck."""
+    """The supervisor has exited or does not respond, so the other processes cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """The whole gateway. ``settled``: all its processes have served at the same time once. ``usable``: each
-    that serves has a usable worker."""
+class GatewayState:
+    """The state of all processes together.
+
+    ``settled``: all processes have served at the same time at least once. ``usable``: each process that
+    serves has a usable worker.
+    """
 
     wanted: int = 1
     serving: int = 0
@@ -47,106 +49,110 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerReplies:
-    """What the others answered, as they said it; ``missing`` of them did not."""
+class PeerAnswers:
+    """The answers of the other processes; ``missing`` of them did not answer."""
 
     bodies: list[Any]
     missing: int
 
 
 class Peers(asyncio.Protocol):
-    """One per process, on its event loop. ``again``: this process replaces one that died."""
+    """The other processes, as this one sees them. ``replacement``: this process replaces one that exited."""
 
-    def __init__(self, channel: socket.socket, *, again: bool = False) -> None:
-        self.again = again
+    def __init__(self, channel: socket.socket, *, replacement: bool = False) -> None:
+        self.replacement = replacement
         self.supervisor = os.getppid()
         self.process = os.getpid()
-        self.state = State()
-        #: Told to end at once.
-        self.ended = False
-        #: The supervisor is gone.
-        self.lost = False
-        #: Called when the gateway drains, be it that the supervisor says so or is gone.
-        self.on_drain: Callable[[], None] = _nothing
+        self.state = GatewayState()
+        #: The supervisor has asked this process to end at once.
+        self.end_requested = False
+        #: The supervisor has exited.
+        self.supervisor_lost = False
+        self._drain: Callable[[], None] | None = None
         self._channel = channel
-        self._frames = Frames()
+        self._parser = FrameParser()
         self._answerers: dict[Verb, Answerer] = {}
-        self._asked = 0
+        self._last_number = 0
         self._questions: dict[int, asyncio.Future[bytes]] = {}
         self._transport: asyncio.Transport | None = None
-        self._over: asyncio.Future[None]
+        self._closed: asyncio.Future[None]
 
-    def answer(self, verb: Verb, answerer: Answerer) -> None:
-        """From now on, ``answerer`` answers what others ask with ``verb``."""
+    def on_question(self, verb: Verb, answerer: Answerer) -> None:
+        """Answer the questions with ``verb`` by ``answerer`` from now on."""
         self._answerers[verb] = answerer
 
+    def on_drain(self, drain: Callable[[], None]) -> None:
+        """Call ``drain`` when the gateway drains: the supervisor says so, or has exited."""
+        self._drain = drain
+
     async def open(self) -> None:
-        """Begin to listen to the supervisor."""
+        """Begin to read from the supervisor."""
         loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
+        self._closed = loop.create_future()
         await loop.create_unix_connection(lambda: self, sock=self._channel)
 
     async def close(self) -> None:
-        """Let what was said leave, then hang up."""
+        """Send what was written, then close the channel."""
         if self._transport is not None:
             self._transport.close()
-            await asyncio.wait([self._over], timeout=_LAST_WORD)
+            await asyncio.wait([self._closed], timeout=_FLUSH_TIMEOUT)
 
-    def tell(self, verb: Verb, body: bytes = b"null") -> None:
-        """Say something about this process."""
+    def report(self, verb: Verb, body: bytes = b"null") -> None:
+        """Send the supervisor a fact about this process."""
         self._send(Frame(verb, 0, body))
 
     @property
-    def stuck(self) -> bool:
-        """The supervisor does not read what it is told."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNREAD
+    def supervisor_stuck(self) -> bool:
+        """True if the supervisor does not read what is sent to it."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > _MAX_UNREAD
 
-    async def ask(self, verb: Verb, body: bytes = b"null", within: float = SLACK) -> PeerReplies:
-        """What all others answer. ``within`` is in seconds. Raises Unanswered."""
-        if self.lost or self.stuck:
-            raise PeersUnavailable("the supervisor is gone or stuck")
-        self._asked += 1
-        number = self._asked
+    async def ask(self, verb: Verb, body: bytes = b"null", within: float = SLACK) -> PeerAnswers:
+        """Return the answers of all other processes, within ``within`` seconds. Raises PeersUnavailable."""
+        if self.supervisor_lost or self.supervisor_stuck:
+            raise PeersUnavailable("the supervisor has exited or does not respond")
+        self._last_number += 1
+        number = self._last_number
         future = self._questions[number] = asyncio.get_running_loop().create_future()
         self._send(Frame(verb, number, body))
         try:
             async with asyncio.timeout(within):
-                said = json.loads(await future)
+                answers = json.loads(await future)
         except TimeoutError:
             raise PeersUnavailable(f"the supervisor has not answered within {within:g} s") from None
         finally:
             del self._questions[number]
-        return PeerReplies(said["answers"], said["missing"])
+        return PeerAnswers(answers["answers"], answers["missing"])
 
-    # -- what the event loop calls
+    # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._frames.feed(data):
-            self._heard(frame)
+        for frame in self._parser.feed(data):
+            self._on_frame(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
+        self.supervisor_lost = True
         self._transport = None
-        if not self._over.done():
-            self._over.set_result(None)
+        if not self._closed.done():
+            self._closed.set_result(None)
         for future in self._questions.values():
             if not future.done():
-                future.set_exception(PeersUnavailable("the supervisor is gone"))
-        self.on_drain()
+                future.set_exception(PeersUnavailable("the supervisor has exited"))
+        if self._drain is not None:
+            self._drain()
 
     # -- internals
 
-    def _heard(self, frame: Frame) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         match frame.verb:
             case Verb.STATE:
-                self.state = State(**json.loads(frame.body))
-                if self.state.draining:
-                    self.on_drain()
+                self.state = GatewayState(**json.loads(frame.body))
+                if self.state.draining and self._drain is not None:
+                    self._drain()
             case Verb.END:
-                self.ended = True
+                self.end_requested = True
             case Verb.ANSWERS:
                 future = self._questions.get(frame.number)
                 if future is not None and not future.done():
@@ -159,7 +165,3 @@ class Peers(asyncio.Protocol):
     def _send(self, frame: Frame) -> None:
         if self._transport is not None:
             self._transport.write(frame.encode())
-
-
-def _nothing() -> None:
-    pass

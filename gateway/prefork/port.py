@@ -1,7 +1,7 @@
-"""One address, listened on by several processes.
+"""One address on which several processes listen.
 
-Owns: its listening sockets, among which the kernel spreads new connections. Must never enter: who accepts
-them.
+Owns: its listening sockets, among which the kernel distributes new connections (SO_REUSEPORT). Must never
+enter: who accepts the connections.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import socket
 
 
 class Port:
-    """``first`` is the listening socket that claimed the address for this gateway alone.
+    """An address that the listening socket ``first`` has bound without SO_REUSEPORT.
 
-    Claimed so, another gateway of the same user meets a taken port instead of silently getting its share.
+    The first bind is exclusive, so a second gateway of the same user fails with "address in use" instead of
+    silently taking a share of the connections.
     """
 
     def __init__(self, first: socket.socket, backlog: int) -> None:
@@ -21,11 +22,11 @@ class Port:
         self._address = first.getsockname()
         self._kind = (first.family, first.type, first.proto)
         first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        # It never listens, so nothing comes to it: it keeps the port while nobody else does.
-        self._claim = self._bound()
+        # Bound but never listening: it gets no connections, and keeps the port while no process listens.
+        self._reservation = self._bound()
 
     def listener(self) -> socket.socket:
-        """One more listening socket. Raises OSError."""
+        """Return a listening socket; the first time it is ``first``. Raises OSError."""
         if self._unused:
             return self._unused.pop()
         listener = self._bound()
@@ -34,18 +35,18 @@ class Port:
         return listener
 
     def close(self) -> None:
-        """Give the claim up; the listeners that were handed out are their owners'."""
-        self._claim.close()
+        """Release the port. Listeners that were returned belong to their callers."""
+        self._reservation.close()
         for listener in self._unused:
             listener.close()
 
     def _bound(self) -> socket.socket:
-        made = socket.socket(*self._kind)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound = socket.socket(*self._kind)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            made.bind(self._address)
+            bound.bind(self._address)
         except OSError:
-            made.close()
+            bound.close()
             raise
-        return made
+        return bound

@@ -11,7 +11,7 @@ import logging
 
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.prefork.frames import Verb
-from gateway.prefork.hub import PATIENCE
+from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.prefork.peers import Peers, PeersUnavailable, Reply
 from gateway.stores.versioned import Updates, updates_from_json
 
@@ -28,13 +28,15 @@ class WideMarks:
         self._peers = peers
         self._sharing = sharing
         sharing.to_processes = self._tell
-        peers.answer(Verb.MARKS, self._heard)
-        peers.answer(Verb.ALL_MARKS, self._asked)
+        peers.on_question(Verb.CORDONS, self._heard)
+        peers.on_question(Verb.ALL_CORDONS, self._asked)
 
     async def learn(self) -> None:
         """Take over what the others were told. Any of them knows all of it."""
         try:
-            answers = await self._peers.ask(Verb.ALL_MARKS, within=PATIENCE[Verb.ALL_MARKS] + _SLACK)
+            answers = await self._peers.ask(
+                Verb.ALL_CORDONS, within=ANSWER_TIMEOUTS[Verb.ALL_CORDONS] + _SLACK
+            )
         except PeersUnavailable as error:
             return log.warning("it is not known which workers are paused or held: %s", error)
         for edits in answers.bodies:
@@ -43,7 +45,7 @@ class WideMarks:
     async def _tell(self, edits: Updates) -> None:
         try:
             answers = await self._peers.ask(
-                Verb.MARKS, json.dumps(edits).encode(), PATIENCE[Verb.MARKS] + _SLACK
+                Verb.CORDONS, json.dumps(edits).encode(), ANSWER_TIMEOUTS[Verb.CORDONS] + _SLACK
             )
         except PeersUnavailable as error:
             return log.warning("the other processes may not know who is paused or held: %s", error)

@@ -1,7 +1,7 @@
-"""Signals, as something that can be waited for like anything else.
+"""Signals that are read from a pipe, so that a selector can wait for them.
 
-Owns: which signals the supervisor hears, and their handlers while it does. Must never enter: what follows
-from one.
+Owns: which signals the supervisor handles, and their handlers while it runs. Must never enter: what a signal
+leads to.
 """
 
 from __future__ import annotations
@@ -12,44 +12,46 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
-SIGNALS = (*STOPS, signal.SIGCHLD)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD)
 
 
 class SignalPipe:
-    """Each signal rings it with its number, so that it interrupts nothing. ``selector`` tells of it with None
-    for its data."""
+    """A socket pair to which each signal writes its number (``signal.set_wakeup_fd``).
+
+    The read end is registered with ``selector`` under None as its data.
+    """
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        self._near, self._far = socket.socketpair()
+        self._read_end, self._write_end = socket.socketpair()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """For as long as signals ring it; closed after that."""
-        self._near.setblocking(False)
-        self._far.setblocking(False)
-        self._selector.register(self._near, selectors.EVENT_READ)
-        before = {each: signal.signal(each, _noted) for each in SIGNALS}
-        signal.set_wakeup_fd(self._far.fileno(), warn_on_full_buffer=False)
+        """Handle the signals within the block; close the pipe at its end."""
+        self._read_end.setblocking(False)
+        self._write_end.setblocking(False)
+        self._selector.register(self._read_end, selectors.EVENT_READ)
+        before = {each: signal.signal(each, _do_nothing) for each in SIGNALS}
+        signal.set_wakeup_fd(self._write_end.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             signal.set_wakeup_fd(-1)
             for each, handler in before.items():
                 signal.signal(each, handler)
-            self._selector.unregister(self._near)
+            self._selector.unregister(self._read_end)
             self.close()
 
     def drain(self) -> bytes:
-        """The numbers of the signals since it was asked last; only for who was told that there are any."""
-        return self._near.recv(4096)
+        """Return the numbers of the signals since the last call. The selector must have reported some."""
+        return self._read_end.recv(4096)
 
     def close(self) -> None:
-        """Release its sockets; in a process that was forked, its copies only."""
-        self._near.close()
-        self._far.close()
+        """Close both ends; in a forked process, its copies only."""
+        self._read_end.close()
+        self._write_end.close()
 
 
-def _noted(number: int, frame: object) -> None:
-    """The handler of a signal that rings the bell."""
+def _do_nothing(number: int, frame: object) -> None:
+    """Handle a signal. Python writes to the wakeup descriptor only for a signal that has a handler."""

@@ -1,11 +1,12 @@
-"""The process that starts the others, and is the last to go.
+"""The supervisor: the process that starts the gateway processes and exits last.
 
-Owns: when they start and end, and when one that died or hangs is started again. Must never enter: requests,
-an event loop, a thread.
+Owns: when processes are started, ended, killed and restarted. Must never enter: requests, an event loop, a
+thread.
 
-Processes are forked, from this one, which has neither loop nor lock that a fork could tear: a new one
-is there within milliseconds, shares most of its memory, has the settings without telling them to anybody who
-lists processes, and runs the code its siblings run, whatever was installed since.
+The gateway processes are forked from the supervisor, which has neither an event loop nor a lock that a fork
+could leave in a broken state. A forked process is ready within milliseconds, shares most of its memory with
+the supervisor, has the settings without passing secrets on a command line, and runs the same code as its
+peers, whatever was installed since.
 """
 
 from __future__ import annotations
@@ -19,285 +20,279 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.prefork.fork import forked
+from gateway.prefork.fork import fork_process
 from gateway.prefork.frames import Frame, Verb
 from gateway.prefork.hub import Hub
-from gateway.prefork.link import Link
 from gateway.prefork.log_writer import LogWriter
 from gateway.prefork.port import Port
-from gateway.prefork.signals import STOPS, SignalPipe
+from gateway.prefork.process_channel import ProcessChannel
+from gateway.prefork.signals import STOP_SIGNALS, SignalPipe
 from gateway.telemetry.snapshot import merge_final_counts
 
 log = logging.getLogger(__name__)
 
-#: A process that served for so many seconds did not die of its start.
-STEADY = 10.0
-#: Seconds before a process that died again is started again: the first time, doubled each time, and at most.
-FIRST_DELAY, MOST_DELAY = 0.25, 10.0
-_MOST_DOUBLED = 16
-#: Seconds that processes have to end once they were told to; one that hangs is killed then.
-LAST_GRACE = 10.0
-#: Each process says something four times a second. One that was silent for so many seconds hangs: it is
-#: killed, and who waits for it gets its successor. Once all have to end, less is enough.
-HUNG, HUNG_AT_THE_END = 30.0, 3.0
-#: Seconds between two looks at what they said. What it takes longer this process was stopped, or the whole
-#: machine was: nobody could be heard then, and nobody is to blame.
-LOOK_EVERY = 1.0
+#: Seconds of service after which an exit no longer counts as a failed start.
+STABLE_AFTER = 10.0
+#: Seconds before a process that exited repeatedly is restarted: the first delay, doubled each time, and the
+#: longest.
+MIN_RESTART_DELAY, MAX_RESTART_DELAY = 0.25, 10.0
+_MAX_COUNTED_EXITS = 16
+#: Seconds between the request to end and SIGKILL.
+END_TIMEOUT = 10.0
+#: Seconds without a frame after which a process is killed. A process that works sends one four times a second
+#: (its counts). The second value applies once all processes were asked to end.
+HANG_TIMEOUT, HANG_TIMEOUT_AT_END = 30.0, 3.0
+#: The longest time between two iterations of the loop, in seconds. If an iteration takes longer, the
+#: supervisor or the machine was stopped meanwhile: frames could not arrive, so that time does not count.
+POLL_INTERVAL = 1.0
 #: Seconds until log lines that could not be written are tried again.
-_RETRY = 0.1
+_LOG_RETRY = 0.1
 
-#: What a process does, given its listening socket, its end of the channel and whether it replaces one that
-#: died; returns its exit code.
+#: What a gateway process runs, given its listening socket, its end of the channel and whether it replaces a
+#: process that exited; returns its exit code.
 Serve = Callable[[socket.socket, socket.socket, bool], int]
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """The place of one process among N.
+class _Slot:
+    """One of the N processes, across its restarts.
 
-    Its listening socket is kept while it is replaced at once, so that who waits to be accepted waits on.
+    The listening socket is kept during an immediate restart, so that connections in its backlog are not lost.
     """
 
     listener: socket.socket | None = None
     pid: int = 0
-    link: Link | None = None
+    channel: ProcessChannel | None = None
     started_at: float = 0.0
-    #: How long the supervisor had been awake when it said something last.
-    heard_at: float = 0.0
-    #: Deaths in a row, and when it is started again.
-    deaths: int = 0
-    due: float | None = None
+    #: The value of ``Supervisor._awake`` when the last frame arrived.
+    last_frame_at: float = 0.0
+    #: Exits in a row.
+    exits: int = 0
+    #: When the process is restarted (monotonic time); None: no restart is pending.
+    restart_at: float | None = None
 
 
 class Supervisor:
-    """Runs ``count`` processes that ``serve`` on ``port``. ``grace`` is in seconds.
+    """Runs ``count`` processes that ``serve`` on ``port``.
 
-    ``lines`` are where this process logs to.
+    ``grace`` is how long running exchanges may go on after a stop signal, in seconds. ``log_writer`` writes
+    this process's log lines.
     """
 
-    def __init__(self, count: int, grace: float, port: Port, serve: Serve, lines: LogWriter) -> None:
+    def __init__(self, count: int, grace: float, port: Port, serve: Serve, log_writer: LogWriter) -> None:
         self._grace = grace
         self._port = port
         self._serve = serve
-        self._lines = lines
+        self._log_writer = log_writer
         self._selector = selectors.DefaultSelector()
         self._hub = Hub(count, self._send, merge_final_counts)
-        self._places = [_Place() for _ in range(count)]
-        #: By process id, those that are alive.
-        self._alive: dict[int, _Place] = {}
-        #: When it last looked, and for how many seconds it was awake until then, as far as it can tell.
-        self._looked_at = time.monotonic()
+        self._slots = [_Slot() for _ in range(count)]
+        #: Slots of the processes that run, by process id.
+        self._running: dict[int, _Slot] = {}
+        #: When the last iteration was, and how many seconds this process has not been stopped so far.
+        self._polled_at = time.monotonic()
         self._awake = 0.0
-        self._bell = SignalPipe(self._selector)
+        self._signals = SignalPipe(self._selector)
         #: When running exchanges are cut; None: not draining.
         self._deadline: float | None = None
-        #: When what was told to end is killed; None: not told.
+        #: When processes that were asked to end are killed; None: they were not asked.
         self._kill_at: float | None = None
-        self._code = 0
+        self._exit_code = 0
 
     def run(self) -> int:
-        """Until all have ended; the exit code."""
-        with self._bell.installed():
-            for place in self._places:
-                self._start(place, again=False)
-            while self._alive or self._waiting():
+        """Start all processes and return the exit code when all have ended."""
+        with self._signals.installed():
+            for slot in self._slots:
+                self._start(slot, replacement=False)
+            while self._running or self._pending_restarts():
                 self._step()
         self._selector.close()
         self._port.close()
-        return self._code
+        return self._exit_code
 
     # -- the loop
 
     def _step(self) -> None:
-        drain = False
+        signalled = False
         for key, events in self._selector.select(self._timeout()):
             if key.data is None:
-                drain = True
+                signalled = True
             else:
-                self._talk(key.data, events)
-        if drain:
-            self._ring()  # last: it may close what else was ready
+                self._on_channel_ready(key.data, events)
+        if signalled:
+            self._handle_signals()  # last, as it can close a channel that was ready as well
         now = time.monotonic()
         self._hub.expire(now)
-        self._lines.flush()
-        self._kill_the_hung(now)
+        self._log_writer.flush()
+        self._kill_unresponsive(now)
         if self._deadline is None:
-            for place in self._waiting():
-                if place.due is not None and place.due <= now:
-                    self._start(place, again=True)
+            for slot in self._pending_restarts():
+                if slot.restart_at is not None and slot.restart_at <= now:
+                    self._start(slot, replacement=True)
         elif self._kill_at is None and (self._hub.idle or now >= self._deadline):
-            self._end(now)
+            self._kill_at = now + END_TIMEOUT
+            self._hub.end()
         elif self._kill_at is not None and now >= self._kill_at:
-            self._kill()
+            for pid in self._running:
+                log.error("process %d does not end: killed", pid)
+                os.kill(pid, signal.SIGKILL)
+            self._kill_at = time.monotonic() + END_TIMEOUT
 
     def _timeout(self) -> float | None:
-        times = [self._hub.due, self._kill_at]
+        times = [self._hub.next_deadline, self._kill_at]
         if self._kill_at is None:
             times.append(self._deadline)
-        times += [place.due for place in self._waiting()]
-        if self._alive:
-            times.append(self._looked_at + LOOK_EVERY)
-        if self._lines:
-            times.append(time.monotonic() + _RETRY)
-        due = min((each for each in times if each is not None), default=None)
-        return None if due is None else max(0.0, due - time.monotonic())
+        times += [slot.restart_at for slot in self._pending_restarts()]
+        if self._running:
+            times.append(self._polled_at + POLL_INTERVAL)
+        if self._log_writer:
+            times.append(time.monotonic() + _LOG_RETRY)
+        first = min((each for each in times if each is not None), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
 
-    def _kill_the_hung(self, now: float) -> None:
-        self._awake += min(now - self._looked_at, LOOK_EVERY)
-        self._looked_at = now
-        patience = HUNG if self._kill_at is None else HUNG_AT_THE_END
-        for pid, place in self._alive.items():
-            if self._awake >= place.heard_at + patience:
-                log.error("process %d has said nothing for %g s: killed", pid, patience)
+    def _kill_unresponsive(self, now: float) -> None:
+        self._awake += min(now - self._polled_at, POLL_INTERVAL)
+        self._polled_at = now
+        timeout = HANG_TIMEOUT if self._kill_at is None else HANG_TIMEOUT_AT_END
+        for pid, slot in self._running.items():
+            if self._awake >= slot.last_frame_at + timeout:
+                log.error("process %d has not responded for %g s: killed", pid, timeout)
                 os.kill(pid, signal.SIGKILL)
-                place.heard_at = self._awake
+                slot.last_frame_at = self._awake
 
-    def _waiting(self) -> list[_Place]:
-        """The places of those that will be started again."""
-        return [place for place in self._places if place.due is not None]
+    def _pending_restarts(self) -> list[_Slot]:
+        return [slot for slot in self._slots if slot.restart_at is not None]
 
-    # -- what processes say
+    # -- frames of the processes
 
     def _send(self, pid: int, frame: Frame) -> bool:
-        link = self._alive[pid].link
-        return link is not None and link.send(frame)
+        channel = self._running[pid].channel
+        return channel is not None and channel.send(frame)
 
-    def _talk(self, place: _Place, events: int) -> None:
-        assert place.link is not None, "it is watched"
+    def _on_channel_ready(self, slot: _Slot, events: int) -> None:
+        assert slot.channel is not None, "the selector watches it"
         if events & selectors.EVENT_WRITE:
-            place.link.flush()
+            slot.channel.flush()
         if events & selectors.EVENT_READ:
-            self._hear(place, place.link)
+            self._receive(slot, slot.channel)
 
-    def _hear(self, place: _Place, link: Link) -> None:
+    def _receive(self, slot: _Slot, channel: ProcessChannel) -> None:
         now = time.monotonic()
-        for frame in link.receive():
-            place.heard_at = self._awake
-            self._hub.heard(place.pid, frame, now)
+        for frame in channel.receive():
+            slot.last_frame_at = self._awake
+            self._hub.on_frame(slot.pid, frame, now)
             if frame.verb is Verb.SERVING:
-                log.info("process %d serves", place.pid)
+                log.info("process %d serves", slot.pid)
 
     # -- signals
 
-    def _ring(self) -> None:
-        for number in self._bell.drain():
-            if number in STOPS:
-                self._told_to_stop()
-        self._bury_the_dead()
+    def _handle_signals(self) -> None:
+        for number in self._signals.drain():
+            if number in STOP_SIGNALS:
+                self._stop()
+        for pid, slot in tuple(self._running.items()):
+            exited, status = os.waitpid(pid, os.WNOHANG)
+            if exited:
+                self._on_exit(slot, os.waitstatus_to_exitcode(status))
 
-    def _told_to_stop(self) -> None:
-        """Drain, the first time; then end at once."""
+    def _stop(self) -> None:
+        """Drain on the first stop signal; end at once on the second."""
         now = time.monotonic()
         if self._deadline is not None:
             self._deadline = now
             return
-        log.info("draining %d processes", len(self._alive))
+        log.info("draining %d processes", len(self._running))
         self._deadline = now + self._grace
-        for place in self._waiting():
-            place.due = None
+        for slot in self._pending_restarts():
+            slot.restart_at = None
         self._hub.drain()
-
-    def _end(self, now: float) -> None:
-        self._kill_at = now + LAST_GRACE
-        self._hub.end()
-
-    def _kill(self) -> None:
-        for pid in self._alive:
-            log.error("process %d does not end: killed", pid)
-            os.kill(pid, signal.SIGKILL)
-        self._kill_at = time.monotonic() + LAST_GRACE
 
     # -- the life of one process
 
-    def _start(self, place: _Place, *, again: bool) -> None:
-        place.due = None
+    def _start(self, slot: _Slot, *, replacement: bool) -> None:
+        slot.restart_at = None
         try:
-            if place.listener is None:
-                place.listener = self._port.listener()
-            pid, channel = self._fork(place.listener, again)
+            if slot.listener is None:
+                slot.listener = self._port.listener()
+            pid, channel = self._fork(slot.listener, replacement)
         except OSError as error:
             log.error("no process could be started: %s", error)
-            return self._put_off(place) if again else self._give_up(place, 1)
-        place.pid, place.started_at = pid, time.monotonic()
-        place.heard_at = self._awake
-        place.link = Link(channel, self._selector, place)
-        self._alive[pid] = place
-        self._hub.joined(pid, again=again)
+            return self._restart_later(slot) if replacement else self._give_up(slot, 1)
+        slot.pid, slot.started_at = pid, time.monotonic()
+        slot.last_frame_at = self._awake
+        slot.channel = ProcessChannel(channel, self._selector, slot)
+        self._running[pid] = slot
+        self._hub.process_started(pid, replacement=replacement)
 
-    def _fork(self, listener: socket.socket, again: bool) -> tuple[int, socket.socket]:
-        """The new process and the channel to it."""
+    def _fork(self, listener: socket.socket, replacement: bool) -> tuple[int, socket.socket]:
+        """Return the id of the new process and this end of its channel. Raises OSError."""
 
         def live(channel: socket.socket) -> int:
-            self._leave_behind(listener)
-            return self._serve(listener, channel, again)
+            self._close_inherited(listener)
+            return self._serve(listener, channel, replacement)
 
-        return forked(live, self._lines)
+        return fork_process(live, self._log_writer)
 
-    def _leave_behind(self, listener: socket.socket) -> None:
-        """In a new process: close what is the supervisor's and the siblings', whose ends must be theirs
-        alone."""
+    def _close_inherited(self, listener: socket.socket) -> None:
+        """Close, in a new process, the sockets of the supervisor and of its peers.
+
+        Otherwise their other ends would not see end of file when their owner exits.
+        """
         self._selector.close()
-        self._bell.close()
+        self._signals.close()
         self._port.close()
-        for place in self._places:
-            if place.link is not None:
-                place.link.close()
-            if place.listener is not None and place.listener is not listener:
-                place.listener.close()
+        for slot in self._slots:
+            if slot.channel is not None:
+                slot.channel.close()
+            if slot.listener is not None and slot.listener is not listener:
+                slot.listener.close()
 
-    def _bury_the_dead(self) -> None:
-        for pid, place in tuple(self._alive.items()):
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                self._bury(place, os.waitstatus_to_exitcode(status))
-
-    def _bury(self, place: _Place, code: int) -> None:
-        """``code`` is its exit code, or less than 0: minus the signal that killed it."""
-        assert place.link is not None, "it was alive"
-        self._hear(place, place.link)  # what it said last counts
-        place.link.leave()
-        place.link = None
-        del self._alive[place.pid]
-        self._hub.left(place.pid)
+    def _on_exit(self, slot: _Slot, code: int) -> None:
+        """Handle the exit of a process. ``code`` is its exit code, or minus the signal that killed it."""
+        assert slot.channel is not None, "the process was running"
+        self._receive(slot, slot.channel)  # its final counts may not have been read yet
+        slot.channel.end()
+        slot.channel = None
+        del self._running[slot.pid]
+        self._hub.process_ended(slot.pid)
         if self._kill_at is not None:
-            return self._close(place)
+            return self._close_listener(slot)
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
         if self._deadline is not None:
-            log.error("process %d ended %s while it drained", place.pid, how)
-            self._close(place)
+            log.error("process %d ended %s while it drained", slot.pid, how)
+            self._close_listener(slot)
         elif not self._hub.settled:
-            log.error("process %d ended %s before all served: giving up", place.pid, how)
-            self._give_up(place, code)
+            log.error("process %d ended %s before all served: giving up", slot.pid, how)
+            self._give_up(slot, code)
         else:
-            log.error("process %d ended %s", place.pid, how)
-            self._replace(place)
+            log.error("process %d ended %s", slot.pid, how)
+            self._replace(slot)
 
-    def _give_up(self, place: _Place, code: int) -> None:
-        """End all: one that cannot start the first time will not the next time either."""
-        self._close(place)
-        self._code = max(1, code)
+    def _give_up(self, slot: _Slot, code: int) -> None:
+        """End all processes: a process that cannot start the first time cannot start later either."""
+        self._close_listener(slot)
+        self._exit_code = max(1, code)
         self._deadline = time.monotonic()
         self._hub.drain()
 
-    def _replace(self, place: _Place) -> None:
-        now = time.monotonic()
-        if now - place.started_at >= STEADY:
-            place.deaths = 0
-        if place.deaths:
-            self._put_off(place)
+    def _replace(self, slot: _Slot) -> None:
+        """Restart a process: at once after its first exit, later and later after each further one."""
+        if time.monotonic() - slot.started_at >= STABLE_AFTER:
+            slot.exits = 0
+        if slot.exits:
+            self._restart_later(slot)
         else:
-            place.deaths = 1
-            self._start(place, again=True)
+            slot.exits = 1
+            self._start(slot, replacement=True)
 
-    def _put_off(self, place: _Place) -> None:
-        """Start it later. Meanwhile nothing must wait for it: new connections go to the others."""
-        self._close(place)
-        delay = min(MOST_DELAY, FIRST_DELAY * 2.0 ** (place.deaths - 1))
-        place.deaths = min(place.deaths + 1, _MOST_DOUBLED)
-        log.info("a process is started again in %g s", delay)
-        place.due = time.monotonic() + delay
+    def _restart_later(self, slot: _Slot) -> None:
+        self._close_listener(slot)  # new connections go to the other processes meanwhile
+        delay = min(MAX_RESTART_DELAY, MIN_RESTART_DELAY * 2.0 ** (slot.exits - 1))
+        slot.exits = min(slot.exits + 1, _MAX_COUNTED_EXITS)
+        log.info("a process is restarted in %g s", delay)
+        slot.restart_at = time.monotonic() + delay
 
-    def _close(self, place: _Place) -> None:
-        if place.listener is not None:
-            place.listener.close()
-            place.listener = None
+    def _close_listener(self, slot: _Slot) -> None:
+        if slot.listener is not None:
+            slot.listener.close()
+            slot.listener = None

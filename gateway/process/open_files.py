@@ -1,7 +1,7 @@
-"""How many files this process may have open, and for how many clients that is enough.
+"""The open-file limit of the process, and how many clients it allows for.
 
-Owns: the system's limit, and what is kept of it for other things than clients. Must never enter: the files
-themselves.
+Owns: RLIMIT_NOFILE, and the part of it that is reserved for other things than clients. Must never enter: the
+files themselves.
 """
 
 from __future__ import annotations
@@ -14,60 +14,65 @@ from gateway.fleet.quotas import KINDS
 
 log = logging.getLogger(__name__)
 
-#: Files that a process has open beside its connections: logs, the listener, the store, names being looked up.
+#: Files of a process that are no connections: logs, the listener, the store, name resolution.
 SPARE_FILES = 64
-#: The part of all files that each kind of the gateway's own connections (Quotas) may have open, and how many
-#: that are at least.
-QUOTA_PART, LEAST_QUOTA = 16, 4
-#: Open files without which it is not worth starting, and for each of several processes, its channel and its
-#: listening socket among them.
-LEAST_FILES, FILES_PER_PROCESS = 64, 4
+#: Each kind of the gateway's own connections (Quotas) may have one in ``QUOTA_DIVISOR`` of all files, and at
+#: least ``MIN_QUOTA``.
+QUOTA_DIVISOR, MIN_QUOTA = 16, 4
+#: The least number of open files with which the gateway starts, and how many more for each of several
+#: processes (among them its channel and its listening socket).
+MIN_FILES, FILES_PER_PROCESS = 64, 4
 
 
 class TooFewFiles(Exception):
-    """This process may not open as many files as it needs; the message says how many that are."""
+    """The open-file limit is too low; the message says how many files are needed."""
 
 
 def check_file_limit(processes: int) -> None:
-    """Raises TooFewFiles: with less, whatever fails first would say something else."""
+    """Raise TooFewFiles if the hard limit is too low for ``processes`` processes.
+
+    Otherwise the first failing operation would report the cause less clearly.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    least = LEAST_FILES + FILES_PER_PROCESS * processes
-    if hard != resource.RLIM_INFINITY and hard < least:
-        raise TooFewFiles(f"this process may have {hard} open files, and {least} are needed (ulimit -Hn)")
+    needed = MIN_FILES + FILES_PER_PROCESS * processes
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise TooFewFiles(f"this process may have {hard} open files, and {needed} are needed (ulimit -Hn)")
 
 
 def raise_file_limit() -> None:
-    """Allow as many open sockets as the system lets this process have."""
+    """Raise the soft limit to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         log.info("open files: limit raised from %d to %d", soft, hard)
 
 
-def tell_room(wanted: int | None) -> None:
-    """Log for how many clients there is room, of the ``wanted`` ones; None: of any number."""
+def log_capacity(wanted: int | None) -> None:
+    """Log how many clients one process can serve; warn if ``wanted`` (None: any number) are too many."""
     files = open_files()
     if files is None:
         return
-    enough = most_connections(files)
-    if wanted is not None and wanted > enough:
-        log.warning("open files: a process has no more than it needs for %d connections of clients", enough)
+    possible = max_connections_for(files)
+    if wanted is not None and wanted > possible:
+        log.warning("open files: the limit of a process allows for only %d connections of clients", possible)
     else:
-        log.info("a process takes up to %d connections of clients", wanted or enough)
+        log.info("a process takes up to %d connections of clients", wanted or possible)
 
 
 def open_files() -> int | None:
-    """How many files this process may open; None: any number."""
+    """Return how many files this process may open; None: any number."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if files == resource.RLIM_INFINITY else files
 
 
-def most_connections(files: int) -> int:
-    """How many clients one process can serve at once that may open so many ``files``: each may need a
-    connection to a worker, too."""
+def max_connections_for(files: int) -> int:
+    """Return how many clients a process with ``files`` open files can serve at once.
+
+    Each client may need a connection to a worker as well.
+    """
     return max(1, (files - SPARE_FILES - KINDS * quota_of(files) - RESERVED_CONNECTIONS) // 2)
 
 
 def quota_of(files: int) -> int:
-    """How many connections of its own of each kind a process may have that may open so many ``files``."""
-    return max(LEAST_QUOTA, files // QUOTA_PART)
+    """Return how many of its own connections of each kind a process with ``files`` open files may have."""
+    return max(MIN_QUOTA, files // QUOTA_DIVISOR)

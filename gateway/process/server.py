@@ -1,7 +1,7 @@
-"""The process, or several of them: from the settings to a server that listens.
+"""Serving, with one process or several: from the settings to a server that listens.
 
-Owns: the listening socket, how uvicorn is set up, the garbage collector's settings. Must never enter: how it
-ends, requests, routes.
+Owns: the listening socket, the configuration of uvicorn and of the garbage collector. Must never enter:
+shutdown, requests, routes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gateway.prefork.port import Port
 from gateway.prefork.supervisor import Supervisor
 from gateway.process.open_files import (
     check_file_limit,
-    most_connections,
+    log_capacity,
+    max_connections_for,
     open_files,
     quota_of,
     raise_file_limit,
-    tell_room,
 )
 from gateway.process.shutdown import MemberServer, Server
 from gateway.security.tls import server_tls
@@ -41,29 +41,31 @@ from gateway.wiring.security import warnings_of
 
 log = logging.getLogger(__name__)
 
-#: New objects after which the collector looks for cycles among them, which then takes a few milliseconds.
+#: New objects after which the garbage collector searches them for cycles, which takes a few milliseconds.
 _YOUNG_OBJECTS = 10_000
-#: Bytes of the largest block, of an event or a body, that is not given back to the system when it is freed.
+#: Bytes of the largest block (an event or a body) that the process keeps when it is freed.
 _LARGEST_KEPT = 8 * 1024 * 1024
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-#: How long replies that were cut may take to leave the process, in seconds.
+#: Seconds that the ends of replies which were cut may take to leave the process.
 FLUSH_SECONDS = 2
-#: A folder that is no disk's.
+#: A folder in memory.
 MEMORY = "/dev/shm"
 
 
 class PortTaken(Exception):
-    """The address cannot be listened on; the message says which and why."""
+    """It is not possible to listen on the address; the message says which address, and why."""
 
 
 class ProcessesImpossible(Exception):
-    """This system cannot have several processes serve one port; the message says what it lacks."""
+    """This system cannot run several processes on one port; the message says what is missing."""
 
 
 def run(settings: Settings) -> int:
-    """Serve until told to stop; the process's exit code. Raises PortTaken, ProcessesImpossible and
-    TooFewFiles."""
+    """Serve until a stop signal, and return the exit code.
+
+    Raises PortTaken, ProcessesImpossible and TooFewFiles.
+    """
     check_file_limit(settings.processes)
     if settings.processes > 1:
         return run_several(settings)
@@ -75,57 +77,59 @@ def run(settings: Settings) -> int:
             logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
             config = server_config(app, settings)
         server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
-        tell_room(settings.share(settings.max_connections))
-        _tell_address(listener, settings)
-        _spare_collector()
-        _keep_memory()
+        log_capacity(settings.share(settings.max_connections))
+        _log_address(listener, settings)
+        _tune_garbage_collector()
+        _keep_freed_memory()
         server.run(sockets=[listener])
     return 0
 
 
 def run_several(settings: Settings) -> int:
-    """Serve with several processes, which this one starts and watches; otherwise as ``run``."""
+    """Serve as ``run`` does, with several processes, which this one supervises."""
     if not (hasattr(socket, "SO_REUSEPORT") and hasattr(os, "fork")):
         source = settings.source_of("processes")
         raise ProcessesImpossible(f"{source}: only one process can listen on a port of this system")
     listener = listen(settings.host, settings.port, settings.listen_backlog)
     locks = WriteLocks()
-    lines = LogWriter(STANDARD_ERROR, locks.of(STANDARD_ERROR))
+    log_writer = LogWriter(STANDARD_ERROR, locks.of(STANDARD_ERROR))
     with (
-        Logs(settings.log_level, lines_per_minute=settings.log_lines_per_minute, writer=lines),
+        Logs(settings.log_level, lines_per_minute=settings.log_lines_per_minute, writer=log_writer),
         closing_on_error(listener),
         with_shared_store(settings) as settings,
     ):
         raise_file_limit()
-        # Only to find out, once and here, whether it can be made.
+        # Built once here so that a fault in the settings is reported before any process starts.
         server_config(create_app(settings), settings)
-        tell_room(settings.share(settings.max_connections))
-        _tell_address(listener, settings)
+        log_capacity(settings.share(settings.max_connections))
+        _log_address(listener, settings)
         supervisor = Supervisor(
             settings.processes,
             settings.drain_delay_secs + settings.graceful_shutdown_timeout_secs,
             Port(listener, settings.listen_backlog),
             partial(_serve, settings, locks),
-            lines,
+            log_writer,
         )
-        _spare_collector()  # what is there now is shared by all processes as long as none of them touches it
+        _tune_garbage_collector()  # frozen objects are not written to, so their memory stays shared
         return supervisor.run()
 
 
 @contextmanager
 def with_shared_store(settings: Settings) -> Iterator[Settings]:
-    """Settings by which several processes have one store where one process would keep it in its memory: a
-    file that is gone when they are. Raises ProcessesImpossible."""
+    """Yield settings with a store that several processes can share.
+
+    In place of the memory store it is a file store on a temporary file. Raises ProcessesImpossible.
+    """
     if settings.discovery_backend != "memory":
         yield settings
         return
-    with _folder(settings) as folder:
+    with _temporary_folder(settings) as folder:
         file = str(Path(folder) / "workers.json")
         yield settings.model_copy(update={"discovery_backend": "file", "discovery_file": file})
 
 
-def _folder(settings: Settings) -> TemporaryDirectory[str]:
-    """In memory where the system can, which a container has even if nothing else of it can be written to."""
+def _temporary_folder(settings: Settings) -> TemporaryDirectory[str]:
+    """Return a folder in memory if possible: a container has one even when its file system is read-only."""
     try:
         return TemporaryDirectory(prefix="tito-gateway-", dir=MEMORY)
     except OSError:
@@ -140,27 +144,27 @@ def _folder(settings: Settings) -> TemporaryDirectory[str]:
 
 
 def _serve(
-    settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, again: bool
+    settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, replacement: bool
 ) -> int:
-    """What each of several processes does; its exit code."""
+    """Serve as one of several processes, and return the exit code."""
     with Logs(
         settings.log_level,
         lines_per_minute=settings.log_lines_per_minute,
         lock=locks.of(STANDARD_ERROR),
         process=os.getpid(),
     ) as logs:
-        peers = Peers(channel, again=again)
+        peers = Peers(channel, replacement=replacement)
         app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT))
         logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs
         server = MemberServer(server_config(app, settings), app.lifecycle, grace, peers)
-        _spare_collector()
-        _keep_memory()
+        _tune_garbage_collector()
+        _keep_freed_memory()
         server.run(sockets=[listener])
     return 0 if server.started else 1
 
 
-def _tell_address(listener: socket.socket, settings: Settings) -> None:
+def _log_address(listener: socket.socket, settings: Settings) -> None:
     host, port = listener.getsockname()[:2]
     for warning in warnings_of(settings, host, port):
         log.warning("%s", warning)
@@ -170,7 +174,7 @@ def _tell_address(listener: socket.socket, settings: Settings) -> None:
 
 @contextmanager
 def closing_on_error(listener: socket.socket) -> Iterator[None]:
-    """Give the port back if what should be served cannot be made."""
+    """Close ``listener`` if the block raises."""
     try:
         yield
     except BaseException:
@@ -179,7 +183,7 @@ def closing_on_error(listener: socket.socket) -> Iterator[None]:
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """A listening TCP socket; port 0 takes a free one. Raises PortTaken."""
+    """Return a listening TCP socket; port 0 means a free port. Raises PortTaken."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -200,13 +204,13 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves ``app``, to as many clients as there may be. Raises SettingsError for a certificate
-    that cannot be used."""
+    """Return uvicorn's configuration for ``app``, and fit the app's limits to the open-file limit.
+
+    Raises SettingsError for a certificate that cannot be used.
+    """
     files = open_files()
     if files is not None:
-        enough = most_connections(files)
-        app.limits = app.limits._replace(connections=min(app.limits.connections or enough, enough))
-        app.fleet.quotas.limit(quota_of(files))
+        app.limit_connections(max_connections_for(files), quota_of(files))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,
@@ -224,29 +228,29 @@ def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
     if tls is not None:
-        # A context of our own: uvicorn's could not tell which file is at fault, nor be given new ones.
+        # uvicorn's own context reports no file name when loading fails, and cannot be reloaded.
         config.load()
         config.ssl = tls.context
         app.keep_fresh(tls)
     return config
 
 
-def _spare_collector() -> None:
-    """Let the garbage collector look at nothing that lives as long as the process, and seldom at the rest.
+def _tune_garbage_collector() -> None:
+    """Exempt all present objects from garbage collection, and collect less often.
 
-    Nothing on the way of a request makes cycles, but a few dozen requests at once are some thousand objects,
-    for which it would start again and again by its own settings.
+    Handling a request creates no reference cycles, but a few dozen requests at once have some thousand
+    objects, for which the collector would run again and again with its default threshold.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _keep_memory() -> None:
-    """Let the process keep what it frees, up to twice ``_LARGEST_KEPT``, rather than give it back at once.
+def _keep_freed_memory() -> None:
+    """Make the C library keep freed memory, up to twice ``_LARGEST_KEPT``.
 
-    By itself the C library gives the end of its heap back whenever 128 KiB of it are free: what an event of
-    that size takes then comes anew from the system, page by page, for several times of what it costs to fill
-    it. Once a large block was freed it takes such blocks for usual (glibc's M_MMAP_THRESHOLD).
+    glibc returns the end of its heap to the system whenever 128 KiB of it are free. The memory for the next
+    large event then comes from the system page by page, which takes several times as long as filling it.
+    Freeing one large block raises the threshold (mallopt(3), M_MMAP_THRESHOLD: the threshold is dynamic).
     """
-    bytes(_LARGEST_KEPT)  # from the system, not touched, and freed
+    bytes(_LARGEST_KEPT)  # allocated with mmap, never written to, and freed

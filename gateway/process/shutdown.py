@@ -1,7 +1,7 @@
-"""How a process that serves ends.
+"""Graceful shutdown of a process that serves.
 
-Owns: the order of a shutdown, and what a signal means. Must never enter: how it began, limits of the
-operating system, requests.
+Owns: the order of a shutdown, and what a signal does. Must never enter: the start, limits of the operating
+system, requests.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from gateway.proxy.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
 
-#: How long clients that were accepted a moment ago have to send a request, and be told to go elsewhere, where
-#: a close would look as if it had been lost, in seconds.
-LAST_WORDS = 0.1
+#: Seconds for which connections that were accepted just before are still served. Their requests get a 503; if
+#: the connection were closed instead, the client could not know whether its request was handled.
+FINAL_DELAY = 0.1
 
 
 class Server(TlsServer):
-    """uvicorn with our way to stop: not ready first, new exchanges next, then running ones, listening last.
+    """uvicorn's server with a graceful shutdown in four steps.
 
-    The first SIGTERM or SIGINT drains, after the lifecycle's delay, for up to ``grace`` seconds, a second one
-    ends at once.
+    It stops being ready, then refuses new exchanges, then waits for running ones, then stops listening. The
+    first SIGTERM or SIGINT begins this: refusing starts after the lifecycle's delay, waiting takes up to
+    ``grace`` seconds. A second signal ends the process at once.
     """
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float) -> None:
@@ -38,11 +39,11 @@ class Server(TlsServer):
         self._lifecycle = lifecycle
         self._grace = grace
         self._deadline: float | None = None
-        #: When new requests are refused; None: not leaving.
+        #: When new requests are refused; None: no shutdown has begun.
         self._drain_at: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called for a signal, between two steps of the loop; uvicorn's own would stop listening first."""
+        """Begin the shutdown, or end it at once. uvicorn calls this between two iterations of the loop."""
         if self._lifecycle.leaving:
             self._deadline = float("-inf")
             self._lifecycle.drain()
@@ -50,7 +51,7 @@ class Server(TlsServer):
             self._lifecycle.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        """Called every 0.1 s; True ends the main loop."""
+        """Advance the shutdown; return True to end. uvicorn calls this every 0.1 s."""
         await super().on_tick(counter)
         if not self._lifecycle.leaving:
             return False
@@ -63,26 +64,26 @@ class Server(TlsServer):
         return self._lifecycle.running == 0 or now >= self._deadline
 
     def _delayed(self, now: float) -> bool:
-        """Whether those who send requests here have had the time to notice."""
+        """Return True once the lifecycle's delay has passed, in which load balancers notice the shutdown."""
         if self._drain_at is None:
             self._drain_at = now + self._lifecycle.delay
-            log.info("leaving: requests are taken for another %g s", self._lifecycle.delay)
+            log.info("shutting down: requests are accepted for another %g s", self._lifecycle.delay)
         if now >= self._drain_at:
             self._lifecycle.drain()
         return self._lifecycle.draining
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut what still runs, visibly, then close all."""
+        """Cut what still runs, with an error to its client, then close everything."""
         self._lifecycle.drain()
         if self._lifecycle.running:
             log.warning("cutting %d exchanges and control calls", self._lifecycle.running)
             await self._lifecycle.cut()
         self._stop_listening(sockets or ())
-        await asyncio.sleep(LAST_WORDS)
+        await asyncio.sleep(FINAL_DELAY)
         await super().shutdown(sockets)
 
     def _stop_listening(self, sockets: Iterable[socket.socket]) -> None:
-        """Take no connection any more: a new one would wait in vain from now on."""
+        """Accept no more connections, as nobody would answer them."""
         for server in self.servers:
             server.close()
         for listener in sockets:
@@ -91,37 +92,38 @@ class Server(TlsServer):
 
 
 class MemberServer(Server):
-    """One process of several. It drains and ends when the supervisor says so, which signals are meant for;
-    once the supervisor is gone it does by itself what that would have it do.
+    """The server of one process of several.
 
-    Until all processes are done it answers what comes, as new connections go to any of them.
+    It drains and ends when the supervisor says so. If the supervisor has exited, it handles signals itself,
+    finishes its exchanges and ends. Until all processes have drained it goes on answering (with 503), as the
+    kernel hands new connections to any of them.
     """
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float, peers: Peers) -> None:
         super().__init__(config, lifecycle, grace)
         self._peers = peers
-        self._told: int | None = None
+        self._reported: int | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._peers.tell(Verb.SERVING)
+            self._peers.report(Verb.SERVING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to the whole group is one signal, the supervisor's."""
-        if self._peers.lost:
+        """Ignore signals while there is a supervisor: a signal to the process group reaches it, too."""
+        if self._peers.supervisor_lost:
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        over = await super().on_tick(counter)
+        done = await super().on_tick(counter)
         peers = self._peers
-        if peers.lost:
+        if peers.supervisor_lost:
             if self.servers:
-                log.error("the supervisor is gone: running exchanges are finished, no others begun")
+                log.error("the supervisor has exited: finishing running exchanges, accepting no others")
                 self._stop_listening(())
-            return over
+            return done
         running = self._lifecycle.running
-        if self._lifecycle.draining and running != self._told:
-            self._told = running
-            peers.tell(Verb.OPEN, b"%d" % running)
-        return peers.ended
+        if self._lifecycle.draining and running != self._reported:
+            self._reported = running
+            peers.report(Verb.RUNNING, b"%d" % running)
+        return peers.end_requested

@@ -104,6 +104,12 @@ class Gateway:
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 
+    def limit_connections(self, clients: int, own: int) -> None:
+        """Allow at most ``clients`` connections of clients, and ``own`` of each kind of the gateway's own."""
+        most = min(self.limits.connections or clients, clients)
+        self.limits = self.limits._replace(connections=most)
+        self.fleet.quotas.limit(own)
+
     def keep_fresh(self, thing: Refreshable) -> None:
         """Have ``thing`` refreshed as well, for as long as the application is served."""
         self._background.kept_fresh.append(thing)

@@ -62,7 +62,7 @@ class Background:
         if services.queue.on:
             self._tasks.keep(services.queue.serve, "requests that wait for a worker")
         if self._member is not None:
-            await self._member.meet(services.fleet)
+            await self._member.wait_for_workers(services.fleet)
 
     async def _watch_workers(self) -> None:
         """One that is paused must not get requests before that is known; but a store that is away keeps none

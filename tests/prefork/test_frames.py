@@ -1,4 +1,4 @@
-"""What is said arrives as it was said, however the bytes are cut."""
+"""Frames are parsed alike, however the bytes are split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.prefork.frames import Frame, Frames, Verb
+from gateway.prefork.frames import Frame, FrameParser, Verb
 
 FRAMES = st.builds(
     Frame,
@@ -18,7 +18,7 @@ FRAMES = st.builds(
 
 @given(st.lists(FRAMES, max_size=6), st.lists(st.integers(1, 400), max_size=30))
 def test_frames_survive_any_cut(frames: list[Frame], cuts: list[int]) -> None:
-    wire, received, found = b"".join(frame.encode() for frame in frames), Frames(), []
+    wire, received, found = b"".join(frame.encode() for frame in frames), FrameParser(), []
     for cut in [*cuts, len(wire)]:
         found += received.feed(wire[:cut])
         wire = wire[cut:]
@@ -28,4 +28,4 @@ def test_frames_survive_any_cut(frames: list[Frame], cuts: list[int]) -> None:
 @pytest.mark.parametrize("line", [b"unknown 0 null\n", b"metrics x null\n", b"metrics\n"])
 def test_line_that_is_no_frame_is_an_error(line: bytes) -> None:
     with pytest.raises(ValueError):
-        Frames().feed(line)
+        FrameParser().feed(line)

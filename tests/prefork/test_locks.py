@@ -1,4 +1,4 @@
-"""One process at a time writes to what all write to."""
+"""One process at a time writes to a descriptor that several share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from gateway.prefork.locks import WriteLocks
 from gateway.prefork.log_writer import LogWriter
 
-#: A process that takes the lock of descriptor 1, says so, and holds it until its input ends.
+#: A process that takes the lock of descriptor 1 until its input ends.
 HOLDER = """
 import fcntl, os, sys
 fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX, 1, 1)
-print("held", flush=True)
+print("locked", flush=True)
 sys.stdin.read()
 """
 
@@ -33,20 +33,20 @@ def _holder(locks: WriteLocks) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", HOLDER, str(fd)]
     holder = subprocess.Popen(command, pass_fds=[fd], stdin=pipe, stdout=pipe, text=True)
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
     return holder
 
 
 def test_lock_is_free_again_when_its_holder_was_killed(locks: WriteLocks) -> None:
     with _holder(locks) as holder:
-        assert not locks.of(1).take_now()
-        assert locks.of(2).take_now()
+        assert not locks.of(1).try_acquire()
+        assert locks.of(2).try_acquire()
         holder.kill()
         holder.wait()
-        assert locks.of(1).take_now()
+        assert locks.of(1).try_acquire()
 
 
-def test_supervisors_line_waits_for_the_lock_and_the_supervisor_does_not(locks: WriteLocks) -> None:
+def test_line_waits_for_the_lock_and_the_supervisor_does_not(locks: WriteLocks) -> None:
     out, into = os.pipe()
     with _holder(locks) as holder:
         lines = LogWriter(into, locks.of(1))
@@ -86,8 +86,8 @@ def test_broken_pipe_and_closed_descriptor_take_nothing(locks: WriteLocks) -> No
     out, into = os.pipe()
     os.close(out)
     lines = LogWriter(into, locks.of(into))
-    lines.put(b"unheard")
+    lines.put(b"dropped")
     assert not lines
     os.close(into)
-    lines.put(b"unheard")
+    lines.put(b"dropped")
     assert not lines

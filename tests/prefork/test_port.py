@@ -1,4 +1,4 @@
-"""One address for several listeners, and for nobody else."""
+"""One address for several listeners of one gateway only."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_others_find_the_port_taken(first: socket.socket) -> None:
 
 
 def test_port_is_kept_while_nobody_listens(first: socket.socket) -> None:
-    """All processes may be dead for a moment; a listener can be had again, under the same number."""
+    """All processes may have exited for a moment; the next listener gets the same port."""
     port = Port(first, 64)
     address = _address(first)
     port.listener().close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
-    with port.listener() as again:
-        assert again.getsockname() == address
+    with port.listener() as second:
+        assert second.getsockname() == address
         socket.create_connection(address).close()
     port.close()
     listen(*address, 64).close()

@@ -11,7 +11,7 @@ import pytest
 from gateway.fleet.cordons.cordons import HELD, Cordons, paused
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.registry import Fleet
-from gateway.prefork.frames import Frame, Frames, Verb
+from gateway.prefork.frames import Frame, FrameParser, Verb
 from gateway.prefork.hub import Hub
 from gateway.prefork.peers import Peers
 from gateway.prefork.replication import WideMarks
@@ -47,13 +47,13 @@ class Supervised:
 
     def __init__(self, count: int) -> None:
         self.processes = [Process() for _ in range(count)]
-        self.hub = Hub(count, self._send, lambda gone, last: last)
+        self.hub = Hub(count, self._send, lambda before, counts: counts)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> list[Process]:
         for number, process in enumerate(self.processes):
-            self.hub.joined(number, again=False)
-            self.hub.heard(number, Frame(Verb.SERVING), 0.0)
+            self.hub.process_started(number, replacement=False)
+            self.hub.on_frame(number, Frame(Verb.SERVING), 0.0)
             await process.peers.open()
             self._tasks.append(asyncio.ensure_future(self._serve(number)))
         return self.processes
@@ -68,10 +68,10 @@ class Supervised:
         return True
 
     async def _serve(self, number: int) -> None:
-        frames, channel = Frames(), self.processes[number].channel
+        frames, channel = FrameParser(), self.processes[number].channel
         while data := await asyncio.get_running_loop().sock_recv(channel, 65536):
             for frame in frames.feed(data):
-                self.hub.heard(number, frame, 0.0)
+                self.hub.on_frame(number, frame, 0.0)
         channel.close()
 
 
@@ -118,7 +118,7 @@ async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.Log
     """And it is told of."""
     async with Supervised(1) as (alone,):
         alone.channel.shutdown(socket.SHUT_WR)
-        await until(lambda: alone.peers.lost)
+        await until(lambda: alone.peers.supervisor_lost)
         await alone.sharing.edit({URL: {HELD: True}})
         await alone.wide.learn()
     assert alone.marks == {URL: {HELD}}

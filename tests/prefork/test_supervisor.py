@@ -1,4 +1,4 @@
-"""The lives of processes: made-up ones, which die as they are told. (test_gateway.py has the real ones.)"""
+"""The supervisor of scripted processes; test_gateway.py has real ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.processes import PATIENCE
 
 
 @contextmanager
-def living(story: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.prefork.lives", story]
+def supervised(script: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.prefork.scripted_processes", script]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield process
@@ -25,7 +25,7 @@ def living(story: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def lines_until(process: subprocess.Popen[str], text: str, times: int = 1) -> list[str]:
-    """The log up to the line that holds ``text`` for the last of so many times."""
+    """Return the log up to the line that contains ``text`` for the ``times``-th time."""
     assert process.stderr is not None
     found: list[str] = []
     for line in process.stderr:
@@ -36,21 +36,20 @@ def lines_until(process: subprocess.Popen[str], text: str, times: int = 1) -> li
 
 
 def test_process_that_cannot_start_ends_all_with_its_exit_code() -> None:
-    """Its fault is in the log."""
-    with living("raises") as process:
+    with supervised("fails") as process:
         log = "".join(lines_until(process, "giving up"))
         assert "RuntimeError: a fault of the process" in log
         assert process.wait(PATIENCE) == 1
 
 
-def test_process_that_dies_again_and_again_is_started_ever_later() -> None:
-    """The first time at once, and the others are left alone."""
-    with living("dies_again") as process:
+def test_process_that_exits_repeatedly_is_restarted_later_each_time() -> None:
+    """The first restart is immediate, and the other process is not affected."""
+    with supervised("replacement_exits") as process:
         log = lines_until(process, " serves", 2)
         victim = re.findall(r"process (\d+) serves", "".join(log))[0]
         os.kill(int(victim), signal.SIGKILL)
-        log = lines_until(process, "is started again", 3)
-        assert [re.findall(r"in ([\d.]+) s", line)[0] for line in log if "is started again" in line] == [
+        log = lines_until(process, "is restarted", 3)
+        assert [re.findall(r"in ([\d.]+) s", line)[0] for line in log if "is restarted" in line] == [
             "0.25",
             "0.5",
             "1",
@@ -61,7 +60,7 @@ def test_process_that_dies_again_and_again_is_started_ever_later() -> None:
 
 
 def test_process_that_does_not_end_is_killed() -> None:
-    with living("hangs") as process:
+    with supervised("hangs") as process:
         lines_until(process, " serves", 2)
         process.send_signal(signal.SIGTERM)
         lines_until(process, "draining")
@@ -71,20 +70,19 @@ def test_process_that_does_not_end_is_killed() -> None:
 
 
 def test_process_that_hangs_is_killed_and_replaced() -> None:
-    """It says nothing any more; who waits for it gets its successor."""
-    with living("beats") as process:
+    with supervised("beats") as process:
         victim = re.findall(r"process (\d+) serves", "".join(lines_until(process, " serves", 2)))[0]
         os.kill(int(victim), signal.SIGSTOP)
         log = "".join(lines_until(process, " serves"))
-        assert f"process {victim} has said nothing for 0.6 s: killed" in log
+        assert f"process {victim} has not responded for 0.6 s: killed" in log
         assert f"process {victim} ended by signal 9" in log
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
 
 
-def test_supervisor_that_was_stopped_itself_blames_nobody() -> None:
-    """As by Ctrl-Z, or when the whole machine was: nobody could be heard then."""
-    with living("beats") as process:
+def test_time_in_which_the_supervisor_was_stopped_does_not_count_as_a_hang() -> None:
+    """It is stopped by Ctrl-Z, or with the machine; frames cannot arrive then."""
+    with supervised("beats") as process:
         lines = lines_until(process, " serves", 2)
         pids = [int(pid) for pid in re.findall(r"process (\d+) serves", "".join(lines))]
         stopped = [*pids, process.pid]
@@ -92,18 +90,18 @@ def test_supervisor_that_was_stopped_itself_blames_nobody() -> None:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(2)
         os.kill(process.pid, signal.SIGCONT)
-        time.sleep(0.1)  # the supervisor looks before there is anything to hear
+        time.sleep(0.1)  # the supervisor polls before there is a frame
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         log = "".join(lines_until(process, "draining"))
-        assert "has said nothing" not in log
+        assert "has not responded" not in log
         assert process.wait(PATIENCE) == 0
 
 
 def test_idle_processes_end_on_the_first_signal() -> None:
-    with living("serves") as process:
+    with supervised("serves") as process:
         lines_until(process, " serves", 2)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from gateway.process import server
-from gateway.process.open_files import most_connections
+from gateway.process.open_files import max_connections_for
 from gateway.process.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
@@ -175,13 +175,13 @@ def test_memory_of_large_events_is_not_fetched_anew_for_each() -> None:
     """Page faults of 50 times 2 MiB in blocks of 128 KiB, once they were there before: of 25,600 pages."""
     code = """
 import resource
-from gateway.process.server import _keep_memory
+from gateway.process.server import _keep_freed_memory
 
 def once():
     blocks = [b"x" * 131072 for _ in range(16)]
     return b"".join(blocks)
 
-_keep_memory()
+_keep_freed_memory()
 once()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(50):
@@ -236,7 +236,7 @@ async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed
             port = silent.getsockname()[1]
             urls = [f"http://127.1.0.{number}:{port}" for number in range(1, 200)]
             async with served(sim.url, other.url, *urls, OPEN_FILES="192") as gateway:
-                clients = [await RawClient.connect(gateway.port) for _ in range(most_connections(192))]
+                clients = [await RawClient.connect(gateway.port) for _ in range(max_connections_for(192))]
                 for client in clients:
                     client.request("/generate", json.dumps(body_of("sglang", 20, True)).encode())
                 assert {(await client.head())[9:12] for client in clients} == {b"200"}

@@ -1,7 +1,6 @@
 """The supervisor's end of the channel to one process.
 
-Owns: a socket that is read and written without waiting, and what is not sent yet. Must never enter: what
-frames mean.
+Owns: a non-blocking socket, and the bytes that were not sent yet. Must never enter: what frames mean.
 """
 
 from __future__ import annotations
@@ -10,71 +9,71 @@ import selectors
 import socket
 from collections.abc import Iterator
 
-from gateway.prefork.frames import Frame, Frames
+from gateway.prefork.frames import Frame, FrameParser
 
-_PIECE = 1 << 18
-#: Bytes that may wait for a process that does not read, before nothing more is sent to it.
-MOST_UNSENT = 8 << 20
+_READ_SIZE = 1 << 18
+#: Unsent bytes above which nothing more is sent to a process that does not read.
+MAX_UNSENT = 8 << 20
 
 
-class Link:
-    """``selector`` watches ``channel`` under ``data`` until it ends."""
+class ProcessChannel:
+    """A channel that ``selector`` watches until it ends; ``data`` is the selector key's data."""
 
     def __init__(self, channel: socket.socket, selector: selectors.BaseSelector, data: object) -> None:
         channel.setblocking(False)
         self._channel = channel
         self._selector = selector
         self._data = data
-        self._frames = Frames()
+        self._parser = FrameParser()
         self._unsent = bytearray()
         self._ended = False
         self._events = 0
-        self._watch()
+        self._register()
 
     def send(self, frame: Frame) -> bool:
-        """Put ``frame`` on its way; False when the process has too much before it to read."""
-        if len(self._unsent) > MOST_UNSENT:
+        """Send ``frame``, or queue it; return False if the process has too many bytes to read already."""
+        if len(self._unsent) > MAX_UNSENT:
             return False
         self._unsent += frame.encode()
         self.flush()
         return True
 
     def flush(self) -> None:
-        """Write what can be written now."""
+        """Write what can be written without waiting."""
         try:
             while self._unsent:
                 del self._unsent[: self._channel.send(self._unsent)]
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent.clear()  # it is gone; its end will be noticed
-        self._watch()
+            self._unsent.clear()  # the process is gone; SIGCHLD reports it
+        self._register()
 
     def receive(self) -> Iterator[Frame]:
-        """What it has said by now."""
+        """Yield the frames that have arrived."""
         while not self._ended:
             try:
-                data = self._channel.recv(_PIECE)
+                data = self._channel.recv(_READ_SIZE)
             except BlockingIOError:
                 return
             except OSError:
                 data = b""
             self._ended = not data
-            yield from self._frames.feed(data)
-        self._watch()
+            yield from self._parser.feed(data)
+        self._register()
 
     def close(self) -> None:
-        """Release the socket; of a process that was forked, its copy only."""
+        """Close the socket; in a forked process, its copy only."""
         self._channel.close()
 
-    def leave(self) -> None:
-        """The process is gone: stop watching, then close."""
+    def end(self) -> None:
+        """Stop watching, and close the socket, of a process that is gone."""
         self._ended = True
-        self._watch()
+        self._register()
         self.close()
 
-    def _watch(self) -> None:
-        """Be called for what can happen now: a channel that ended would be ready to be read for ever."""
+    def _register(self) -> None:
+        """Tell the selector which events to wait for: at end of file a socket stays readable for ever."""
         reads = 0 if self._ended else selectors.EVENT_READ
         events = reads | (selectors.EVENT_WRITE if self._unsent and not self._ended else 0)
         if events == self._events:
