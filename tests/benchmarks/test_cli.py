@@ -69,7 +69,7 @@ def test_gateway_that_does_not_start_ends_the_run_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--json", "/no/such/folder/found.json"], "/no/such/folder/found.json cannot be written"),
         (["--read", "/no/such/file.json"], "/no/such/file.json: No such file or directory"),

@@ -94,7 +94,7 @@ class WorkerProcess:
         raise AssertionError(f"it ended without saying {word}")
 
     async def started(self) -> list[str]:
-        """Return the ids of all requests it received. Call it after ``kill``, and never ``event_with`` before."""
+        """Return the ids of all requests received. Call it after ``kill``, never ``event_with`` before."""
         found = []
         while (event := await _next(self._process)) is not None:
             found += [event["started"]] if "started" in event else []
