@@ -1,7 +1,7 @@
-"""Every setting, where it comes from and what it may be.
+"""All settings: their sources, defaults and valid values.
 
-Owns: defaults, limits, and the text a user sees for a bad value: a section of ``docs/configuration.md`` is a
-file here. Must never enter: what a setting does, a check that needs the fleet or the installed formats.
+Owns: defaults, limits, and the error text for a bad value. Each section of ``docs/configuration.md`` is one
+file. Must never enter: what a setting does, a check that needs the fleet or the installed formats.
 """
 
 from __future__ import annotations

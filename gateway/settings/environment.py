@@ -1,7 +1,7 @@
-"""The environment, and which of its variables do nothing.
+"""The environment variables, and which of them have no effect.
 
-Owns: reading the environment (nothing else may), and the names that other frontends give a meaning. Must
-never enter: what a variable means.
+Owns: reading the environment (no other module may), and the names of variables that only other frontends use.
+Must never enter: the meaning of a variable.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import re
 from collections.abc import Collection, Mapping
 
-#: What a frontend of the same family also reads. Its user is told that it does nothing here, unless it is a
-#: setting of ours as well.
+#: Variables of Dynamo's frontend that have no effect here. The user is warned, unless it is a setting here,
+#: too.
 _UNSUPPORTED = re.compile(
     r"DYN_(SGLANG_ENABLE_GENERATE|VLLM_ENABLE_INFERENCE_V1_GENERATE|HTTP_BACKEND_STREAM_TIMEOUT_SECS"
     r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|DISABLE_FRONTEND_\w+|METADATA_HEADER"
@@ -23,18 +23,18 @@ _UNSUPPORTED = re.compile(
 
 
 def variables() -> Mapping[str, str]:
-    """All variables, as they are now."""
-    return os.environ  # noqa: TID251 - the one place that may
+    """Return all environment variables as they are now."""
+    return os.environ  # noqa: TID251 - the only module that reads them
 
 
 def ignored_variables(known: Collection[str]) -> str | None:
-    """One line about the ``DYN_*`` variables that are set and not ``known``, or None.
+    """Return one line about the ``DYN_*`` variables that are set and not ``known``, None if there is none.
 
-    A misspelt name would otherwise be a setting that silently keeps its default.
+    Without it, a setting with a misspelt name would silently keep its default.
     """
-    strange = sorted(name for name in variables() if name.startswith("DYN_") and name not in known)
-    unsupported = [name for name in strange if _UNSUPPORTED.fullmatch(name)]
-    unknown = [name for name in strange if name not in unsupported]
+    others = sorted(name for name in variables() if name.startswith("DYN_") and name not in known)
+    unsupported = [name for name in others if _UNSUPPORTED.fullmatch(name)]
+    unknown = [name for name in others if name not in unsupported]
     parts = [
         f"{label}: {', '.join(names)}"
         for label, names in (("unknown", unknown), ("not supported here", unsupported))

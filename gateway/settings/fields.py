@@ -1,8 +1,9 @@
-"""What a setting is made of: its variable, its flag, its help, and the kinds of values there are.
+"""The declaration of a setting: its variable, flag, help text and type of value.
 
-Owns: how a field is declared and where its value is looked up. Must never enter: a single setting.
+Owns: how a field is declared and where its value is read from. Must never enter: a setting.
 
-A field's metadata is the whole truth about it: flags, help and docs are made from ``Settings.model_fields``.
+Flags, help texts and the tables of the documentation are all made from the metadata in
+``Settings.model_fields``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class SettingsError(Exception):
-    """Some value is bad; the message is one line and names the variable or flag it came from."""
+    """A bad value. The message is one line and names the variable or flag it came from."""
 
 
 def setting(variable: str, default: Any, text: str, alias: str | None = None, **limits: Any) -> Any:
@@ -61,12 +62,12 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
 
 
 def flag_of(name: str) -> str:
-    """Command-line flag of the field ``name``."""
+    """Return the command-line flag of the field ``name``."""
     return f"--{name.replace('_', '-')}"
 
 
 class _Variables(PydanticBaseSettingsSource):
-    """The environment, each field under its own variable; an empty variable counts as unset."""
+    """The environment as a source of values; an empty variable counts as unset."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         found = environment.variables()
@@ -82,7 +83,7 @@ class _Variables(PydanticBaseSettingsSource):
 
 
 class Section(BaseSettings):
-    """Some of the settings, checked and frozen. Arguments win over the environment."""
+    """One section of the settings, validated and frozen. Arguments override the environment."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, protected_namespaces=()
@@ -107,7 +108,7 @@ def _split(value: object) -> object:
     return tuple(part.strip() for entry in entries for part in entry.split(",") if part.strip())
 
 
-def _spelling(value: object) -> object:
+def _normalized(value: object) -> object:
     return value.strip().lower().replace("-", "_") if isinstance(value, str) else value
 
 
@@ -118,7 +119,7 @@ def _fits_a_header(key: SecretStr | None) -> SecretStr | None:
 
 
 def is_path(text: str) -> bool:
-    """Whether ``text`` is a plain path of one segment or more."""
+    """Return True if ``text`` is a plain path of one or more segments."""
     return text.isascii() and _PATH.fullmatch(text) is not None
 
 
@@ -132,7 +133,7 @@ def _is_route(path: str) -> str:
 
 
 def server_url(url: str) -> str:
-    """``url``, if a server can be called there; else ValueError."""
+    """Return ``url`` if it is the valid URL of a server, else raise ValueError."""
     try:
         Address.parse(url)
     except BadWorkerUrl as error:
@@ -140,9 +141,9 @@ def server_url(url: str) -> str:
     return url
 
 
-#: Repeated flags, or one value with commas.
+#: Values of repeated flags, or one value with commas.
 Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
-#: One of some words, in any case and with ``-`` for ``_``.
-Choice = Annotated[T, BeforeValidator(_spelling)]
+#: One of several values, in upper or lower case, with ``-`` or ``_``.
+Choice = Annotated[T, BeforeValidator(_normalized)]
 Key = Annotated[SecretStr | None, AfterValidator(_fits_a_header)]
 Route = Annotated[str, AfterValidator(_is_route)]

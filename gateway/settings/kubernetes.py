@@ -1,6 +1,6 @@
 """Settings: workers from Kubernetes.
 
-Owns: which objects of which cluster are workers. Must never enter: what an object says of itself.
+Owns: which objects of which cluster are workers. Must never enter: annotations of an object.
 """
 
 from __future__ import annotations
@@ -22,41 +22,45 @@ class Kubernetes(Section):
     kubernetes_resource: Choice[Literal["pods", "endpointslices"]] = setting(
         "DYN_KUBERNETES_RESOURCE",
         "pods",
-        "Which of Kubernetes' objects are the workers: pods, endpointslices",
+        "Kubernetes objects that are the workers: pods, endpointslices",
     )
     kubernetes_selector: str | None = setting(
         "DYN_KUBERNETES_SELECTOR",
         None,
-        "Labels by which those objects are chosen, as kubectl takes them; for a Service's slices: "
+        "Label selector of those objects, as in kubectl; for the slices of a Service: "
         "kubernetes.io/service-name=NAME",
         min_length=1,
     )
     kubernetes_namespace: str | None = setting(
-        "DYN_KUBERNETES_NAMESPACE", None, "Their namespace, or * for all; unset: the gateway's own"
+        "DYN_KUBERNETES_NAMESPACE",
+        None,
+        "Namespace of those objects, or * for all; unset: that of the gateway",
     )
     kubernetes_port: str | None = setting(
         "DYN_KUBERNETES_PORT",
         None,
-        "Number or name of their port; unset: the only one there is, or of several the one named http",
+        "Number or name of their port; unset: the only one, or of several the one named http",
     )
     kubernetes_scheme: Choice[Literal["http", "https"]] = setting(
-        "DYN_KUBERNETES_SCHEME", "http", "How they are spoken to where they do not say it: http, https"
+        "DYN_KUBERNETES_SCHEME", "http", "Scheme of their URLs if they have no annotation for it: http, https"
     )
     kubernetes_api_url: str | None = setting(
-        "DYN_KUBERNETES_API_URL", None, "URL of the API server; unset: of the cluster the gateway runs in"
+        "DYN_KUBERNETES_API_URL",
+        None,
+        "URL of the API server; unset: that of the cluster the gateway runs in",
     )
     kubernetes_token_file: str | None = setting(
         "DYN_KUBERNETES_TOKEN_FILE",
         None,
-        "File with the token for the API server, read again and again; unset: that of the gateway's pod, and "
-        "none with an API URL",
+        "File with the token for the API server, read again regularly; unset: that of the gateway's pod, or "
+        "none if an API URL is given",
         min_length=1,
     )
     kubernetes_ca_file: str | None = setting(
         "DYN_KUBERNETES_CA_FILE",
         None,
-        "File with the certificates that the API server is trusted by; unset: that of the gateway's pod, and "
-        "the system's with an API URL",
+        "File with the certificate authorities for the API server; unset: that of the gateway's pod, or "
+        "those of the system if an API URL is given",
         min_length=1,
     )
 
@@ -64,7 +68,7 @@ class Kubernetes(Section):
     @classmethod
     def _is_namespace(cls, name: str | None) -> str | None:
         if name not in (None, "*") and re.fullmatch(_DNS_LABEL, name) is None:
-            raise ValueError(f"{name!r} is no name of a namespace, nor *")
+            raise ValueError(f"{name!r} is neither the name of a namespace nor *")
         return name
 
     @field_validator("kubernetes_port")
@@ -73,7 +77,7 @@ class Kubernetes(Section):
         if port is not None:
             number = int(port) if re.fullmatch("[0-9]{1,5}", port) else None
             if not (0 < number < 65536 if number is not None else re.fullmatch(_DNS_LABEL, port)):
-                raise ValueError(f"{port!r} is neither a port's number nor its name")
+                raise ValueError(f"{port!r} is neither the number nor the name of a port")
         return port
 
     @field_validator("kubernetes_api_url")
@@ -83,7 +87,7 @@ class Kubernetes(Section):
 
     @property
     def kubernetes_server(self) -> str | None:
-        """URL of the API server: the one given, or that of the cluster the process runs in, if any."""
+        """The URL of the API server: as configured, or of the cluster the process runs in, if any."""
         host = environment.variables().get("KUBERNETES_SERVICE_HOST")
         if self.kubernetes_api_url is not None or not host:
             return self.kubernetes_api_url

@@ -1,6 +1,6 @@
 """Settings: metrics.
 
-Owns: what metrics are called, and how fine their histograms are. Must never enter: a metric.
+Owns: the prefix of metrics, and the buckets of histograms. Must never enter: a metric.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _HISTOGRAMS = ("request_duration", "input_sequence", "output_sequence", "ttft", "itl")
 
 
-def _low(histogram: str, default: float, of: str) -> Any:
-    return setting(f"DYN_METRICS_{histogram}_MIN", default, f"{of}: where its buckets start", gt=0)
+def _low(histogram: str, default: float, label: str) -> Any:
+    return setting(f"DYN_METRICS_{histogram}_MIN", default, f"{label}: lower end of its buckets", gt=0)
 
 
-def _high(histogram: str, default: float, of: str) -> Any:
-    return setting(f"DYN_METRICS_{histogram}_MAX", default, f"{of}: its largest bucket", gt=0)
+def _high(histogram: str, default: float, label: str) -> Any:
+    return setting(f"DYN_METRICS_{histogram}_MAX", default, f"{label}: upper end of its buckets", gt=0)
 
 
-def _count(histogram: str, default: int, of: str) -> Any:
+def _count(histogram: str, default: int, label: str) -> Any:
     return setting(
-        f"DYN_METRICS_{histogram}_COUNT", default, f"{of}: how many buckets", ge=2, le=BUCKETS_LIMIT
+        f"DYN_METRICS_{histogram}_COUNT", default, f"{label}: number of buckets", ge=2, le=BUCKETS_LIMIT
     )
 
 
@@ -35,7 +35,7 @@ class Metrics(Section):
     """Metrics."""
 
     metrics_prefix: str = setting(
-        "DYN_METRICS_PREFIX", "dynamo_frontend", "First part of the name of every metric"
+        "DYN_METRICS_PREFIX", "dynamo_frontend", "Prefix of the name of every metric"
     )
     metrics_request_duration_min: float = _low("REQUEST_DURATION", 1.0, "Request duration, seconds")
     metrics_request_duration_max: float = _high("REQUEST_DURATION", 512.0, "Request duration, seconds")
@@ -62,7 +62,7 @@ class Metrics(Section):
 
     @model_validator(mode="after")
     def _bounds_exist(self) -> Self:
-        # Here, not on first use: a bad bucket is a start-up error.
+        # Checked here and not on first use, so that bad buckets are an error at the start.
         for name in _HISTOGRAMS:
             try:
                 self._bounds(name)
@@ -77,5 +77,5 @@ class Metrics(Section):
 
     @property
     def buckets(self) -> Buckets:
-        """Bounds of all histograms."""
+        """The bucket bounds of all histograms."""
         return Buckets(**{name: self._bounds(name) for name in _HISTOGRAMS})

@@ -1,6 +1,6 @@
-"""All sections together, loaded and judged.
+"""All settings in one class, loaded and validated.
 
-Owns: rules between sections, and the line that says what is wrong. Must never enter: a setting.
+Owns: rules between sections, and the error line for bad values. Must never enter: a setting.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from gateway.settings.stores import Stores
 from gateway.settings.workers import Workers
 
 
-# The other way round: pydantic lists the fields of the last base first.
+# In reverse order, because pydantic lists the fields of the last base class first.
 class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernetes, Stores, Workers):
     """All settings, in the order of their documentation."""
 
-    #: Fields whose value was given by a flag.
+    #: The fields whose value was given by a flag.
     _flags: frozenset[str] = PrivateAttr(frozenset())
 
     @model_validator(mode="after")
     def _file_is_known(self) -> Self:
         if self.discovery_backend == "file" and self.discovery_file is None:
-            raise ValueError("DYN_DISCOVERY_FILE: must be given with this discovery backend")
+            raise ValueError("DYN_DISCOVERY_FILE: is required with this discovery backend")
         return self
 
     @model_validator(mode="after")
@@ -42,12 +42,14 @@ class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernet
         if self.discovery_backend != "kubernetes":
             return self
         if self.kubernetes_selector is None:
-            raise ValueError("DYN_KUBERNETES_SELECTOR: must say which objects are workers")
+            raise ValueError("DYN_KUBERNETES_SELECTOR: is required with this discovery backend")
         server = self.kubernetes_server
         if server is None:
-            raise ValueError("DYN_KUBERNETES_API_URL: must be given, as the gateway runs in no cluster")
+            raise ValueError(
+                "DYN_KUBERNETES_API_URL: is required, because the gateway does not run in a cluster"
+            )
         if self.kubernetes_token_file is not None and not server.startswith("https:"):
-            raise ValueError("DYN_KUBERNETES_TOKEN_FILE: a token is sent to an https URL only")
+            raise ValueError("DYN_KUBERNETES_TOKEN_FILE: a token is only sent to an https URL")
         return self
 
     @model_validator(mode="after")
@@ -56,29 +58,29 @@ class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernet
             limit = getattr(self, name)
             if limit is not None and limit < self.processes:
                 raise ValueError(
-                    f"{variable_of(type(self).model_fields[name])}: each process has its share of it, so it "
+                    f"{variable_of(type(self).model_fields[name])}: each process gets an equal share, so it "
                     f"must be at least DYN_HTTP_PROCESSES, {self.processes}"
                 )
         return self
 
     def share(self, limit: int | None) -> int | None:
-        """What each process may have of what all together may have."""
+        """Return the share of one process in a limit for all processes."""
         return None if limit is None else limit // self.processes
 
     def source_of(self, name: str) -> str:
-        """What gave the field ``name`` its value, as its user spells it: the flag, or else the variable."""
+        """Return the flag that gave the field ``name`` its value, or else its variable."""
         return _source(name, self._flags)
 
     def sources_with(self, values: Collection[str]) -> str:
-        """The same for all fields that have one of ``values``."""
+        """Return the flags or variables of all fields that have one of ``values``."""
         fields = type(self).model_fields
         return ", ".join(self.source_of(name) for name in fields if getattr(self, name) in values)
 
 
 def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from ``flags`` (by field name; None = not given), then the environment, then defaults.
+    """Load settings from ``flags`` (by field name; None: not given), then the environment, then defaults.
 
-    Raises SettingsError.
+    Raise SettingsError.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     try:
@@ -106,6 +108,6 @@ def _source(name: str, flags: Collection[str]) -> str:
 
 
 def ignored_variables() -> str | None:
-    """One line about the ``DYN_*`` variables in the environment that do nothing, or None."""
+    """Return one line about the ``DYN_*`` variables that have no effect, None if there is none."""
     known = [variable for field in Settings.model_fields.values() for variable in variables_of(field)]
     return environment.ignored_variables(known)

@@ -1,7 +1,7 @@
 """Settings: paths.
 
-Owns: where the routes are that a user may move. Must never enter: whether two of them collide, which the
-catalog says.
+Owns: the configurable paths of routes. Must never enter: the check for two equal paths, which is the
+catalog's.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ class Paths(Section):
     )
     metrics_path: Route = setting("DYN_HTTP_SVC_METRICS_PATH", "/metrics", "Path of the Prometheus metrics")
     health_path: Route = setting("DYN_HTTP_SVC_HEALTH_PATH", "/health", "Path of the health report")
-    live_path: Route = setting("DYN_HTTP_SVC_LIVE_PATH", "/live", "Path of the liveness answer")
+    live_path: Route = setting("DYN_HTTP_SVC_LIVE_PATH", "/live", "Path of the liveness report")
     models_path: Route = setting("DYN_HTTP_SVC_MODELS_PATH", "/v1/models", "Path of the list of models")

@@ -1,7 +1,7 @@
 """Settings: requests and replies.
 
-Owns: what is made of a request and of its reply, options of single formats among it. Must never enter: which
-formats there are.
+Owns: how requests and replies are treated, including the options of single formats. Must never enter: the
+list of formats.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ class Requests(Section):
         "DYN_SGLANG_STREAM_MODE",
         "engine",
         "What SGLang's stream events hold, whatever the workers' own flag: engine (as they send it), "
-        "incremental (what is new), cumulative (all so far)",
+        "incremental (the new tokens), cumulative (all tokens so far)",
     )
     passthrough_engine_errors: bool = setting(
         "DYN_PASSTHROUGH_ENGINE_ERRORS",
         False,
-        "Pass errors of 500 and over as an engine sent them; else the paths of its files are cut from them, "
-        "be it the body of a reply or an event of a stream",
+        "Relay errors of status 500 and above as an engine sent them; otherwise file paths are removed from "
+        "them, in reply bodies and in events of streams",
     )
     vocab_size: int | None = setting(
         "DYN_VOCAB_SIZE",
         None,
-        "Number of tokens in the vocabulary of the fleet's model: requests with ids outside of it are "
-        "refused, as they kill engines, and no engine tells its size; unset: not checked",
+        "Number of tokens in the vocabulary of the fleet's model: requests with other token ids are refused, "
+        "because they crash engines, and no engine reports the number; unset: not checked",
         ge=1,
     )
     poison_window_seconds: float = setting(
         "DYN_POISON_WINDOW_SECONDS",
         60.0,
-        "A request is refused once two workers died within so many seconds while they ran it; 0: never",
+        "A request is refused once two workers died within this many seconds while they ran it; 0: never",
         ge=0,
     )
     sse_keep_alive_interval_ms: int | None = setting(
         "DYN_HTTP_SSE_KEEP_ALIVE_INTERVAL_MS",
         None,
-        "Silence in a stream after which a comment is sent to the client, in milliseconds; 0 or unset: never",
+        "Time without an event in a stream after which a comment is sent, in milliseconds; 0 or unset: never",
         ge=1,
     )
 
     event_limit_mb: int = setting(
         "DYN_EVENT_LIMIT_MB",
         64,
-        "Largest event of a worker's stream, in MiB; over it the reply is a failure",
+        "Largest event of a worker's stream, in MiB; with a larger one the reply fails",
         ge=1,
     )
 
@@ -68,7 +68,7 @@ class Requests(Section):
 
     @property
     def format_options(self) -> Mapping[str, str]:
-        """Settings of single formats, by field name, as text; those at their default are left out."""
+        """The options of single formats as text, by field name, without those at their default."""
         options = {
             name: getattr(self, name)
             for name in _OF_FORMATS

@@ -1,6 +1,6 @@
 """Settings: workers in a file or in etcd.
 
-Owns: where the file is, and how etcd is reached. Must never enter: which of the stores is used.
+Owns: the path of the file, and the access to etcd. Must never enter: which store is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ class Stores(Section):
     """Workers in a file or in etcd."""
 
     discovery_file: str | None = setting(
-        "DYN_DISCOVERY_FILE", None, "The file of workers, with --discovery-backend file", min_length=1
+        "DYN_DISCOVERY_FILE",
+        None,
+        "File with the list of workers, for --discovery-backend file",
+        min_length=1,
     )
     etcd_endpoints: Listed = setting(
         "DYN_ETCD_ENDPOINTS",
@@ -27,23 +30,23 @@ class Stores(Section):
     etcd_prefix: str = setting(
         "DYN_ETCD_PREFIX",
         "/tito-gateway",
-        "Under which keys of etcd the workers are; gateways of one fleet have the same, others another one",
+        "Prefix of the keys in etcd; gateways of one fleet share it, other fleets need another one",
     )
-    etcd_user: str | None = setting("DYN_ETCD_USER", None, "User to log in to etcd as", min_length=1)
+    etcd_user: str | None = setting("DYN_ETCD_USER", None, "User name for etcd", min_length=1)
     etcd_password: SecretStr | None = setting("DYN_ETCD_PASSWORD", None, "Password of that user")
     etcd_ca_file: str | None = setting(
         "DYN_ETCD_CA_FILE",
         None,
-        "File with the certificates that etcd is trusted by; unset: those of the system",
+        "File with the certificate authorities for etcd; unset: those of the system",
         min_length=1,
     )
     etcd_cert_file: str | None = setting(
-        "DYN_ETCD_CERT_FILE", None, "File with the certificate that is shown to etcd", min_length=1
+        "DYN_ETCD_CERT_FILE", None, "File with the certificate that the gateway sends to etcd", min_length=1
     )
     etcd_key_file: str | None = setting(
         "DYN_ETCD_KEY_FILE",
         None,
-        "File with the key of that certificate; unset: it is in the file of the certificate",
+        "File with the private key of that certificate; unset: it is in the certificate file",
         min_length=1,
     )
 
@@ -60,7 +63,7 @@ class Stores(Section):
         return prefix
 
     @model_validator(mode="after")
-    def _login_is_whole(self) -> Self:
+    def _login_is_complete(self) -> Self:
         if (self.etcd_user is None) is not (self.etcd_password is None):
             raise ValueError("DYN_ETCD_USER, DYN_ETCD_PASSWORD: one needs the other")
         if self.etcd_key_file is not None and self.etcd_cert_file is None:

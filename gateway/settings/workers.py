@@ -22,14 +22,14 @@ _NAMED_WORKER = re.compile(r"(?P<format>[a-z][a-z0-9_-]*)=(?P<url>.*)")
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """A worker a user named: its URL and, if they said so, the format it speaks."""
+    """A configured worker: its URL and, if given, the format it speaks."""
 
     url: str
     format: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> WorkerEntry:
-        """Read ``URL`` or ``FORMAT=URL``. Raises BadWorkerUrl."""
+        """Parse ``URL`` or ``FORMAT=URL``. Raise BadWorkerUrl."""
         match = _NAMED_WORKER.fullmatch(text)
         entry = cls(match["url"], match["format"]) if match else cls(text)
         Address.parse(entry.url)
@@ -42,29 +42,31 @@ class Workers(Section):
     worker: Listed = setting(
         "DYN_WORKER",
         (),
-        "A worker's URL, or FORMAT=URL to say which format it speaks (else it is probed); repeat the flag or "
-        "separate by commas",
+        "URL of a worker, or FORMAT=URL to set the format it speaks (otherwise it is probed); repeat the "
+        "flag or separate by commas",
     )
     worker_api_key: Key = setting(
-        "DYN_WORKER_API_KEY", None, "Key sent to every worker as a bearer token, in place of the client's own"
+        "DYN_WORKER_API_KEY",
+        None,
+        "Key that is sent to every worker as a bearer token, instead of that of the client",
     )
     router_mode: Choice[str] = setting(
-        "DYN_ROUTER_MODE", "least_in_flight", f"How a worker is picked: {', '.join(POLICIES)}"
+        "DYN_ROUTER_MODE", "least_in_flight", f"Policy that selects a worker: {', '.join(POLICIES)}"
     )
     router_overload_factor: float = setting(
         "DYN_ROUTER_OVERLOAD_FACTOR",
         1.5,
-        "Requests with a routing key or session pass over their own worker once it has this many times the "
-        "requests of the average worker; 0: they never do",
+        "Requests with a routing key or session go to another worker if theirs has more than this many times "
+        "the requests of the average worker; 0: never",
         ge=0,
     )
     connect_timeout_secs: float = setting(
-        "DYN_CONNECT_TIMEOUT_SECS", 5.0, "How long connecting to a worker may take, in seconds", gt=0
+        "DYN_CONNECT_TIMEOUT_SECS", 5.0, "Time to connect to a worker, in seconds", gt=0
     )
     probe_interval_secs: float = setting(
         "DYN_PROBE_INTERVAL_SECS",
         5.0,
-        "Time between two probes of a worker that serves, in seconds; 0: such a worker is not probed",
+        "Time between two probes of a usable worker, in seconds; 0: a usable worker is not probed",
         ge=0,
     )
     min_weight_version: str | None = setting(
@@ -98,26 +100,25 @@ class Workers(Section):
     control_timeout_secs: float = setting(
         "DYN_CONTROL_TIMEOUT_SECS",
         1800.0,
-        "How long a worker may take for a control call, such as one that loads weights, in seconds; 0: any "
-        "time",
+        "Time for a control call to a worker, such as one that loads weights, in seconds; 0: no limit",
         ge=0,
     )
     relay_path: Listed = setting(
         "DYN_RELAY_PATHS",
         (),
-        "One more inference route to pass on to the workers as it is: PATH, or FORMAT=PATH for those of one "
+        "An additional inference route that is relayed unchanged: PATH, or FORMAT=PATH for workers of one "
         "format; repeat the flag or separate by commas",
     )
     allow_worker_url: Listed = setting(
         "DYN_ALLOW_WORKER_URL",
         (),
-        "URLs that may be workers, whoever names them, as [SCHEME://]HOST[:PORT], HOST with * or a network "
-        "such as 10.0.0.0/8; repeat the flag or separate by commas; unset: any",
+        "Pattern of URLs that may be registered as workers: [SCHEME://]HOST[:PORT], where HOST may contain * "
+        "or be a network such as 10.0.0.0/8; repeat the flag or separate by commas; unset: any URL",
     )
     discovery_backend: Choice[Literal["memory", "file", "etcd", "kubernetes"]] = setting(
         "DYN_DISCOVERY_BACKEND",
         "memory",
-        "Where the list of workers lives: memory (this process), file, etcd, kubernetes",
+        "Store of the list of workers: memory (of this process), file, etcd, kubernetes",
     )
 
     @field_validator("worker")
@@ -161,28 +162,28 @@ class Workers(Section):
     @classmethod
     def _leaves_somebody(cls, factor: float) -> float:
         if 0 < factor < 1:
-            raise ValueError("must be 0, or 1 and over: else all workers might have too much")
+            raise ValueError("must be 0, or at least 1: otherwise all workers could be over it")
         return factor
 
     @model_validator(mode="after")
     def _workers_are_allowed(self) -> Self:
         for entry in self.workers:
             if not permitted(entry.url, self.worker_patterns):
-                raise ValueError(f"DYN_WORKER: {entry.url!r} is none of the URLs of DYN_ALLOW_WORKER_URL")
+                raise ValueError(f"DYN_WORKER: {entry.url!r} matches no pattern of DYN_ALLOW_WORKER_URL")
         return self
 
     @property
     def workers(self) -> tuple[WorkerEntry, ...]:
-        """``worker``, taken apart."""
+        """The parsed entries of ``worker``."""
         return tuple(WorkerEntry.parse(entry) for entry in self.worker)
 
     @property
     def worker_patterns(self) -> tuple[UrlPattern, ...]:
-        """``allow_worker_url``, taken apart."""
+        """The parsed patterns of ``allow_worker_url``."""
         return tuple(UrlPattern.parse(pattern) for pattern in self.allow_worker_url)
 
     @property
     def worker_authorization(self) -> bytes | None:
-        """Value of the ``Authorization`` header for every worker; None: the client's own is passed on."""
+        """The ``Authorization`` header for every worker; None: that of the client is forwarded."""
         key = self.worker_api_key
         return None if key is None else b"Bearer " + key.get_secret_value().encode()

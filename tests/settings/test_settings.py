@@ -40,10 +40,10 @@ def test_defaults_are_those_of_the_frontend_whose_names_are_used() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("-1", "'-1' is no number of seconds"),
-        ("inf", "'inf' is no number of seconds"),
-        ("5s", "'5s' is no number of seconds"),
-        ("/a=", "'' is no number of seconds"),
+        ("-1", "'-1' is not a number of seconds"),
+        ("inf", "'inf' is not a number of seconds"),
+        ("5s", "'5s' is not a number of seconds"),
+        ("/a=", "'' is not a number of seconds"),
         ("a=5", "'a' must start with '/' and be a plain path"),
         ("1,2", "two values for all routes are given"),
         ("/a=1,/a=2", "'/a' is given twice"),
@@ -170,7 +170,9 @@ def test_bad_flag_names_the_flag_in_one_line() -> None:
 
 
 def test_overload_factor_that_could_leave_nobody_is_refused() -> None:
-    assert complaint(router_overload_factor="0.9").startswith("--router-overload-factor: must be 0, or 1")
+    assert complaint(router_overload_factor="0.9").startswith(
+        "--router-overload-factor: must be 0, or at least 1"
+    )
     assert Settings(router_overload_factor=0).router_overload_factor == 0
 
 
