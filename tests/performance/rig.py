@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -15,7 +16,7 @@ from gateway.formats.registry import load_formats
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.upstream.connection import READ_SIZE, Connection
-from gateway.wiring.app import create_app
+from gateway.wiring.app import Gateway, create_app
 from tests.support.calls import calls_of
 
 #: A fresh connection, for as long as a test lasts.
@@ -75,10 +76,14 @@ class Rig:
         connection, wire = ClientConnection(config, ServerState(), {}), Wire()
         connection.connection_made(cast(Any, wire))
         self._clients.append(connection)
-        return Client(connection, wire, self._idle, self.app.write_batch.flush)
+        return Client(connection, wire, self._idle, self.app)
+
+    def replies(self) -> list[Callable[[bytes], None]]:
+        """Return a function that takes reply bytes for each worker connection that was sent a request."""
+        return [partial(_receive, self.app, each) for each, wire in self._idle.items() if wire.written]
 
     def close(self) -> None:
-        """End what waits."""
+        """Close all clients' connections."""
         for connection in self._clients:
             connection.connection_lost(None)
 
@@ -91,10 +96,10 @@ class Client:
         connection: ClientConnection,
         wire: Wire,
         workers: dict[Connection, Wire],
-        flush: Callable[[], None],
+        app: Gateway,
     ) -> None:
         self._connection = connection
-        self._flush = flush
+        self._app = app
         self._workers = workers
         self.wire = wire
 
@@ -102,24 +107,30 @@ class Client:
         """Close the connection."""
         self._connection.connection_lost(None)
 
+    def send(self, raw: bytes) -> None:
+        """Send ``raw``."""
+        self._connection.data_received(raw)
+        self._app.write_batch.flush()
+
     def request(self, raw: bytes, *, keep: bool = True) -> Callable[[bytes], None]:
         """Send a whole request; gives what takes the bytes of its worker's reply.
 
         Without ``keep`` the worker's connection stays busy with it for good.
         """
-        self._connection.data_received(raw)
-        self._flush()
+        self.send(raw)
         [connection] = [connection for connection, wire in self._workers.items() if wire.written]
         self._workers[connection].written.clear()
         if not keep:
             del self._workers[connection]
 
-        def reply(data: bytes) -> None:
-            connection.get_buffer(-1)[: len(data)] = data
-            connection.buffer_updated(len(data))
-            self._flush()
+        return partial(_receive, self._app, connection)
 
-        return reply
+
+def _receive(app: Gateway, connection: Connection, data: bytes) -> None:
+    """Have ``connection`` receive ``data`` from its worker."""
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+    app.write_batch.flush()
 
 
 async def counted(work: Callable[[], None], warm: int = 20) -> int:
