@@ -1,4 +1,4 @@
-"""The taxonomy of failures a caller can meet: one class per kind, its code, status and culprit.
+"""The failures a client can meet: one class per kind, with its code, its status and its source.
 
 Owns: which kinds exist and what each means. Must never enter: rendering (a format's job),
 logging, I/O, third-party packages.
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Source(StrEnum):
-    """Who is at fault."""
+    """The side that is at fault."""
 
     DOWNSTREAM = "downstream"
     GATEWAY = "gateway"
@@ -20,11 +20,11 @@ class Source(StrEnum):
 class GatewayError(Exception):
     """A failure of one exchange.
 
-    ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the
-    culprit, ``error_type`` the ``error_type`` label of ``requests_total``. ``message`` reaches the caller:
-    it holds no path, no address of a worker and no secret; ``cause`` is for the log, which says its type.
-    ``retry_after`` is in seconds. ``rule`` names, for a refusal that protects workers, what refused it, and
-    ``limit`` the configured limit that was hit: each one of a fixed few words, as it is a metric label.
+    ``code`` is snake_case and a metric label, ``status`` the HTTP status before commit, ``source`` the side
+    at fault, ``error_type`` the label of ``requests_total``. ``message`` is sent to the client:
+    it contains no path, no address of a worker and no secret; ``cause`` is for the log, which contains its
+    type. ``retry_after`` is in seconds. ``rule`` names what refused a request to protect workers, ``limit``
+    the configured limit that was reached; both have a fixed set of values, as they are metric labels.
     """
 
     code = "internal"
@@ -44,10 +44,10 @@ class GatewayError(Exception):
 
 
 class InvalidRequest(GatewayError):
-    """The body or a header cannot be served as it is. ``param`` names the field, if one is at fault.
+    """The body or a header is invalid. ``param`` names the field at fault, if there is one.
 
-    ``rule`` is set where a format's shield refused an input that is known to kill its engine, in snake_case;
-    None: an ordinary mistake.
+    ``rule``, in snake_case, is set if the format refused an input that is known to crash its engine; None for
+    an ordinary mistake.
     """
 
     code = "invalid_request"
@@ -69,7 +69,7 @@ class InvalidRequest(GatewayError):
 
 
 class Unauthorized(GatewayError):
-    """The request carries no key, or none that opens the route."""
+    """The request has no key, or none that is valid for the route."""
 
     code = "unauthorized"
     status = 401
@@ -78,7 +78,7 @@ class Unauthorized(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path is an inference route's, the method none of its own. Told only; no exchange begins."""
+    """An inference route does not have this method. No exchange begins."""
 
     code = "method_not_allowed"
     status = 405
@@ -97,7 +97,7 @@ class RequestTooLarge(GatewayError):
 
 
 class BodyTimeout(GatewayError):
-    """The request's body stopped coming."""
+    """The request's body stopped arriving, or arrived too slowly."""
 
     code = "body_timeout"
     status = 408
@@ -107,7 +107,7 @@ class BodyTimeout(GatewayError):
 
 
 class MetadataTooLarge(GatewayError):
-    """The request's metadata headers are over their limit."""
+    """The request's metadata headers are over a limit."""
 
     code = "metadata_too_large"
     status = 431
@@ -117,7 +117,7 @@ class MetadataTooLarge(GatewayError):
 
 
 class PoisonedRequest(GatewayError):
-    """The same body was running on several workers as each of them died."""
+    """Two workers died while they ran this body (gateway.proxy.query_of_death)."""
 
     code = "poisoned_request"
     status = 422
@@ -136,7 +136,7 @@ class UnknownModel(GatewayError):
 
 
 class NoWorker(GatewayError):
-    """No usable worker at the moment; worth another try."""
+    """No worker is usable at the moment; a retry may succeed."""
 
     code = "no_worker"
     status = 503
@@ -145,7 +145,7 @@ class NoWorker(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """A configured limit on requests at once is reached. The status may be configured to be another."""
+    """A configured limit on concurrent requests is reached. The status can be configured."""
 
     code = "overloaded"
     status = 503
@@ -154,8 +154,7 @@ class Overloaded(GatewayError):
 
 
 class OutOfSockets(GatewayError):
-    """The gateway may open no more sockets; says nothing about any worker. Its status is that of Overloaded,
-    whatever that is configured to be."""
+    """The gateway may open no more sockets; no worker is at fault. Its status is that of Overloaded."""
 
     code = "out_of_sockets"
     status = 503
@@ -165,7 +164,7 @@ class OutOfSockets(GatewayError):
 
 
 class Draining(GatewayError):
-    """The gateway is shutting down and takes no new requests."""
+    """The gateway is shutting down and accepts no new requests."""
 
     code = "draining"
     status = 503
@@ -174,7 +173,7 @@ class Draining(GatewayError):
 
 
 class ConnectFailed(GatewayError):
-    """A worker could not be reached. Nothing was sent to it, so another worker may be tried."""
+    """No connection to a worker could be made. Nothing was sent, so another worker may be tried."""
 
     code = "connect_failed"
     status = 502
@@ -183,7 +182,7 @@ class ConnectFailed(GatewayError):
 
 
 class UpstreamIncomplete(GatewayError):
-    """The worker's reply ended before it was whole."""
+    """The worker's reply ended before it was complete."""
 
     code = "upstream_incomplete"
     status = 502
@@ -191,13 +190,13 @@ class UpstreamIncomplete(GatewayError):
 
 
 class NotReceived(UpstreamIncomplete):
-    """A reused connection died and its peer never acknowledged a byte of the request."""
+    """A reused connection broke and the worker's TCP acknowledged no byte of the request."""
 
     code = "not_received"
 
 
 class UpstreamMalformed(GatewayError):
-    """The worker's reply is not what its engine ever sends."""
+    """The worker's reply is not one that its engine sends."""
 
     code = "upstream_malformed"
     status = 502
@@ -205,7 +204,7 @@ class UpstreamMalformed(GatewayError):
 
 
 class UpstreamTimeout(GatewayError):
-    """A configured time limit was hit before the worker's reply was whole; ``limit`` says which."""
+    """The time limit named by ``limit`` was reached before the worker's reply was complete."""
 
     code = "upstream_timeout"
     status = 504
@@ -214,8 +213,7 @@ class UpstreamTimeout(GatewayError):
 
 
 class WaitTimeout(GatewayError):
-    """All the time that a request may take was over while no worker had it: it waited in line for one. Says
-    nothing about any worker."""
+    """The time limit of a request was reached while it was queued for a worker. No worker is at fault."""
 
     code = "wait_timeout"
     status = 504
@@ -223,9 +221,9 @@ class WaitTimeout(GatewayError):
 
 
 class ReplyUnread(GatewayError):
-    """The client left its reply unread for longer than it may. It is told nothing: its connection is cut.
+    """The client did not read its reply for longer than allowed; its connection is closed without an error.
 
-    Or all the time that its request may take was over while it did.
+    Or the time limit of the request was reached while the client did not read.
     """
 
     code = "reply_unread"
@@ -236,13 +234,13 @@ class ReplyUnread(GatewayError):
 
 
 class ProcessDied(GatewayError):
-    """One of several processes of the gateway died under its exchanges. Seen in metrics only."""
+    """One of several processes of the gateway died while it ran exchanges. Appears in metrics only."""
 
     code = "process_died"
 
 
 class Cancelled(GatewayError):
-    """The client left. Never rendered: 499 exists in logs and metrics only."""
+    """The client disconnected. Never sent: 499 appears in logs and metrics only."""
 
     code = "cancelled"
     status = 499
@@ -251,7 +249,7 @@ class Cancelled(GatewayError):
 
 
 class Aborted(GatewayError):
-    """An abort call ended the exchange, and only closing its connection could."""
+    """An abort call ended the exchange, by closing the worker's connection as the engine has no abort."""
 
     code = "aborted"
     status = 499
@@ -271,7 +269,7 @@ _ERROR_TYPES = {
 
 
 def error_type_of(status: int) -> str:
-    """The ``error_type`` label for an engine's own status, in a status line or inside a 200; "" below 400."""
+    """Return the ``error_type`` label of an engine's status, of its reply or inside a 200; "" below 400."""
     if status < 400:
         return ""
     return _ERROR_TYPES.get(status, "validation" if status < 500 else "internal")

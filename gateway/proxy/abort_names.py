@@ -16,7 +16,7 @@ from gateway.proxy.in_flight import InFlightEntry
 
 
 class AbortNames:
-    """The names in one abort call that came in the dialect of ``format``."""
+    """The names in one abort call, which is in the dialect of ``format``."""
 
     def __init__(self, target: AbortTarget, format: AnyFormat) -> None:
         self._everything = target.everything

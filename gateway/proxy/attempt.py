@@ -43,8 +43,8 @@ class Attempt:
 
     An exchange has one attempt at a time, and a next one only after ``close`` of the one before. ``head`` and
     ``reader`` are those of the worker's reply, NO_HEAD and NO_REPLY until its head has arrived;
-    ``reply_headers`` are the headers the client is given for it. ``incarnation`` tells the process that was
-    sent the request from a later one at the same URL.
+    ``reply_headers`` are the headers the client is given for it. ``incarnation`` distinguishes the
+    process that was sent the request from a later one at the same URL.
     """
 
     def __init__(self, worker: Worker, incarnation: object, connection: Connection) -> None:

@@ -1,11 +1,11 @@
-"""Who a request belongs to and what it may take, as its headers tell: session, routing key, trace, time.
+"""The context of a request in its headers: session, routing key, trace, metadata, time limit.
 
-Owns: which headers say so and which of them wins. Must never enter: a dialect, a body, I/O, third-party
-packages. The headers themselves go on to the worker unchanged.
+Owns: which headers are read and which of them takes precedence. Must never enter: a dialect, a body, I/O,
+third-party packages. The headers themselves are forwarded to the worker unchanged.
 
-Agents name their session in their own ways. The first of these that is there is taken whole, parent and all:
-``x-dynamo-session-id``, Claude Code's, Codex's, OpenCode's (``x-session-id``, which other clients send for
-sticky routing).
+Agents name their session by headers of their own. The first kind that is present is used, its parent session
+included: ``x-dynamo-session-id``, Claude Code's, Codex's, OpenCode's (``x-session-id``, which other clients
+send for sticky routing).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import MappingProxyType
 from gateway.errors import InvalidRequest, MetadataTooLarge
 from gateway.formats.contract import Headers
 
-#: Entries, and bytes of names and values together, that metadata may have.
+#: The largest number of metadata entries, and of bytes in their names and values together.
 METADATA_ENTRIES = 64
 METADATA_BYTES = 64 * 1024
 
@@ -36,7 +36,7 @@ _CLAUDE_ROOT = b"x-claude-code-session-id"
 _CLAUDE_CHILD = b"x-claude-code-agent-id"
 _CLAUDE_PARENT = b"x-claude-code-parent-agent-id"
 
-_READ = frozenset(
+_CONTEXT_HEADERS = frozenset(
     {
         _ROUTING_KEY,
         _FINAL,
@@ -58,14 +58,14 @@ Session = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What the headers of one request say beside the request itself; None or empty where they do not.
+    """The context of one request; None or empty where no header gives it.
 
-    ``session`` is an agent's or a conversation's id, ``parent_session`` the one that started it,
-    ``session_final`` the client's word that no request of it follows. ``routing_key`` is
-    ``X-SMG-Routing-Key`` and ``session_header`` ``X-Session-ID``, whatever the session was taken from.
-    ``metadata`` are the ``x-dynamo-meta-*`` headers without that prefix; its values are the client's matter
-    and appear in no log. ``traceparent`` is W3C's, unread. ``timeout`` is ``X-Request-Timeout``: how long it
-    may take, in seconds.
+    ``session`` is the id of an agent or a conversation, ``parent_session`` that of the one that started it;
+    ``session_final``: the client sends no further request of the session. ``routing_key`` is the value of
+    ``X-SMG-Routing-Key`` and ``session_header`` that of ``X-Session-ID``, from whichever header the session
+    was taken. ``metadata`` are the ``x-dynamo-meta-*`` headers without that prefix; their values are never
+    logged. ``traceparent`` is that of W3C Trace Context, not parsed. ``timeout`` is the value of
+    ``X-Request-Timeout``: the client's own time limit, in seconds.
     """
 
     session: str | None = None
@@ -79,9 +79,9 @@ class RequestContext:
 
     @property
     def key(self) -> str | None:
-        """What requests that belong on one worker have in common.
+        """The routing key: requests with the same key go to the same worker.
 
-        The key that was made for that comes first, then the header that routers know, then an agent's own.
+        The header made for that purpose takes precedence, then the one routers know, then an agent's own.
         """
         return self.routing_key or self.session_header or self.session
 
@@ -90,13 +90,13 @@ NO_CONTEXT = RequestContext()
 
 
 def read_context(headers: Headers) -> RequestContext:
-    """The context in ``headers``. Raises MetadataTooLarge, and InvalidRequest for a bad timeout.
+    """Return the context in ``headers``. Raises MetadataTooLarge, and InvalidRequest for a bad timeout.
 
-    Values are trimmed; of lines with one name the first counts. One that is not UTF-8 is not there, and but
-    for metadata neither is an empty one.
+    Values are trimmed; of several lines with one name the first counts. Values that are not UTF-8 are
+    ignored, and so are empty ones except for metadata.
     """
     for name, _ in headers:
-        if name in _READ or name[:_PREFIX] == _METADATA:
+        if name in _CONTEXT_HEADERS or name[:_PREFIX] == _METADATA:
             return _context(headers)
     return NO_CONTEXT
 
@@ -106,7 +106,7 @@ def _context(headers: Headers) -> RequestContext:
     metadata: dict[str, str] = {}
     for name, value in headers:
         try:
-            if name in _READ:
+            if name in _CONTEXT_HEADERS:
                 if text := value.decode().strip():
                     named.setdefault(name, text)
             elif name[:_PREFIX] == _METADATA and (key := name[_PREFIX:].decode()):

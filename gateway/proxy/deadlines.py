@@ -97,7 +97,7 @@ class Deadlines:
         self._timer = self._loop.call_at(due, self._check, limit)
 
     def _total_expired(self, limit: float) -> None:
-        source = f", as its {CLIENT_HEADER} says" if self._from_client else ""
+        source = f", the limit of its {CLIENT_HEADER} header" if self._from_client else ""
         text = f"the request was not finished within {limit:g} s{source}: "
         if not self._has_worker:
             self._end(WaitTimeout(text + "it waited for a worker", limit=TOTAL))

@@ -53,7 +53,7 @@ async def feed(live: LiveExchange) -> bytes:  # noqa: C901 - runs for every read
 
 
 async def _run_steps(live: LiveExchange) -> None:
-    """Do in time slices what a read left to be done, and pass on what that gives."""
+    """Run the steps that a read left, in time slices, and pass on their output."""
     record, attempt = live.record, live.attempt
     assert attempt is not None, "a reply needs an attempt"
     facts = attempt.reader.facts

@@ -28,7 +28,7 @@ class InFlightEntry(Protocol):
     """An exchange in flight, as aborts see it.
 
     ``aborted_before_dispatch`` are public ids and prompt numbers that were aborted while no worker had the
-    exchange; the worker it is dispatched to is told of them.
+    exchange; they are sent to the worker that it is dispatched to.
     """
 
     aborted_before_dispatch: frozenset[str | int]

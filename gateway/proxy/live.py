@@ -55,7 +55,7 @@ _LARGEST_COUNT = 2**53
 STREAM_LINGER = 3.0
 #: A body above this size, in bytes, is released once the worker has received it.
 SMALL_BODY = 64 * 1024
-#: Statuses by which an engine says that it takes no more requests at the moment.
+#: Statuses by which an engine reports that it accepts no more requests at the moment.
 BUSY_STATUSES = frozenset({429, 503})
 
 NO_IDS = Ids((), ())
