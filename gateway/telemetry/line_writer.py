@@ -44,7 +44,8 @@ class LineWriter:
         self._closing = False
         self._broken = False
         self._dropped = 0
-        self._thread: threading.Thread | None = None
+        # Not `_thread`: in C, mypyc prefixes an underscore, and `__thread` is a keyword of gcc.
+        self._writer_thread: threading.Thread | None = None
 
     @property
     def dropped(self) -> int:
@@ -57,9 +58,9 @@ class LineWriter:
             self._dropped += 1
             return
         self._items.append(line)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
-            self._thread.start()
+        if self._writer_thread is None:
+            self._writer_thread = threading.Thread(target=self._run, name=f"lines to {self._fd}", daemon=True)
+            self._writer_thread.start()
         if soon:
             self._wake.set()
 
@@ -67,8 +68,8 @@ class LineWriter:
         """Write the buffered lines, for at most ``seconds``, and end the thread."""
         self._closing = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(seconds)
+        if self._writer_thread is not None:
+            self._writer_thread.join(seconds)
 
     def _run(self) -> None:
         while not self._closing:
