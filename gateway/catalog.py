@@ -1,8 +1,7 @@
-"""Which endpoint speaks which format.
+"""The catalog: which endpoint speaks which format, and which routes the formats declare.
 
-Owns: the default list of endpoints, the other inference routes, the abort paths of each dialect, and the
-check of any list before it serves. Must never enter: handling a request, reading settings. With
-``gateway.engine_routes`` the one module outside the format folders that may know formats by name.
+Owns: the endpoints, the relayed routes, the merge of what the formats declare, and the check of all of it
+before it is served. Must never enter: handling a request, reading settings, the name of a format.
 """
 
 from __future__ import annotations
@@ -11,53 +10,24 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
-from gateway.engine_routes import RELAY_PATHS
 from gateway.exchange import GENERATE
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import ANY_OF
-from gateway.formats.relayed import NAME as RELAYED
 from gateway.formats.relayed import RelayedFormat
+from gateway.formats.routes import ControlCall
 
-#: Format name -> paths where the clients of that dialect send their aborts.
-ABORT_PATHS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "sglang": ("/abort_request",),
-        "vllm": ("/inference/v1/abort_requests", "/abort_requests"),
-    }
-)
-
-#: Format name -> its own options (Format.configured), by the setting that gives each its value.
-FORMAT_OPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "sglang": {
-            "sglang_stream_mode": "stream_mode",
-            "passthrough_engine_errors": "passthrough_engine_errors",
-            "vocab_size": "vocab_size",
-            "event_limit_mb": "event_limit",
-        },
-        "vllm": {
-            "passthrough_engine_errors": "passthrough_engine_errors",
-            "vocab_size": "vocab_size",
-            "event_limit_mb": "event_limit",
-        },
-        RELAYED: {
-            "passthrough_engine_errors": "passthrough_engine_errors",
-            "event_limit_mb": "event_limit",
-        },
-    }
-)
-
-# Only what a request line spells one way: a percent sign, say, would never match the decoded path.
+# Only characters that a request line spells in one way: a percent sign would never match the decoded path.
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
 _METHOD = re.compile(r"[A-Z]+")
 _TEMPLATE = re.compile(r"\{[^{}:]*(:path)?[^{}]*\}")
 
 
 class CatalogError(ValueError):
-    """The list of endpoints cannot be served; the message says which entry and why.
+    """The endpoints cannot be served; the message names the entry at fault.
 
-    ``paths`` are those at fault, ``settings`` the names of settings at fault where it is not by a path.
+    ``paths`` are the paths at fault, ``settings`` the names of the settings at fault.
     """
 
     def __init__(self, message: str, *, paths: Sequence[str] = (), settings: Sequence[str] = ()) -> None:
@@ -68,7 +38,7 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route: an exact path, the methods it answers, the format it speaks, and metrics' word for it."""
+    """One route: an exact path, its methods, its format, and its name in metrics."""
 
     path: str
     methods: tuple[str, ...]
@@ -76,25 +46,86 @@ class Endpoint:
     operation: str = GENERATE
 
 
-def default_catalog(
-    formats: Mapping[str, AnyFormat],
-    *,
-    generate_format: str,
-    sglang_path: str,
-    vllm_path: str,
-    reserved: Collection[str] = (),
-) -> tuple[Endpoint, ...]:
-    """The endpoints served unless a host brings its own list.
+class EndpointEntry(NamedTuple):
+    """An endpoint as the settings ask for it.
 
-    ``sglang_path`` speaks the format called ``generate_format``, ``vllm_path`` always vllm.
-    ``reserved`` are the gateway's own paths. Raises CatalogError.
+    ``path`` None and ``methods`` () mean the format's own. ``setting`` is the field that names the format.
     """
-    endpoints = (
-        Endpoint(sglang_path, ("POST", "PUT"), _format(formats, generate_format, ["generate_format"])),
-        Endpoint(vllm_path, ("POST",), _format(formats, "vllm")),
-    )
-    validate_catalog(endpoints, reserved)
-    return endpoints
+
+    path: str | None
+    format: str
+    setting: str
+    methods: tuple[str, ...] = ()
+
+
+class SharedCall(NamedTuple):
+    """A control call, and the names of all formats that declare it."""
+
+    call: ControlCall
+    formats: tuple[str, ...]
+
+
+class EngineRoutes(NamedTuple):
+    """The routes that the formats declare beside their endpoints, by path; relayed routes are not among them.
+
+    A path of ``calls`` or ``loads`` may be declared by several formats, one of ``aborts`` by one.
+    """
+
+    aborts: Mapping[str, AnyFormat]
+    calls: Mapping[str, SharedCall]
+    loads: Mapping[str, tuple[str, ...]]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.aborts, *self.calls, *self.loads)
+
+
+def endpoints_of(formats: Mapping[str, AnyFormat], entries: Iterable[EndpointEntry]) -> tuple[Endpoint, ...]:
+    """Return the endpoints that ``entries`` ask for, not validated yet. Raises CatalogError."""
+    found = []
+    for entry in entries:
+        format = _format(formats, entry.format, [entry.setting])
+        path = format.routes.path if entry.path is None else entry.path
+        if path is None:
+            message = f"format {entry.format!r} has no default path; write PATH={entry.format}"
+            raise CatalogError(message, settings=[entry.setting])
+        found.append(Endpoint(path, entry.methods or format.routes.methods, format))
+    return tuple(found)
+
+
+def engine_routes(formats: Iterable[AnyFormat]) -> EngineRoutes:
+    """Merge what ``formats`` declare. Raises CatalogError where two declarations contradict each other."""
+    aborts: dict[str, AnyFormat] = {}
+    calls: dict[str, SharedCall] = {}
+    loads: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, tuple[str, AnyFormat]] = {}
+    for format in formats:
+        declared = format.routes
+        kinds = {path: "abort call" for path in declared.aborts}
+        kinds |= {call.path: "control call" for call in declared.control}
+        kinds |= dict.fromkeys(declared.loads, "load")
+        for path, kind in kinds.items():
+            first_kind, first = owners.setdefault(path, (kind, format))
+            if kind != first_kind or (kind == "abort call" and first is not format):
+                raise CatalogError(
+                    f"{path!r} is declared as {first_kind} by format {first.name!r}"
+                    f" and as {kind} by format {format.name!r}",
+                    paths=[path],
+                )
+        aborts |= dict.fromkeys(declared.aborts, format)
+        for call in declared.control:
+            shared = calls.get(call.path, SharedCall(call, ()))
+            if shared.call != call:
+                raise CatalogError(
+                    f"formats {', '.join(shared.formats)} and {format.name} declare the control call"
+                    f" {call.path!r} differently: {shared.call} and {call}",
+                    paths=[call.path],
+                )
+            calls[call.path] = SharedCall(call, (*shared.formats, format.name))
+        for path in declared.loads:
+            loads[path] = (*loads.get(path, ()), format.name)
+    return EngineRoutes(aborts, calls, loads)
 
 
 def relays(
@@ -105,26 +136,29 @@ def relays(
     chosen: Mapping[str, str],
     reserved: Collection[str] = (),
 ) -> tuple[Endpoint, ...]:
-    """The inference routes that are passed on, beside the endpoints that are ``served``.
+    """Return the relayed routes, those that ``formats`` declare and those ``added`` by the user.
 
-    ``added`` are more of them, as ``PATH`` for the workers of all formats or ``FORMAT=PATH``; ``chosen`` is
-    as in ``configured_formats``. A generate endpoint takes its path from the list, but not one of ``added``.
-    Raises CatalogError.
+    An added route is ``PATH`` for the workers of all formats, or ``FORMAT=PATH``. ``chosen`` is as in
+    ``configured_formats``. A path that is already ``served`` is no relayed route; an added one is then an
+    error. Raises CatalogError.
     """
     taken = {endpoint.path: endpoint for endpoint in served}
-    paths = {path: of for path, of in RELAY_PATHS.items() if path not in taken}
+    paths: dict[str, list[str]] = {}
+    for format in formats.values():
+        for path in format.routes.relayed:
+            if path not in taken:
+                paths.setdefault(path, []).append(format.name)
     for entry in added:
         name, _, path = entry.rpartition("=")
-        paths[path] = (_format(formats, name, ["relay_path"]).name,) if name else tuple(formats)
+        paths[path] = [_format(formats, name, ["relay_path"]).name] if name else list(formats)
     found = []
-    for path, of in paths.items():
-        served_by = [formats[name] for name in of if name in formats]
-        if served_by:
-            capabilities = ANY_OF.join(format.capability for format in served_by)
-            format = _configured(RelayedFormat(path, capabilities, hosts=tuple(served_by)), chosen)
-            # As Dynamo calls them where it has them: chat_completions, embeddings.
-            operation = path.strip("/").removeprefix("v1/").replace("/", "_")
-            found.append(Endpoint(path, ("POST",), format, operation))
+    for path, names in paths.items():
+        hosts = tuple(formats[name] for name in names)
+        capabilities = ANY_OF.join(host.capability for host in hosts)
+        format = _configured(RelayedFormat(path, capabilities, hosts=hosts), chosen)
+        # As NVIDIA Dynamo names them where it has them: chat_completions, embeddings.
+        operation = path.strip("/").removeprefix("v1/").replace("/", "_")
+        found.append(Endpoint(path, ("POST",), format, operation))
     validate_catalog([*taken.values(), *found], reserved)
     return tuple(found)
 
@@ -132,16 +166,16 @@ def relays(
 def configured_formats(
     formats: Mapping[str, AnyFormat], chosen: Mapping[str, str]
 ) -> Mapping[str, AnyFormat]:
-    """``formats``, each with those of the ``chosen`` settings (by name, as text) that are options of it.
+    """Return ``formats``, each with those of the ``chosen`` settings that are options of it.
 
-    A format without any is left as it is. Raises CatalogError where a format refuses a value.
+    ``chosen`` maps field names of settings to their values as text. A format without any of them is returned
+    as it is. Raises CatalogError if a format refuses a value.
     """
     return MappingProxyType({name: _configured(format, chosen) for name, format in formats.items()})
 
 
 def _configured(format: AnyFormat, chosen: Mapping[str, str]) -> AnyFormat:
-    known = FORMAT_OPTIONS.get(format.name, {})
-    options = {option: chosen[setting] for setting, option in known.items() if setting in chosen}
+    options = {option: chosen[setting] for setting, option in format.settings.items() if setting in chosen}
     if not options:
         return format
     try:
@@ -151,9 +185,10 @@ def _configured(format: AnyFormat, chosen: Mapping[str, str]) -> AnyFormat:
 
 
 def validate_catalog(endpoints: Iterable[Endpoint], reserved: Collection[str] = ()) -> None:
-    """Refuse a list of endpoints that cannot be served. Raises CatalogError.
+    """Raise CatalogError for a list of endpoints that cannot be served.
 
-    ``reserved`` may hold templates (``/workers/{worker_id}``, ``{rest:path}``), as FastAPI spells them.
+    ``reserved`` are other paths of the gateway. They may contain templates as FastAPI spells them
+    (``/workers/{worker_id}``, ``{rest:path}``).
     """
     seen: dict[str, Endpoint] = {}
     for endpoint in endpoints:
@@ -193,13 +228,13 @@ def _check_path(path: str) -> None:
         message = f"a segment of a generate path must not start with ':' or '*': {path!r}"
         raise CatalogError(message, paths=[path])
     if not _PATH.fullmatch(path):
-        message = f"generate path holds a character that a plain path cannot: {path!r}"
+        message = f"generate path has a character that a plain path cannot have: {path!r}"
         raise CatalogError(message, paths=[path])
 
 
 def _check_methods(endpoint: Endpoint) -> None:
     methods = endpoint.methods
-    # A lone string would pass as a sequence of its letters.
+    # A single string would pass as a sequence of its letters.
     if isinstance(methods, str) or not methods or not all(map(_METHOD.fullmatch, methods)):
         raise CatalogError(f"generate path {endpoint.path!r} needs methods in upper case: {methods!r}")
 

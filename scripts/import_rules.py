@@ -50,8 +50,7 @@ PACKAGES: Mapping[str, str] = {
     "version": "exchange",
     "loop": "",
     "formats": "errors",
-    "engine_routes": "",
-    "catalog": "engine_routes errors exchange formats",
+    "catalog": "errors exchange formats",
     "upstream": "errors formats.contract limits loop",
     "downstream": "errors exchange formats.contract limits loop",
     "routing": "errors formats.contract",
@@ -62,12 +61,11 @@ PACKAGES: Mapping[str, str] = {
     "settings": "errors fleet.allow limits routing.policy telemetry.buckets upstream.address",
     "security": "downstream errors formats loop settings",
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
-    "control": "catalog engine_routes errors fleet formats loop proxy security settings stores telemetry "
-    "version",
+    "control": "catalog errors fleet formats loop proxy security settings stores telemetry version",
     # Simulated engines are the tests' doubles: a fault shared with the data plane would stay undetected.
     "sim": "loop",
     "prefork": "fleet formats.base formats.contract formats.optional loop proxy stores.versioned telemetry",
-    "wiring": "catalog control downstream engine_routes errors exchange fleet formats limits loop prefork "
+    "wiring": "catalog control downstream errors exchange fleet formats limits loop prefork "
     "proxy routing security settings stores telemetry upstream version",
     "process": "downstream fleet.quotas loop prefork proxy security settings telemetry wiring",
     # Serves the command line: the one package that starts the others as a user does.
@@ -103,13 +101,13 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 #: What all formats share; whatever else lies in gateway.formats is one format's own folder.
 FORMAT_HELPERS = frozenset(
     "base contract failures headers id_mapping json large_event openapi optional options passthrough paths "
-    "registry routing_data routing_hints sse worker_contract".split()
+    "registry routes routing_data routing_hints sse worker_contract".split()
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
 ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
-#: Packages whose subject is one engine, or the list of them.
-ENGINE_PACKAGES = ("gateway.sim", "gateway.engine_routes", "gateway.catalog")
+#: Packages whose subject is an engine.
+ENGINE_PACKAGES = ("gateway.sim",)
 
 
 @dataclass(frozen=True)
@@ -132,18 +130,13 @@ ALLOWANCES = (
     ),
     Allowance(
         "gateway.settings.paths",
-        r"(?:sglang|vllm)_generate_path|Path of the (?:SGLang|vLLM) generate endpoint",
-        "the fields of those variables, and their help",
+        r"(?:sglang|vllm)_generate_path|Path of the vLLM generate endpoint|{\"vllm\": ",
+        "the fields of those variables, their help, and the format of the second",
     ),
     Allowance(
         "gateway.settings.requests",
         r"(?:DYN_SGLANG_STREAM_MODE|sglang_stream_mode)|What SGLang's stream events hold",
         "an option of one format, and its help",
-    ),
-    Allowance(
-        "gateway.wiring.endpoints",
-        r"(?:sglang|vllm)_path=settings\.(?:sglang|vllm)_generate_path",
-        "those fields, handed to the catalog",
     ),
     Allowance(
         "gateway.settings.requests", r'"DYN_GENERATE_FORMAT", "sglang"', "a default has to name a format"

@@ -41,8 +41,6 @@ ANSWER_LIMIT = 64 * 1024
 #: States of workers that run nothing or cannot be reached.
 _NOT_CALLED = frozenset({WorkerState.JOINING, WorkerState.DEAD, WorkerState.GONE})
 
-Paths = Mapping[str, Sequence[str]]
-
 _BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
 }
@@ -75,23 +73,18 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def reserved(paths: Paths, formats: Iterable[AnyFormat]) -> tuple[str, ...]:
-    """Return the paths of ``aborts_router``."""
-    return tuple(path for format in formats for path in paths.get(format.name, ()))
-
-
 def aborts_router(
-    paths: Paths, formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
+    formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
 ) -> APIRouter:
-    """One route per path that ``paths`` gives, by name, to one of ``formats``."""
+    """Return one route per abort path of ``formats``."""
     router = APIRouter(tags=["aborts"])
     for format in formats:
-        for path in paths.get(format.name, ()):
+        for path in format.routes.aborts:
             router.add_api_route(
                 path,
                 _Abort(format, aborter, fleet, lifecycle).handle,
                 methods=["POST"],
-                summary="Abort running requests at the workers that hold them",
+                summary="Abort running requests at the workers that run them",
                 response_model=AbortSummary,
                 responses=_RESPONSES,
                 openapi_extra=_BODY,

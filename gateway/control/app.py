@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.catalog import ABORT_PATHS, Endpoint
+from gateway.catalog import Endpoint, EngineRoutes
 from gateway.control import (
     aborts,
     engine_metrics,
@@ -39,15 +39,13 @@ DOCS_PATH = "/docs"
 OPENAPI_PATH = "/openapi.json"
 
 
-def reserved_paths(settings: Settings) -> tuple[str, ...]:
+def reserved_paths(settings: Settings, routes: EngineRoutes) -> tuple[str, ...]:
     """Return all paths of the control plane, as FastAPI path templates; no endpoint may have one of them.
 
     Raise SettingsError if the settings give two routes the same path.
     """
-    aborting = tuple(path for of in ABORT_PATHS.values() for path in of)
     fixed = (DOCS_PATH, OPENAPI_PATH, *workers.PATHS, events.PATH, engine_metrics.PATH, sessions.PATH)
-    engines = (*aborting, *fanout.reserved(), *information.reserved())
-    paths = (*system.reserved(settings), *models.reserved(settings.models_path), *engines, *fixed)
+    paths = (*system.reserved(settings), *models.reserved(settings.models_path), *routes.paths, *fixed)
     for path, count in Counter(paths).items():
         if count > 1:
             raise SettingsError(f"{settings.sources_with([path])}: {path!r} is the path of two routes")
@@ -55,11 +53,16 @@ def reserved_paths(settings: Settings) -> tuple[str, ...]:
 
 
 def control_app(
-    settings: Settings, endpoints: Sequence[Endpoint], views: Views, relays: Sequence[Endpoint] = ()
+    settings: Settings,
+    endpoints: Sequence[Endpoint],
+    views: Views,
+    routes: EngineRoutes,
+    relays: Sequence[Endpoint] = (),
 ) -> FastAPI:
     """Return the application with all control routes.
 
-    ``endpoints`` and ``relays`` only appear in its OpenAPI document.
+    ``endpoints`` and ``relays`` only appear in its OpenAPI document. Abort calls are served for the formats
+    of ``endpoints`` only.
     """
     app = _ControlApp([*endpoints, *relays])
     formats = _formats(endpoints)
@@ -67,12 +70,10 @@ def control_app(
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(events.events_router(views))  # before /workers/{key}, which would match its path
     app.include_router(workers.workers_router(views))
-    app.include_router(
-        aborts.aborts_router(ABORT_PATHS, formats, views.aborter, views.fleet, views.lifecycle)
-    )
+    app.include_router(aborts.aborts_router(formats, views.aborter, views.fleet, views.lifecycle))
     limits = fanout.Limits(settings.body_limit, settings.control_timeout_secs or None)
-    app.include_router(fanout.fanout_router(views, limits))
-    app.include_router(information.information_router(views.fleet, views.registration, formats))
+    app.include_router(fanout.fanout_router(routes.calls.values(), views, limits))
+    app.include_router(information.information_router(routes, views.fleet, views.registration, formats))
     app.include_router(engine_metrics.engine_metrics_router(views.fleet))
     app.include_router(sessions.sessions_router())
     app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)

@@ -19,12 +19,13 @@ from gateway.control.exposition_merge import Merger
 from gateway.control.replies import add_get_route
 from gateway.control.targets import select_targets
 from gateway.control.views import FleetView
-from gateway.engine_routes import METRICS_PATH
 from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_quota
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Headers
 
 PATH = "/engine_metrics"
+#: Where an engine of any format serves its metrics.
+WORKER_PATH = "/metrics"
 #: Seconds that the workers have to answer, largest reply of one in bytes, largest sum of all in bytes.
 TIMEOUT, ANSWER_LIMIT, TOTAL_LIMIT = 2.0, 8 * 1024 * 1024, 128 * 1024 * 1024
 #: Lines that are merged in one slice, before other tasks run.
@@ -62,7 +63,7 @@ async def scrape_workers(
     """
     targets = select_targets(workers, None)
     call = WorkerCall(
-        b"GET", METRICS_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization]
+        b"GET", WORKER_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization]
     )
     scrapes = await asyncio.gather(*(_scrape(worker, call, seconds) for worker in targets.asked))
     merger = Merger()

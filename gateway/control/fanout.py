@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from gateway.catalog import SharedCall
 from gateway.control.pause_calls import paused_resources, resumed_resources
 from gateway.control.replies import json_response, parse_worker_json, passthrough_response
 from gateway.control.targets import Skipped, find_worker, no_worker_error, parse_call, select_targets
 from gateway.control.views import Views
 from gateway.control.workers_calls import CallError, ErrorBody, read_body
-from gateway.engine_routes import CONTROL_CALLS, ControlCall
 from gateway.errors import Draining
 from gateway.fleet.client import (
     WorkerCall,
@@ -35,6 +35,7 @@ from gateway.fleet.client import (
 )
 from gateway.fleet.cordons.pauses import Parts
 from gateway.fleet.worker import Worker
+from gateway.formats.routes import Recipients
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +109,6 @@ class Outcome:
         return self.answer is not None and self.answer.accepted and not _says_failed(self.answer.body)
 
 
-def reserved() -> tuple[str, ...]:
-    """Return the paths of ``fanout_router``."""
-    return tuple(call.path for call in CONTROL_CALLS)
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The largest body of a call in bytes, and the seconds a worker may take (None: no limit)."""
@@ -121,18 +117,21 @@ class Limits:
     seconds: float | None
 
 
-def fanout_router(views: Views, limits: Limits) -> APIRouter:
-    """Return a router with one route per control call."""
+def fanout_router(calls: Iterable[SharedCall], views: Views, limits: Limits) -> APIRouter:
+    """Return one route for each of ``calls`` that is sent to all workers or to a named one."""
     router = APIRouter(tags=["control"])
-    for call in CONTROL_CALLS:
-        fanout = _Fanout(call, views, limits)
-        target = "the one worker it names" if call.single else "every worker"
+    for shared in calls:
+        call = shared.call
+        if call.to is Recipients.ANY:
+            continue
+        fanout = _Fanout(shared, views, limits)
+        recipient = "the worker it names" if call.to is Recipients.ONE else "every worker"
         for method in call.methods:
             router.add_api_route(
                 call.path,
                 fanout.handle,
                 methods=[method],
-                summary=f"Forwarded to {target}",
+                summary=f"Forwarded to {recipient}",
                 response_model=Summary | Any,
                 responses=_RESPONSES,
                 openapi_extra=_BODY if method == "POST" else None,
@@ -165,8 +164,8 @@ _BODY: dict[str, Any] = {"requestBody": {"content": {"*/*": {"schema": {}}}}}
 class _Fanout:
     """The route of one control call."""
 
-    def __init__(self, call: ControlCall, views: Views, limits: Limits) -> None:
-        self._call = call
+    def __init__(self, shared: SharedCall, views: Views, limits: Limits) -> None:
+        self._call, self._formats = shared
         self._views = views
         self._pauses = views.pauses
         self._limits = limits
@@ -202,8 +201,8 @@ class _Fanout:
         """
         if name is not None:
             return [find_worker(self._views.registration, name)], [], True
-        targets = select_targets(self._views.fleet.workers, self._call.formats)
-        if self._call.single and targets.total > 1:
+        targets = select_targets(self._views.fleet.workers, self._formats)
+        if self._call.to is Recipients.ONE and targets.total > 1:
             raise CallError(
                 409,
                 "one_worker_only",

@@ -14,17 +14,18 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from gateway.catalog import EngineRoutes, SharedCall
 from gateway.control.replies import add_get_route, json_response, parse_worker_json, passthrough_response
 from gateway.control.targets import find_worker, no_worker_error, parse_call, select_targets
 from gateway.control.views import FleetView, RegistrationView
 from gateway.control.workers_calls import CallError, ErrorBody
-from gateway.engine_routes import ARGUMENTS_PATHS, INFORMATION_PATHS, LOAD_PATHS
 from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerReply, send_call
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import ReplyHead
 from gateway.formats.optional import LoadAlternative
+from gateway.formats.routes import Recipients
 
 #: Seconds that one worker may take, and the largest reply in bytes.
 TIMEOUT, ANSWER_LIMIT = 5.0, 16 * 1024 * 1024
@@ -45,30 +46,30 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def reserved() -> tuple[str, ...]:
-    """Return the paths of ``information_router``."""
-    return (*INFORMATION_PATHS, *LOAD_PATHS)
+def inference_paths(routes: EngineRoutes) -> tuple[str, ...]:
+    """Return the paths that a client with an inference key may call."""
+    shown = [path for path, shared in routes.calls.items() if _informs(shared) and not shared.call.secret]
+    return (*shown, *routes.loads)
 
 
-def inference_paths() -> tuple[str, ...]:
-    """Return those of the paths that a client with an inference key may call."""
-    return tuple(path for path in reserved() if path not in ARGUMENTS_PATHS)
+def _informs(shared: SharedCall) -> bool:
+    return shared.call.to is Recipients.ANY
 
 
 def information_router(
-    fleet: FleetView, registration: RegistrationView, formats: Iterable[AnyFormat]
+    routes: EngineRoutes, fleet: FleetView, registration: RegistrationView, formats: Iterable[AnyFormat]
 ) -> APIRouter:
-    """Return a router with one route per path.
+    """Return a router with one route per call that any worker may answer, and one per load path.
 
     Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker.
     """
     router = APIRouter(tags=["information"])
     asking = _Asking(fleet, registration, list(formats))
-    for path, of in INFORMATION_PATHS.items():
-        add_get_route(
-            router, path, asking.any_of(path, of), summary="One usable worker's answer", **_described()
-        )
-    for path, of in LOAD_PATHS.items():
+    for path, shared in routes.calls.items():
+        if _informs(shared):
+            handler = asking.any_of(path, shared.formats)
+            add_get_route(router, path, handler, summary="One usable worker's answer", **_described())
+    for path, of in routes.loads.items():
         add_get_route(
             router, path, asking.all_of(path, of), summary="The load of all workers", **_described()
         )

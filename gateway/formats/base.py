@@ -6,6 +6,7 @@ Owns: the defaults. Must never enter: a dialect, I/O, a clock, a third-party pac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from gateway.errors import InvalidRequest
@@ -18,6 +19,7 @@ from gateway.formats.optional import (
     WorkerLoad,
     health_by_status,
 )
+from gateway.formats.routes import Routes
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerContract
 
 
@@ -28,6 +30,10 @@ class BaseFormat(Format[R], WorkerContract):
     ``WorkerContract`` (gateway.formats.worker_contract).
     """
 
+    #: The endpoint, abort routes, control calls and relayed routes of the dialect.
+    routes: Routes = Routes()
+    #: Settings of the gateway that are options of this format: field name to the name for ``configured``.
+    settings: Mapping[str, str] = MappingProxyType({})
     #: Cheap requests for a worker's load; the first that is answered is used from then on.
     loads: Sequence[ProbeRequest] = ()
 

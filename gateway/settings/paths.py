@@ -6,6 +6,8 @@ catalog's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gateway.settings.fields import Route, Section, setting
 
 
@@ -20,6 +22,17 @@ class Paths(Section):
     vllm_generate_path: Route = setting(
         "DYN_HTTP_SVC_VLLM_GENERATE_PATH", "/inference/v1/generate", "Path of the vLLM generate endpoint"
     )
+
+    @property
+    def generate_path(self) -> str:
+        """Path of the endpoint whose format ``generate_format`` names."""
+        return self.sglang_generate_path
+
+    @property
+    def format_paths(self) -> Mapping[str, str]:
+        """Paths of the endpoints whose format has a variable of its own, by format."""
+        return {"vllm": self.vllm_generate_path}
+
     metrics_path: Route = setting("DYN_HTTP_SVC_METRICS_PATH", "/metrics", "Path of the Prometheus metrics")
     health_path: Route = setting("DYN_HTTP_SVC_HEALTH_PATH", "/health", "Path of the health report")
     live_path: Route = setting("DYN_HTTP_SVC_LIVE_PATH", "/live", "Path of the liveness report")

@@ -6,12 +6,12 @@ list of formats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import field_validator
 
-from gateway.settings.fields import Choice, Section, setting
+from gateway.settings.fields import Choice, Listed, Section, is_path, setting
 
 _OF_FORMATS = ("sglang_stream_mode", "passthrough_engine_errors", "vocab_size", "event_limit_mb")
 
@@ -21,6 +21,12 @@ class Requests(Section):
 
     generate_format: str = setting(
         "DYN_GENERATE_FORMAT", "sglang", "Name of the format that serves /generate", min_length=1
+    )
+    endpoint: Listed = setting(
+        "DYN_ENDPOINTS",
+        (),
+        "One more endpoint: PATH=FORMAT, or FORMAT for its default path; repeat the flag or separate by "
+        "commas",
     )
     sglang_stream_mode: Choice[Literal["engine", "incremental", "cumulative"]] = setting(
         "DYN_SGLANG_STREAM_MODE",
@@ -61,10 +67,30 @@ class Requests(Section):
         ge=1,
     )
 
+    @field_validator("endpoint")
+    @classmethod
+    def _are_endpoints(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        seen: set[str] = set()
+        for entry in entries:
+            path, format = _endpoint(entry)
+            if path is not None and not is_path(path):
+                raise ValueError(f"{entry!r}: the path must start with '/' and be a plain path")
+            if not format:
+                raise ValueError(f"{entry!r}: the format is missing, write PATH=FORMAT")
+            if (key := path or format) in seen:
+                raise ValueError(f"{key!r} is given twice")
+            seen.add(key)
+        return entries
+
     @field_validator("sse_keep_alive_interval_ms", mode="before")
     @classmethod
     def _zero_is_off(cls, value: object) -> object:
         return None if value in (0, "0") else value
+
+    @property
+    def endpoints(self) -> Sequence[tuple[str | None, str]]:
+        """Path and format of each entry of ``endpoint``; None: the default path of the format."""
+        return [_endpoint(entry) for entry in self.endpoint]
 
     @property
     def format_options(self) -> Mapping[str, str]:
@@ -78,3 +104,10 @@ class Requests(Section):
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in options.items()
         }
+
+
+def _endpoint(entry: str) -> tuple[str | None, str]:
+    path, separator, format = entry.rpartition("=")
+    if entry.startswith("/") and not separator:
+        return entry, ""
+    return (path if separator else None), format

@@ -16,7 +16,6 @@ import httpx
 import pytest
 from hypothesis import Phase, find, settings
 
-from gateway.catalog import ABORT_PATHS
 from gateway.errors import GatewayError, InvalidRequest, NoWorker, RequestTooLarge, UpstreamMalformed
 from gateway.formats.contract import Ending, ReplyHead, header
 from gateway.formats.worker_contract import ProbeReply
@@ -217,7 +216,7 @@ class EndpointContract:
     async def test_abort_call_reaches_the_worker_that_has_the_id(self) -> None:
         """Spelled as the engine wants it, for exactly that exchange."""
         self.abort_call("")
-        for path in ABORT_PATHS[self.model.format.name]:
+        for path in self.model.format.routes.aborts:
             async with self.wire() as wire:
                 wire.answer(wire.exchange.stream[0], end=End.SILENCE)
                 async with wire.open() as pieces:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from gateway.catalog import ABORT_PATHS, Endpoint
+from gateway.catalog import Endpoint, EngineRoutes
 from gateway.control import engine_metrics, information, sessions, system
-from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
+from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app
 from gateway.control.views import Views
 from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
 from gateway.downstream.asgi_client import AsgiClient
@@ -152,7 +152,7 @@ def create_app(
     of several, and ``lock`` is held while one of them writes to standard output. Raises CatalogError and
     FormatError.
     """
-    served = serving(settings, reserved_paths(settings), catalog)
+    served = serving(settings, catalog)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
     shared = Shared(store, Following(store), keys=keys, tls=tls, peers=peers, lock=lock)
@@ -162,8 +162,8 @@ def create_app(
     registration = Registration(store, members, services.fleet, settings.worker_patterns, sharing)
     member = None if peers is None else _member(peers, services, served.generate, sharing)
     views = _views(services, registration, member, Pauses(sharing))
-    app = control_app(settings, served.generate, views, served.relays)
-    control = _behind_a_door(app, settings, served.formats, services.guard)
+    app = control_app(settings, served.generate, views, served.routes, served.relays)
+    control = _behind_a_door(app, settings, served.routes, services.guard)
     handlers = {
         endpoint.path: (
             endpoint,
@@ -209,21 +209,16 @@ def _views(services: Services, registration: Registration, member: Member | None
     return Views(fleet, lifecycle, member.aborter, metrics, registration, pauses, member.aggregate)
 
 
-def _behind_a_door(
-    control: AsgiApp, settings: Settings, formats: Mapping[str, AnyFormat], guard: Guard
-) -> AsgiApp:
+def _behind_a_door(control: AsgiApp, settings: Settings, routes: EngineRoutes, guard: Guard) -> AsgiApp:
     if not guard.armed:
         return control
-    aborting = {
-        path: formats[name] for name, paths in ABORT_PATHS.items() for path in paths if name in formats
-    }
     scopes = ScopeTable(
         open_paths=(*system.open_paths(settings), DOCS_PATH, OPENAPI_PATH),
-        inference=(*aborting, *information.inference_paths(), sessions.PATH),
+        inference=(*routes.aborts, *information.inference_paths(routes), sessions.PATH),
         inference_trees=(settings.models_path,),
         metrics=(settings.metrics_path, engine_metrics.PATH),
     )
-    dialects = {path: format.render for path, format in aborting.items()}
+    dialects = {path: format.render for path, format in routes.aborts.items()}
     return AuthMiddleware(control, guard, scopes.of, dialects)
 
 

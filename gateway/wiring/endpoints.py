@@ -1,7 +1,7 @@
-"""What the settings have served: the formats, and the endpoints that speak them.
+"""What the settings ask to serve: the formats, the endpoints, and the routes of engines.
 
-Owns: putting the catalog and the settings together, and saying which setting is at fault where they do not go
-together. Must never enter: handling a request, the making of anything else.
+Owns: building the catalog from the settings, and naming the setting at fault where they contradict each
+other. Must never enter: handling a request, the construction of anything else.
 """
 
 from __future__ import annotations
@@ -10,35 +10,83 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway import catalog as catalogs
-from gateway.catalog import CatalogError, Endpoint
+from gateway.catalog import CatalogError, Endpoint, EndpointEntry, EngineRoutes
+from gateway.control.app import reserved_paths
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.settings import Settings
 
+#: The field of ``--endpoint``.
+ENDPOINT = "endpoint"
+#: Methods of the path whose format DYN_GENERATE_FORMAT names, whatever the format: those of NVIDIA Dynamo.
+_GENERATE_METHODS = ("POST", "PUT")
+
 
 class Served(NamedTuple):
-    """``formats`` by name, ``generate`` the endpoints whose requests are read, ``relays`` those of the other
-    inference routes."""
+    """The catalog of one gateway.
+
+    ``formats`` are all installed formats by name, ``generate`` the endpoints, ``relays`` the relayed routes,
+    ``routes`` what else the formats declare.
+    """
 
     formats: Mapping[str, AnyFormat]
     generate: Sequence[Endpoint]
     relays: Sequence[Endpoint]
+    routes: EngineRoutes
 
 
-def serving(settings: Settings, reserved: Sequence[str], catalog: Sequence[Endpoint] | None) -> Served:
-    """What ``settings`` have served, on other paths than the ``reserved`` ones.
+def serving(settings: Settings, catalog: Sequence[Endpoint] | None) -> Served:
+    """Return what ``settings`` ask to serve.
 
-    ``catalog`` replaces the default list of endpoints. Raises CatalogError and FormatError.
+    ``catalog`` replaces the endpoints of the settings. Raises CatalogError, FormatError and SettingsError.
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
     _check_workers(settings, formats)
-    if catalog is None:
-        catalog = _default_catalog(settings, formats, reserved)
-    else:
-        catalogs.validate_catalog(catalog, reserved)
-    relays = _relays(settings, formats, catalog, reserved)
-    _check_timed_paths(settings, [endpoint.path for endpoint in (*catalog, *relays)])
-    return Served(formats, catalog, relays)
+    entries = [] if catalog is not None else _entries(settings)
+    try:
+        generate = catalogs.endpoints_of(formats, entries) if catalog is None else catalog
+        routes = catalogs.engine_routes(
+            {**formats, **{endpoint.format.name: endpoint.format for endpoint in generate}}.values()
+        )
+        reserved = reserved_paths(settings, routes)
+        catalogs.validate_catalog(generate, reserved)
+    except CatalogError as error:
+        raise _named(settings, formats, entries, error) from error
+    try:
+        relays = catalogs.relays(
+            formats, generate, added=settings.relay_path, chosen=settings.format_options, reserved=reserved
+        )
+    except CatalogError as error:
+        raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
+    _check_timed_paths(settings, [endpoint.path for endpoint in (*generate, *relays)])
+    return Served(formats, generate, relays, routes)
+
+
+def _entries(settings: Settings) -> Sequence[EndpointEntry]:
+    generate = EndpointEntry(
+        settings.generate_path, settings.generate_format, "generate_format", _GENERATE_METHODS
+    )
+    fixed = [EndpointEntry(path, format, "format_paths") for format, path in settings.format_paths.items()]
+    added = [EndpointEntry(path, format, ENDPOINT) for path, format in settings.endpoints]
+    return [generate, *fixed, *added]
+
+
+def _named(
+    settings: Settings,
+    formats: Mapping[str, AnyFormat],
+    entries: Sequence[EndpointEntry],
+    error: CatalogError,
+) -> CatalogError:
+    """Return ``error`` with the settings at fault in front of its message."""
+    fields = [name for name in error.settings if name in type(settings).model_fields]
+    for entry in entries:
+        path = entry.path or (formats[entry.format].routes.path if entry.format in formats else None)
+        if entry.setting == ENDPOINT and path in error.paths and ENDPOINT not in fields:
+            fields.append(ENDPOINT)
+    sources = [settings.source_of(name) for name in fields]
+    if error.paths and (others := settings.sources_with(error.paths)):
+        sources.append(others)
+    return CatalogError(f"{', '.join(sources)}: {error}" if sources else str(error))
 
 
 def _check_workers(settings: Settings, formats: Mapping[str, AnyFormat]) -> None:
@@ -48,35 +96,6 @@ def _check_workers(settings: Settings, formats: Mapping[str, AnyFormat]) -> None
             raise CatalogError(
                 f"{source}: worker {entry.url}: unknown format {entry.format!r}; installed: {installed}"
             )
-
-
-def _default_catalog(
-    settings: Settings, formats: Mapping[str, AnyFormat], reserved: Sequence[str]
-) -> Sequence[Endpoint]:
-    try:
-        return catalogs.default_catalog(
-            formats,
-            generate_format=settings.generate_format,
-            sglang_path=settings.sglang_generate_path,
-            vllm_path=settings.vllm_generate_path,
-            reserved=reserved,
-        )
-    except CatalogError as error:
-        named = [settings.source_of(name) for name in error.settings]
-        if error.paths:
-            named.append(settings.sources_with(error.paths))
-        raise CatalogError(f"{', '.join(named)}: {error}" if named else str(error)) from error
-
-
-def _relays(
-    settings: Settings, formats: Mapping[str, AnyFormat], catalog: Sequence[Endpoint], reserved: Sequence[str]
-) -> Sequence[Endpoint]:
-    try:
-        return catalogs.relays(
-            formats, catalog, added=settings.relay_path, chosen=settings.format_options, reserved=reserved
-        )
-    except CatalogError as error:
-        raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
 
 
 def _check_timed_paths(settings: Settings, served: Collection[str]) -> None:

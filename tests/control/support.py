@@ -20,20 +20,25 @@ from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import ErrorReply
 from gateway.formats.optional import AbortTarget
+from gateway.formats.registry import load_formats
+from gateway.formats.routes import Routes
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
+from tests.support.routes import ROUTES
 
 T = TypeVar("T")
 
 
 class FakeFormat:
-    """As much of a format as the control plane uses. Its name has an abort path in the catalog."""
+    """As much of a format as the control plane uses; the abort paths are those of the format ``name``."""
 
     def __init__(self, name: str = "sglang", capability: str = "cap") -> None:
         self.name = name
         self.capability = capability
+        installed = load_formats()
+        self.routes = installed[name].routes if name in installed else Routes()
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         if not body:
@@ -174,5 +179,5 @@ def client(
     text = "text/plain; version=0.0.4; charset=utf-8"
     desk = Desk(world)
     views = Views(world, world, world, lambda: (b"a_metric 1\n", text), desk, desk, others)
-    app = control_app(Settings(**settings), endpoints or (endpoint(),), views)
+    app = control_app(Settings(**settings), endpoints or (endpoint(),), views, ROUTES)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", verify=False)

@@ -5,30 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 
-from gateway.catalog import Endpoint, default_catalog
 from gateway.control.app import control_app, reserved_paths
 from gateway.control.views import Views
-from gateway.formats.base import AnyFormat
-from gateway.formats.registry import load_formats
 from gateway.settings import Settings, SettingsError
+from gateway.wiring.endpoints import serving
 from tests.control.support import Desk, World, client, endpoint
-
-
-def _default(formats: Mapping[str, AnyFormat]) -> tuple[Endpoint, ...]:
-    settings = Settings()
-    return default_catalog(
-        formats,
-        generate_format=settings.generate_format,
-        sglang_path=settings.sglang_generate_path,
-        vllm_path=settings.vllm_generate_path,
-        reserved=reserved_paths(settings),
-    )
+from tests.support.routes import ROUTES
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
@@ -63,7 +50,7 @@ async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
     world = World()
     desk = Desk(world)
     views = Views(world, world, world, lambda: (b"", ""), desk, desk)
-    app = control_app(Settings(), [endpoint()], views)
+    app = control_app(Settings(), [endpoint()], views, ROUTES)
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -81,10 +68,10 @@ def test_reserved_paths_hold_every_route_there_is() -> None:
     world = World()
     desk = Desk(world)
     views = Views(world, world, world, lambda: (b"", ""), desk, desk)
-    app = control_app(Settings(), [endpoint(), endpoint("/o", name="vllm")], views)
+    app = control_app(Settings(), [endpoint(), endpoint("/o", name="vllm")], views, ROUTES)
     documents = {"/docs", "/openapi.json"}
     assert set(app.openapi()["paths"]) - {"/generate", "/o"} | documents == {
-        path.replace(":path}", "}") for path in reserved_paths(Settings())
+        path.replace(":path}", "}") for path in reserved_paths(Settings(), ROUTES)
     }
 
 
@@ -101,7 +88,7 @@ def test_path_of_two_routes_is_refused_by_the_name_of_its_setting(moved: dict[st
     (name,) = moved
     variable = "DYN_HTTP_SVC_" + name.upper()
     with pytest.raises(SettingsError, match=variable):
-        reserved_paths(Settings(**moved))
+        reserved_paths(Settings(**moved), ROUTES)
 
 
 async def test_generate_endpoints_are_in_the_openapi_document() -> None:
@@ -116,8 +103,7 @@ async def test_generate_endpoints_are_in_the_openapi_document() -> None:
 
 
 async def test_every_reference_of_the_document_leads_somewhere() -> None:
-    formats = load_formats()
-    endpoints = _default(formats)
+    endpoints = serving(Settings(), None).generate
     async with client(World(), *endpoints) as http:
         reply = await http.get("/openapi.json")
     document = reply.json()
@@ -129,7 +115,7 @@ async def test_every_reference_of_the_document_leads_somewhere() -> None:
 
 
 async def test_both_generate_endpoints_show_schemas_and_an_example() -> None:
-    endpoints = _default(load_formats())
+    endpoints = serving(Settings(), None).generate
     async with client(World(), *endpoints) as http:
         paths = (await http.get("/openapi.json")).json()["paths"]
     for path in ("/generate", "/inference/v1/generate"):

@@ -7,11 +7,12 @@ import json
 
 import pytest
 
-from gateway.engine_routes import CONTROL_CALLS
 from gateway.fleet.states import WorkerState
+from gateway.formats.routes import Recipients
 from gateway.sim import Drop, Reply, Silence, SimConfig
 from tests.support.fleet import called, fleet, states
 from tests.support.gateway import eventually, until
+from tests.support.routes import calls_of
 
 GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 #: Nothing that JSON tools would spell so: spaces, an escape, an order of its own.
@@ -24,7 +25,7 @@ async def test_call_crosses_byte_for_byte(kind: str) -> None:
     headers = {"content-type": "application/x-odd", "x-own": "a  b", "authorization": "Bearer k"}
     async with fleet(kind) as of:
         sim = of.sims[0]
-        for call in (call for call in CONTROL_CALLS if kind in call.formats):
+        for call in calls_of(kind, Recipients.ALL, Recipients.ONE):
             target, method = f"{call.path}?a=%2F+x&a=&b", call.methods[-1]
             body = BODY if method == "POST" else b""
             own = Reply(body=b"mine", headers=(("x-engine", "1"),), content_type="text/plain")
@@ -219,7 +220,7 @@ async def test_named_worker_that_cannot_be_reached_is_a_502() -> None:
 async def test_call_for_one_worker_is_refused_where_there_are_several(kind: str) -> None:
     """Its body has the rank of one; the refusal says how to name it."""
     async with fleet(kind, kind) as of:
-        for call in (call for call in CONTROL_CALLS if call.single and kind in call.formats):
+        for call in calls_of(kind, Recipients.ONE):
             for sim in of.sims:
                 sim.behave(Reply(), path=call.path)
             reply = await of.gateway.client.request(call.methods[0], call.path)

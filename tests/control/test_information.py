@@ -8,21 +8,22 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.control.information import merge_loads
-from gateway.engine_routes import INFORMATION_PATHS
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
+from gateway.formats.routes import Recipients
 from gateway.sim import Drop, Reply, SimServer
 from gateway.upstream.address import Address
 from tests.control.test_fanout import GENERATE, ODD_WORDS
 from tests.support.fleet import called, fleet
 from tests.support.gateway import until
+from tests.support.routes import calls_of
 
 
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
 async def test_answer_is_one_workers_as_it_is(kind: str) -> None:
     """Bytes, type and query."""
     async with fleet(kind, kind) as of:
-        for path in (path for path, formats in INFORMATION_PATHS.items() if kind in formats):
+        for path in (call.path for call in calls_of(kind, Recipients.ANY)):
             for sim in of.sims:
                 sim.behave(Reply(body=b'{ "x" :1e-7 }', content_type="application/json; odd"), path=path)
             seen = sum(len(called(sim, path)) for sim in of.sims)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from gateway.engine_routes import CONTROL_CALLS, INFORMATION_PATHS
 from tests.clients.site import Site
 from tests.engines.conftest import EngineOf
 from tests.engines.control_calls import SGLANG, VLLM, Call
+from tests.support.routes import ROUTES
 
 #: Sent twice they mean something else the second time, or end the engine.
 _ONCE = {"/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up"}
@@ -20,7 +20,7 @@ _OWN_HEADERS = {"date", "server", "connection", "keep-alive"}
 
 def passed_on(calls: list[Call]) -> list[Call]:
     """Those of ``calls`` that the gateway passes on."""
-    methods = {call.path: call.methods for call in CONTROL_CALLS} | dict.fromkeys(INFORMATION_PATHS, ("GET",))
+    methods = {path: shared.call.methods for path, shared in ROUTES.calls.items()}
     found = [
         (call, call.target.partition("?")[0]) for call in calls if call.target.partition("?")[0] not in _ONCE
     ]

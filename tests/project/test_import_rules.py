@@ -128,7 +128,7 @@ def test_import_through_a_wall_is_named(module: str, source: str, said: str) -> 
 def test_engine_named_away_from_home_is_named(source: str) -> None:
     """Strings, comments and identifiers outside an engine's packages name no engine."""
     assert any("must not name an engine" in text for text in texts("gateway.proxy.handler", source))
-    assert texts("gateway.catalog", source) == texts("gateway.sim.engine", source) == []
+    assert texts("gateway.formats.alpha.reader", source) == texts("gateway.sim.engine", source) == []
 
 
 def test_allowance_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

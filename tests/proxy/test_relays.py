@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.catalog import CatalogError
-from gateway.engine_routes import RELAY_PATHS
 from gateway.settings import Settings
 from gateway.sim import Half, Reply, Silence, SimConfig, SimServer
 from gateway.sim.request_log import Arrival
 from gateway.wiring.app import create_app
 from tests.support.fleet import Fleet, called, fleet
 from tests.support.gateway import RawClient, rig, until
+from tests.support.routes import RELAYED
 
 BODY = b'{ "messages" : [] , "x":1e-7,"model":"base" }'
 CHAT = "/v1/chat/completions"
@@ -27,7 +27,7 @@ async def test_routes_are_served_by_the_engines_that_have_them(kind: str) -> Non
     """Byte for byte, reply and all; where no engine of the fleet has one, it is a 503."""
     async with fleet(kind) as of:
         sim = of.sims[0]
-        for path, formats in RELAY_PATHS.items():
+        for path, formats in RELAYED.items():
             sim.behave(Reply(body=b'{ "y" :1 }', headers=(("x-engine", "1"),)), path=path)
             reply = await of.gateway.client.post(path, content=BODY, headers={"x-own": "a  b"})
             if kind not in formats:
@@ -324,7 +324,7 @@ def test_path_that_cannot_be_added_is_a_start_up_error(path: str, said: str) -> 
 async def test_routes_are_on_the_page_of_the_api() -> None:
     async with fleet() as of:
         paths = (await of.gateway.client.get("/openapi.json")).json()["paths"]
-        assert set(RELAY_PATHS) <= set(paths)
+        assert set(RELAYED) <= set(paths)
         assert paths[CHAT]["post"]["tags"] == ["inference"]
 
 

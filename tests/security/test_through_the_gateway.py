@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from gateway.control import information, sessions
-from gateway.engine_routes import RELAY_PATHS
 from gateway.security import file_changes as file_changes
 from gateway.settings import Settings, load_settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.wiring.app import create_app
 from tests.support.gateway import RawClient, eventually, generates, rig
 from tests.support.generate import KINDS, body_of
+from tests.support.routes import RELAYED, ROUTES
 
 API, ADMIN = "key-of-clients", "key-of-admins"
 BOTH = {"api_key": API, "admin_api_key": ADMIN}
@@ -99,8 +99,8 @@ async def test_every_control_route_asks_for_the_admin_key() -> None:
     """All there are: a route that is new is closed, too."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         document = (await gateway.client.get("/openapi.json")).json()
-        inference = {"/v1/models", "/v1/models/{model_id}", *KINDS.values(), *RELAY_PATHS}
-        inference |= {*information.inference_paths(), sessions.PATH}
+        inference = {"/v1/models", "/v1/models/{model_id}", *KINDS.values(), *RELAYED}
+        inference |= {*information.inference_paths(ROUTES), sessions.PATH}
         aborting = {"/abort_request", "/abort_requests", "/inference/v1/abort_requests"}
         tried = 0
         for path, methods in document["paths"].items():
@@ -263,7 +263,7 @@ def test_no_key_no_guard() -> None:
 )
 async def test_routes_of_agents_ask_for_an_api_key(path: str) -> None:
     """What is passed on, and what an engine says of itself but for its arguments."""
-    method = "GET" if path in information.reserved() else "POST"
+    method = "GET" if path in ROUTES.paths else "POST"
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         sim.behave(Reply(body=b"{}"), path=path, times=9)
         for headers, status in (({}, 401), (_bearer(API), 200), (_bearer(ADMIN), 200)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import GatewayError, InvalidRequest
@@ -37,6 +38,10 @@ from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 NAME = "relayed"
 
 _OPTIONS: Mapping[str, Kind] = {"passthrough_engine_errors": flag, "event_limit": mebibytes}
+#: Settings of the gateway that are options of this format: field name to option.
+_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {"passthrough_engine_errors": "passthrough_engine_errors", "event_limit_mb": "event_limit"}
+)
 _HEALTH = ProbeRequest("GET", "/health")
 
 
@@ -58,6 +63,7 @@ class RelayedFormat(BaseFormat[Request]):
     name = NAME
     probes = (_HEALTH,)
     health = _HEALTH
+    settings = _SETTINGS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         return parse(body, headers)

@@ -24,6 +24,7 @@ from gateway.formats.sglang import errors, large_body, load, projection, reader,
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.request import SglangRequest
+from gateway.formats.sglang.routes import ROUTES, SETTINGS
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 
@@ -35,6 +36,8 @@ class SglangFormat(BaseFormat[SglangRequest]):
     probes = PROBES
     health = HEALTH
     loads = load.QUESTIONS
+    routes = ROUTES
+    settings = SETTINGS
 
     def __init__(self, options: Options = DEFAULTS) -> None:
         self._options = options

@@ -28,6 +28,7 @@ from gateway.formats.vllm import errors, large_body, load, projection, reader, s
 from gateway.formats.vllm.join import reader as join
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.request import Request
+from gateway.formats.vllm.routes import ROUTES, SETTINGS
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 _OPTIONS: Mapping[str, Kind] = {
@@ -55,6 +56,8 @@ class VllmFormat(BaseFormat[Request]):
     probes = PROBES
     health = HEALTH
     loads = load.QUESTIONS
+    routes = ROUTES
+    settings = SETTINGS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         request = projection.parse(body, headers)

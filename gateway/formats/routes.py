@@ -1,0 +1,70 @@
+"""The routes of a dialect: what its engines serve, and to which workers the gateway sends each of them.
+
+Owns: the records in which a format declares its endpoint, abort routes, control calls and relayed routes.
+Must never enter: a dialect, I/O, sending a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Recipients(StrEnum):
+    """The workers that one call is sent to, of those that speak the dialect."""
+
+    ALL = "all"
+    #: The worker that the call names, or the only one of the fleet. A call that names none of several fails.
+    ONE = "one"
+    #: Any worker that serves; the next one if it fails. For GET only.
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlCall:
+    """A call that is not inference, forwarded as the client sent it.
+
+    ``pauses`` is the kind of pause it begins (``generation`` or ``memory``, gateway.fleet.cordons.pauses),
+    ``resumes`` the kind it ends. ``secret`` applies to ``Recipients.ANY``: the answer may show how an engine
+    was started, so it requires the admin key; without it an API key is enough. All other calls require the
+    admin key.
+    """
+
+    path: str
+    methods: tuple[str, ...] = ("POST",)
+    to: Recipients = Recipients.ALL
+    pauses: str | None = None
+    resumes: str | None = None
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """All routes of a dialect. All paths are those of its engines.
+
+    ``path`` is the default path of its generate endpoint (None: it must always be configured), ``methods``
+    are its HTTP methods. ``aborts`` are the paths of its clients' abort calls. ``control`` are its control
+    calls. ``loads`` are paths whose GET reports the load; the answers of all workers are merged. ``relayed``
+    are other inference routes (POST), forwarded to one worker without inspection.
+    """
+
+    path: str | None = None
+    methods: tuple[str, ...] = ("POST",)
+    aborts: tuple[str, ...] = ()
+    control: tuple[ControlCall, ...] = ()
+    loads: tuple[str, ...] = ()
+    relayed: tuple[str, ...] = ()
+
+    def fixed_paths(self) -> Iterator[str]:
+        """Yield the paths that cannot be configured."""
+        yield from self.aborts
+        yield from (call.path for call in self.control)
+        yield from self.loads
+        yield from self.relayed
+
+
+def calls(to: Recipients, *paths: str) -> tuple[ControlCall, ...]:
+    """Return one control call per path: GET for ``Recipients.ANY``, else POST."""
+    methods = ("GET",) if to is Recipients.ANY else ("POST",)
+    return tuple(ControlCall(path, methods, to) for path in paths)

@@ -1,0 +1,59 @@
+"""The routes of SGLang's engines (SGLang 0.5.22, ``http_server.py``).
+
+Owns: their paths, methods and recipients. Must never enter: what a call contains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gateway.formats.routes import ControlCall, Recipients, Routes, calls
+
+#: Settings of the gateway that are options of this format: field name to option.
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "sglang_stream_mode": "stream_mode",
+        "passthrough_engine_errors": "passthrough_engine_errors",
+        "vocab_size": "vocab_size",
+        "event_limit_mb": "event_limit",
+    }
+)
+
+_GET, _EITHER = ("GET",), ("GET", "POST")
+
+ROUTES = Routes(
+    path="/generate",
+    methods=("POST", "PUT"),
+    aborts=("/abort_request",),
+    control=(
+        ControlCall("/pause_generation", pauses="generation"),
+        ControlCall("/continue_generation", resumes="generation"),
+        ControlCall("/release_memory_occupation", _EITHER, pauses="memory"),
+        ControlCall("/resume_memory_occupation", _EITHER, resumes="memory"),
+        ControlCall("/flush_cache", _EITHER),
+        *calls(Recipients.ALL, "/update_weights_from_disk", "/destroy_weights_update_group"),
+        *calls(Recipients.ALL, "/update_weight_version", "/load_lora_adapter", "/unload_lora_adapter"),
+        *calls(Recipients.ONE, "/init_weights_update_group", "/update_weights_from_distributed"),
+        *calls(Recipients.ONE, "/update_weights_from_tensor", "/update_weights_from_ipc"),
+        *calls(Recipients.ONE, "/init_weights_send_group_for_remote_instance"),
+        *calls(Recipients.ONE, "/send_weights_to_remote_instance", "/load_lora_adapter_from_tensors"),
+        *calls(Recipients.ONE, "/begin_weight_update", "/end_weight_update"),
+        *calls(Recipients.ANY, "/model_info", "/get_model_info", "/get_weight_version", "/weight_version"),
+        ControlCall("/server_info", _GET, Recipients.ANY, secret=True),
+        ControlCall("/get_server_info", _GET, Recipients.ANY, secret=True),
+    ),
+    loads=("/v1/loads", "/get_load"),
+    relayed=(
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/score",
+        "/v1/rerank",
+        "/tokenize",
+        "/detokenize",
+        "/classify",
+        "/encode",
+    ),
+)

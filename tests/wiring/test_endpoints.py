@@ -1,0 +1,112 @@
+"""What the settings ask to serve: the endpoints, and the start-up error of each contradiction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.catalog import CatalogError
+from gateway.settings import Settings, SettingsError, load_settings
+from gateway.wiring.endpoints import serving
+
+OWN = ("/inference/v1/generate", ("POST",), "vllm")
+
+
+def served(**chosen: Any) -> list[tuple[str, tuple[str, ...], str]]:
+    endpoints = serving(Settings(**chosen), None).generate
+    return [(endpoint.path, endpoint.methods, endpoint.format.name) for endpoint in endpoints]
+
+
+@pytest.mark.parametrize("name", ["sglang", "vllm"])
+def test_generate_speaks_the_format_that_is_named(name: str) -> None:
+    """By POST and PUT, whatever the format; vLLM's own path stays."""
+    assert served(generate_format=name) == [("/generate", ("POST", "PUT"), name), OWN]
+
+
+def test_generate_speaks_sglang_by_default() -> None:
+    """An unchanged SGLang client finds its engine's API."""
+    assert served()[0][2] == "sglang"
+
+
+def test_paths_can_be_moved() -> None:
+    """The usual paths are then free."""
+    moved = served(sglang_generate_path="/a/b", vllm_generate_path="/generate")
+    assert [path for path, _, _ in moved] == ["/a/b", "/generate"]
+
+
+def test_endpoints_can_be_added() -> None:
+    """At a path of the user's or at the format's own; with the format's own methods."""
+    assert served(endpoint=("/a=sglang,/b=vllm",))[2:] == [
+        ("/a", ("POST", "PUT"), "sglang"),
+        ("/b", ("POST",), "vllm"),
+    ]
+    assert served(sglang_generate_path="/moved", endpoint=("sglang",))[2][0] == "/generate"
+
+
+def test_endpoints_come_from_their_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_ENDPOINTS", "/a=sglang, /b=vllm")
+    assert list(load_settings().endpoints) == [("/a", "sglang"), ("/b", "vllm")]
+    assert list(load_settings({"endpoint": ("/c=x", "y")}).endpoints) == [("/c", "x"), (None, "y")]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named", "said"),
+    [
+        (
+            {"generate_format": "sglan"},
+            "DYN_GENERATE_FORMAT",
+            "unknown format 'sglan'; installed formats: .*sglang, vllm",
+        ),
+        ({"endpoint": ("/a=nope",)}, "DYN_ENDPOINTS", "unknown format 'nope'; installed formats: "),
+        (
+            {"endpoint": ("/generate=vllm",)},
+            "DYN_ENDPOINTS, DYN_HTTP_SVC_SGLANG_GENERATE_PATH",
+            "two endpoints, sglang and vllm",
+        ),
+        (
+            {"endpoint": ("vllm",)},
+            "DYN_ENDPOINTS, DYN_HTTP_SVC_VLLM_GENERATE_PATH",
+            "two endpoints, vllm and vllm",
+        ),
+        (
+            {"endpoint": ("/metrics=vllm",)},
+            "DYN_ENDPOINTS, DYN_HTTP_SVC_METRICS_PATH",
+            "clashes with '/metrics'",
+        ),
+        ({"endpoint": ("/flush_cache=vllm",)}, "DYN_ENDPOINTS", "clashes with '/flush_cache'"),
+        (
+            {"sglang_generate_path": "/inference/v1/generate"},
+            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, DYN_HTTP_SVC_VLLM_GENERATE_PATH",
+            "two endpoints",
+        ),
+        ({"endpoint": ("/a=vllm",), "relay_path": ("/a",)}, "DYN_RELAY_PATHS", "two endpoints"),
+    ],
+)
+def test_endpoint_that_cannot_be_served_is_refused_by_the_name_of_its_settings(
+    chosen: dict[str, Any], named: str, said: str
+) -> None:
+    with pytest.raises(CatalogError, match=f"^{named}: .*{said}"):
+        served(**chosen)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("/a", "the format is missing, write PATH=FORMAT"),
+        ("/a=", "the format is missing"),
+        ("a/b=vllm", "the path must start with '/'"),
+        ("/a?b=vllm", "plain path"),
+        ("=vllm", "plain path"),
+        ("/a=vllm,/a=sglang", "'/a' is given twice"),
+        ("vllm,vllm", "'vllm' is given twice"),
+    ],
+)
+def test_entry_that_is_no_endpoint_is_refused(entry: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"--endpoint: .*{said}"):
+        load_settings({"endpoint": (entry,)})
+
+
+def test_paths_of_endpoints_may_have_timeouts() -> None:
+    """An added endpoint is an inference route like any other."""
+    served(endpoint=("/a=vllm",), request_timeout_secs=("/a=5",))
