@@ -60,7 +60,7 @@ def test_urgent_line_does_not_wait_for_a_batch(pipe: Pipe) -> None:
 
 def test_nothing_is_started_before_the_first_line(pipe: Pipe) -> None:
     writer = LineWriter(pipe[1])
-    assert writer._thread is None
+    assert writer._writer_thread is None
     writer.close()
 
 
@@ -79,12 +79,12 @@ def test_close_gives_up_on_a_blocked_pipe(pipe: Pipe) -> None:
     writer = LineWriter(pipe[1])
     writer.put(b"never read", soon=True)
     writer.close(seconds=0.01)
-    assert writer._thread is not None
-    assert writer._thread.is_alive()
+    assert writer._writer_thread is not None
+    assert writer._writer_thread.is_alive()
     while b"never read\n" not in os.read(pipe[0], 1 << 20):
         pass
-    writer._thread.join(5)
-    assert not writer._thread.is_alive()
+    writer._writer_thread.join(5)
+    assert not writer._writer_thread.is_alive()
 
 
 def test_lines_are_dropped_once_the_reader_has_closed_the_pipe(pipe: Pipe) -> None:
