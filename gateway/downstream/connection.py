@@ -198,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadlines.replies += 1
         if not request.persistent or self._closing:
             self._close(still_sending=self._parser.request is request)
-        else:
+        elif self._parser.requests:
             self._serve_next()
 
     def close_truncated(self, *, reset: bool) -> None:

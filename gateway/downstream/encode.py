@@ -56,7 +56,7 @@ def complete_reply(status: int, headers: Headers, more: bytes, body: bytes) -> b
         return head(status, headers, more) + body
     return b"%b%bcontent-length: %d\r\n%b\r\n%b" % (
         _STATUS_LINES[status],
-        lines(headers),
+        b"".join([b"%b: %b\r\n" % line for line in headers]),
         len(body),
         more,
         body,

@@ -23,8 +23,8 @@ from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
-from gateway.upstream.connection import READ_SIZE
 from gateway.upstream.pool import Pool
+from gateway.upstream.read_buffer import READ_SIZE
 from gateway.upstream.resolver import Resolver
 
 log = logging.getLogger(__name__)

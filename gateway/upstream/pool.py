@@ -15,7 +15,8 @@ from gateway.errors import ConnectFailed, OutOfSockets
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import is_shortage
 from gateway.loop.write_batch import WriteBatch
-from gateway.upstream.connection import READ_SIZE, Connection
+from gateway.upstream.connection import Connection
+from gateway.upstream.read_buffer import READ_SIZE
 from gateway.upstream.resolver import Resolver
 
 #: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.

@@ -88,8 +88,8 @@ async def test_reply_that_nobody_reads_is_held_to_a_mebibyte_and_a_half_or_one_e
             assert isinstance(live.client, ServerRequest)
             wire, upstream = live.client.wire, live.attempt.connection
             assert isinstance(wire, ClientConnection)
-            await until(lambda: wire.write_paused and upstream._paused)
-            assert wire._transport.get_write_buffer_size() + upstream._held <= most
+            await until(lambda: wire.write_paused and upstream._reading_paused)
+            assert wire._transport.get_write_buffer_size() + upstream._reply.buffered <= most
 
 
 async def test_reply_that_is_read_slowly_or_with_pauses_is_not_cut() -> None:

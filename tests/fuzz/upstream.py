@@ -13,7 +13,8 @@ import h11
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import ReplyHead
-from gateway.upstream.connection import HIGH_WATER, READ_SIZE, Connection
+from gateway.upstream.connection import HIGH_WATER, Connection
+from gateway.upstream.read_buffer import READ_SIZE
 from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire
 from tests.upstream.peer import BODY, REQUEST, deliver
@@ -50,10 +51,10 @@ async def _read(pieces: Sequence[bytes]) -> Reply:
         if wire.closed:
             break
         deliver(connection, piece)
-        assert connection._held <= HIGH_WATER + READ_SIZE
+        assert connection._reply.buffered <= HIGH_WATER + READ_SIZE
         failure = failure or _take(connection, body)
     whole = connection.ready and failure is None
-    head = connection._head
+    head = connection._reply.head
     again = whole and connection.recycle()
     if again:
         connection.send(REQUEST, BODY)
@@ -64,7 +65,7 @@ async def _read(pieces: Sequence[bytes]) -> Reply:
             connection.eof_received()
         connection.connection_lost(None)
         failure = failure or _take(connection, body)
-        head = connection._head
+        head = connection._reply.head
     return Reply(_told(head), b"".join(body), failure, bool(again))
 
 
@@ -72,7 +73,7 @@ def _take(connection: Connection, body: list[bytes]) -> type[Exception] | None:
     """What can be read now; the failure, if there is one."""
     while connection.ready:
         try:
-            if connection._head is None:  # which a reader waits for first
+            if connection._reply.head is None:  # which a reader waits for first
                 raise connection._error or AssertionError("ready for nothing")
             part = connection.take()
         except (UpstreamIncomplete, UpstreamMalformed) as error:

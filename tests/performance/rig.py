@@ -15,7 +15,8 @@ from gateway.fleet.states import WorkerEvent
 from gateway.formats.registry import load_formats
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
-from gateway.upstream.connection import READ_SIZE, Connection
+from gateway.upstream.connection import Connection
+from gateway.upstream.read_buffer import READ_SIZE
 from gateway.wiring.app import Gateway, create_app
 from tests.support.calls import calls_of
 

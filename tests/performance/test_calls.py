@@ -14,7 +14,7 @@ from types import TracebackType
 
 import pytest
 
-from gateway.upstream.connection import USUAL_READ
+from gateway.upstream.read_buffer import USUAL_READ
 from tests.performance.rig import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, whole
 
 #: Share over a budget that fails.

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.sim import Drop, SimConfig, SimServer
-from gateway.upstream import connection as http1
+from gateway.upstream import receipt_proof
 from gateway.upstream.tcp_info import TcpInfo
 from tests.support.gateway import Rig, generates, rig, until
 from tests.support.generate import KINDS, body_of
@@ -60,8 +60,8 @@ async def unreceived(
     async with rig(first.url) as gateway:
         first.behave(Drop(reset=False))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(http1, "tcp_info", tcp_info)
-            patch.setattr(http1, "REFUSAL_WAIT", 20.0)
+            patch.setattr(receipt_proof, "tcp_info", tcp_info)
+            patch.setattr(receipt_proof, "REFUSAL_WAIT", 20.0)
             reply = asyncio.ensure_future(gateway.client.post(KINDS[kind], json=body))
             await asked.wait()
             await gateway.client.post("/workers", json={"url": second.url})

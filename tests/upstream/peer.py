@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.upstream.connection import READ_SIZE, Connection
+from gateway.upstream.connection import Connection
+from gateway.upstream.read_buffer import READ_SIZE
 
 REQUEST = b"POST /generate HTTP/1.1\r\nhost: worker\r\ncontent-length: 2\r\n\r\n"
 BODY = b"{}"

@@ -14,8 +14,10 @@ import trustme
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
 from gateway.limits import DEFAULT_HEAD
 from gateway.loop.stepper import CoroutineStepper
-from gateway.upstream import connection as http1
-from gateway.upstream.connection import HIGH_WATER, MOST_IN_A_ROW, READ_SIZE, USUAL_READ, Connection
+from gateway.upstream import receipt_proof
+from gateway.upstream.connection import HIGH_WATER, Connection
+from gateway.upstream.read_buffer import MAX_FULL_READS, READ_SIZE, USUAL_READ
+from gateway.upstream.sliced_writer import SLICE, _slices
 from tests.support.gateway import until
 from tests.upstream.peer import (
     BODY,
@@ -312,7 +314,7 @@ async def test_unread_body_is_not_reused(listener: Listener) -> None:
     connection, peer = await listener.asked()
     await peer.send(SIZED + b"hello")
     await connection.head()
-    await until(lambda: "held=5" in repr(connection))
+    await until(lambda: "buffered=5" in repr(connection))
     assert not connection.recycle()
     await peer.left()
 
@@ -358,7 +360,7 @@ async def test_head_over_the_limit(listener: Listener, start: bytes, piece: byte
         group.create_task(go_on())
         _, error = await failure(connection)
     assert isinstance(error, UpstreamMalformed)
-    assert connection._barren < DEFAULT_HEAD.size + 512 * 1024
+    assert connection._reply._non_body_bytes < DEFAULT_HEAD.size + 512 * 1024
 
 
 async def test_head_over_the_limit_in_one_read(listener: Listener) -> None:
@@ -441,7 +443,7 @@ async def test_early_end(listener: Listener, phase: str, how: str, reused: bool)
     await peer.request()
     await peer.send(PHASES[phase])
     # Reads what was sent, so that a reset cannot overtake it.
-    await until(lambda: connection._answered or not PHASES[phase])
+    await until(lambda: connection._receipt.answered or not PHASES[phase])
     getattr(peer, how)()
     seen, error = await failure(connection)
     assert type(error) is UpstreamIncomplete
@@ -486,7 +488,7 @@ async def test_peer_that_closed_only_its_own_side(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer that says it will send no more may still read, so nothing proves that it did not."""
-    monkeypatch.setattr(http1, "REFUSAL_WAIT", 0.02)
+    monkeypatch.setattr(receipt_proof, "REFUSAL_WAIT", 0.02)
     connection, peer = await listener.pair()
     await served(connection, peer)
     peer.finish()
@@ -647,11 +649,11 @@ async def test_reader_that_does_not_read_stops_its_peer(listener: Listener) -> N
     await connection.head()
     sent = await pour(peer, total)
     assert sent < total
-    assert HIGH_WATER < connection._held < 1024 * 1024
+    assert HIGH_WATER < connection._reply.buffered < 1024 * 1024
     async with asyncio.TaskGroup() as group:
         rest = group.create_task(pour(peer, total - sent - 65536))
         seen = 0
-        while not rest.done() or connection._held:
+        while not rest.done() or connection._reply.buffered:
             seen += len(await connection.read())
     assert rest.result() > 0
 
@@ -671,7 +673,7 @@ async def test_unread_stream_of_chunks_stops_its_peer(listener: Listener) -> Non
     except TimeoutError:
         pass
     assert sent < 32 * 1024 * 1024
-    assert connection._held < 1024 * 1024
+    assert connection._reply.buffered < 1024 * 1024
 
 
 async def test_large_bodies_both_ways(listener: Listener) -> None:
@@ -777,12 +779,12 @@ async def test_buffers_that_were_filled_give_the_loop_its_turn(listener: Listene
         CoroutineStepper().start(take())
         await until(lambda: sum(turns) == total)
     # The turns of the loop and those of its callbacks may overlap.
-    assert max(turns) <= 2 * MOST_IN_A_ROW * READ_SIZE
+    assert max(turns) <= 2 * MAX_FULL_READS * READ_SIZE
 
 
-@pytest.mark.parametrize("size", [0, 1, http1.SLICE, http1.SLICE + 1, 3 * http1.SLICE])
+@pytest.mark.parametrize("size", [0, 1, SLICE, SLICE + 1, 3 * SLICE])
 def test_slices_of_a_request_are_the_request(size: int) -> None:
     parts: list[bytes | memoryview] = [b"head", b"x" * size, memoryview(b"yz")]
-    slices = list(http1._slices(parts))
+    slices = list(_slices(parts))
     assert b"".join(slices) == b"".join(parts)
-    assert max(map(len, slices)) <= http1.SLICE
+    assert max(map(len, slices)) <= SLICE
