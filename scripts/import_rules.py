@@ -59,7 +59,7 @@ PACKAGES: Mapping[str, str] = {
     "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
     "settings": "errors fleet.allow limits routing.policy telemetry.buckets upstream.address",
-    "security": "downstream errors formats loop settings",
+    "security": "downstream errors formats loop",
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
     "control": "catalog errors fleet formats loop proxy security settings stores telemetry version",
     # Simulated engines are the tests' doubles: a fault shared with the data plane would stay undetected.

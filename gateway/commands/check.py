@@ -17,9 +17,9 @@ from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
-from gateway.security.tls import worker_tls
 from gateway.settings import Settings
 from gateway.upstream.address import Address
+from gateway.wiring.tls import worker_tls
 
 Row = tuple[str, ...]
 

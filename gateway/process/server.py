@@ -33,11 +33,11 @@ from gateway.process.open_files import (
     raise_file_limit,
 )
 from gateway.process.shutdown import MemberServer, Server
-from gateway.security.tls import server_tls
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
 from gateway.wiring.app import Gateway, create_app
 from gateway.wiring.security import warnings_of
+from gateway.wiring.tls import server_tls
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
-"""Authentication, TLS and limits on what a client may do.
+"""Authentication and TLS.
 
-Owns: API keys, scopes, certificates.
+Owns: API keys, the access scopes of routes, certificates.
 Must never enter: a dialect, the data path of a reply.
 """

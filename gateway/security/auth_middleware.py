@@ -1,7 +1,7 @@
-"""The control plane behind a guard.
+"""ASGI middleware that requires an API key.
 
-Owns: asking for a key before anything else happens, and telling a route who called. Must never enter: which
-path is of which realm, a route. Where no key is configured, there is no door.
+Owns: checking the key before the application is called, and giving routes access to the caller's rights. Must
+never enter: which path has which scope, a route. It is not installed where no key is configured.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _CALLER = "tito-gateway.caller"
 
 
 class Caller(Protocol):
-    """Who called a route, as far as its keys tell."""
+    """The caller of a route, known by its key."""
 
     def may(self, scope: AccessScope) -> bool:
-        """Whether a route of ``scope`` would be open to it."""
+        """Return True if the caller may call routes of ``scope``."""
         ...
 
     def require(self, scope: AccessScope) -> None:
-        """Raises Unauthorized unless it ``may``."""
+        """Raise Unauthorized unless the caller may call routes of ``scope``."""
         ...
 
 
-class _Anybody:
-    """Where no key is configured, everybody may do everything."""
+class _AnyCaller:
+    """The caller where no key is configured: everything is allowed."""
 
     def may(self, scope: AccessScope) -> bool:
         return True
@@ -46,7 +46,7 @@ class _Anybody:
         return None
 
 
-class _Known:
+class _KeyCaller:
     def __init__(self, guard: Guard, headers: Headers) -> None:
         self._guard = guard
         self._headers = headers
@@ -58,48 +58,48 @@ class _Known:
         self._guard.admit(scope, self._headers)
 
 
-ANYBODY = _Anybody()
+ANY_CALLER = _AnyCaller()
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:
-    """Who sent the request of this scope."""
-    caller: Caller = scope.get(_CALLER, ANYBODY)
+    """Return the caller of a request, given its ASGI scope."""
+    caller: Caller = scope.get(_CALLER, ANY_CALLER)
     return caller
 
 
 class AuthMiddleware:
-    """``app`` for those whom ``guard`` admits. ``dialects`` has the paths that spell errors their own way."""
+    """``app``, for requests that ``guard`` admits. ``renderers`` has paths with an own error format."""
 
     def __init__(
         self,
         app: AsgiApp,
         guard: Guard,
         scope_of: Callable[[str], AccessScope],
-        dialects: Mapping[str, Render],
+        renderers: Mapping[str, Render],
     ) -> None:
         self._app = app
         self._guard = guard
         self._scope_of = scope_of
-        self._dialects = dialects
+        self._renderers = renderers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, headers = scope["path"], scope["headers"]
         try:
             admitted = self._guard.admit(self._scope_of(path), headers)
         except Unauthorized as error:
-            log.info("refused for want of a valid key: %s %r", scope["method"], path[:200])
-            return await _tell(self._dialects.get(path, _render), error, send)
-        caller = _Known(self._guard, headers)
+            log.info("refused without a valid key: %s %r", scope["method"], path[:200])
+            return await _send_error(self._renderers.get(path, _render), error, send)
+        caller = _KeyCaller(self._guard, headers)
         await self._app({**scope, "headers": admitted, _CALLER: caller}, receive, send)
 
 
 def _render(error: GatewayError) -> ErrorReply:
-    """As the workers API tells of errors, and most routes behind the door."""
-    told = {"message": error.message, "type": "Unauthorized", "code": error.code}
-    return error_reply(error, json.dumps({"error": told}).encode())
+    """Render an error in the format of the workers API, and of most routes that require a key."""
+    content = {"message": error.message, "type": "Unauthorized", "code": error.code}
+    return error_reply(error, json.dumps({"error": content}).encode())
 
 
-async def _tell(render: Render, error: GatewayError, send: Send) -> None:
+async def _send_error(render: Render, error: GatewayError, send: Send) -> None:
     reply = render(error)
     length = (b"content-length", b"%d" % len(reply.body))
     headers = [*reply.headers, *challenge(error), length]

@@ -1,6 +1,7 @@
-"""Whether files changed, and looking again and again.
+"""Detection of changed files by polling.
 
-Owns: what tells one state of a file from another, and the pace of looking. Must never enter: what is in them.
+Owns: what distinguishes one state of a file from another, and the polling interval. Must never enter: the
+content of files.
 """
 
 from __future__ import annotations
@@ -13,51 +14,52 @@ from typing import Protocol
 
 from gateway.loop.daemon_thread import DaemonThread
 
-#: Seconds between two looks.
+#: Seconds between two polls.
 INTERVAL = 1.0
 
-Stamp = tuple[int, ...]
+Version = tuple[int, ...]
 
 
 class Refreshable(Protocol):
-    """Something made of files."""
+    """Something that is read from files."""
 
     @property
     def file_changes(self) -> FileChanges: ...
 
     def refresh(self) -> None:
-        """Take what the files hold now, or keep what there was. Raises nothing."""
+        """Read the files again; keep what was read before if they cannot be used. Raises nothing."""
         ...
 
 
 class FileChanges:
-    """The state of some files, as of the last look."""
+    """The state of some files at the last poll."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._seen = self._now()
+        self._known = self._versions()
         self._settled = False
 
     def changed(self) -> bool:
-        """Whether a file is not, or may not be, what it was at the last look."""
-        now = self._now()
-        if now == self._seen and self._settled:
+        """Return True if a file is, or may be, different from the last poll."""
+        now = self._versions()
+        if now == self._known and self._settled:
             return False
-        # Two changes within one tick of the file system's clock look like one: so a change counts twice.
-        self._settled = now == self._seen
-        self._seen = now
+        # A second change within one tick of the file system's clock is invisible, so each change is reported
+        # at two polls.
+        self._settled = now == self._known
+        self._known = now
         return True
 
-    def again(self) -> None:
-        """What was read now could not be used: look at it anew the next time."""
+    def retry(self) -> None:
+        """Report a change at the next poll: the files could not be used now."""
         self._settled = False
 
-    def _now(self) -> Sequence[Stamp]:
-        return [_stamp(path) for path in self._paths]
+    def _versions(self) -> Sequence[Version]:
+        return [_version(path) for path in self._paths]
 
 
-def _stamp(path: Path) -> Stamp:
-    """Of the file behind a symbolic link; () where there is none."""
+def _version(path: Path) -> Version:
+    """Return what identifies the content of the file behind a symbolic link; () if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -66,11 +68,11 @@ def _stamp(path: Path) -> Stamp:
 
 
 async def keep_fresh(things: Sequence[Refreshable]) -> None:
-    """Refresh each of ``things`` once its files changed, until cancelled.
+    """Refresh each of ``things`` when its files change, until cancelled.
 
-    The looks are made in a thread, as files of a network can hang; the reading, on the event loop.
+    A thread polls, as a network file system can block. The event loop reads the files that changed.
     """
-    with closing(DaemonThread("file-stamps")) as thread:
+    with closing(DaemonThread("file-changes")) as thread:
         while things:
             await asyncio.sleep(INTERVAL)
             for thing in things:

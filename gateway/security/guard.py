@@ -1,10 +1,11 @@
-"""Who may call what.
+"""Authorization: which key gives access to which routes.
 
-Owns: which key opens which kind of route, and that a key of the gateway goes no further. Must never enter:
-paths, a dialect, where keys come from.
+Owns: the keys that each access scope accepts, and removing the gateway's keys from requests. Must never
+enter: paths, a dialect, where keys come from.
 
-``inference`` routes ask for an API key if there is one, and take an admin key as well. ``control`` routes ask
-for an admin key; where there is none, for an API key. ``metrics`` take either, unless they are open.
+``inference`` routes require an API key if one is configured, and accept an admin key as well. ``control``
+routes require an admin key, or an API key if no admin key is configured. ``metrics`` accept either, unless
+they are open.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from gateway.errors import GatewayError, Unauthorized
 from gateway.formats.contract import Headers
 from gateway.security.keys import Keys, bearer
 
+_MISSING = "a key is needed here, as the header 'Authorization: Bearer <key>'"
+
 
 class AccessScope(StrEnum):
-    """The kinds of routes, by the key they ask for."""
+    """The kinds of routes, by the key they require."""
 
     OPEN = "open"
     INFERENCE = "inference"
@@ -28,14 +31,18 @@ class AccessScope(StrEnum):
 
 
 class Source(Protocol):
-    """Where the keys of one kind are, as they are now."""
+    """A source of the keys of one kind, which can change at any time."""
 
     @property
     def keys(self) -> Keys: ...
 
 
 class Guard:
-    """``api`` and ``admin`` are None where no such key is configured. ``refused`` is told each refusal."""
+    """A check of requests' keys.
+
+    ``api`` and ``admin`` are None where no such key is configured. ``refused`` is called with the scope of
+    each request that is refused.
+    """
 
     def __init__(
         self,
@@ -46,49 +53,41 @@ class Guard:
         refused: Callable[[AccessScope], None] = lambda scope: None,
     ) -> None:
         self._sources = [source for source in (api, admin) if source is not None]
-        self._asked: Mapping[AccessScope, Sequence[Source]] = {
+        self._accepted: Mapping[AccessScope, Sequence[Source]] = {
             AccessScope.OPEN: (),
             AccessScope.INFERENCE: () if api is None else self._sources,
             AccessScope.METRICS: () if metrics_open else self._sources,
             AccessScope.CONTROL: self._sources[-1:],
         }
         self._refused = refused
-        #: Whether any key is configured; if not, nobody is refused and no header is taken away.
+        #: True if any key is configured. Otherwise all requests are admitted, with all headers.
         self.armed = bool(self._sources)
 
     def __repr__(self) -> str:
-        asking = ", ".join(scope for scope, asked in self._asked.items() if asked)
-        return f"<Guard {asking or 'open'}>"
+        guarded = ", ".join(scope for scope, accepted in self._accepted.items() if accepted)
+        return f"<Guard {guarded or 'open'}>"
 
     def admit(self, scope: AccessScope, headers: Headers) -> Headers:
-        """The request's ``headers`` without a key of the gateway, which is nobody else's business.
-
-        Raises Unauthorized.
-        """
+        """Return ``headers`` without the gateway's key: no worker must get it. Raises Unauthorized."""
         known = self._known(headers)
-        asked = self._asked[scope]
-        if asked and not any(source in known for source in asked):
+        accepted = self._accepted[scope]
+        if accepted and not any(source in known for source in accepted):
             self._refused(scope)
-            raise Unauthorized(_what_is_wrong(headers))
+            missing = bearer(headers) is None
+            raise Unauthorized(_MISSING if missing else "the key is not valid here")
         return [line for line in headers if line[0] != b"authorization"] if known else headers
 
     def admits(self, scope: AccessScope, headers: Headers) -> bool:
-        """Whether a route of ``scope`` would be open to such a request."""
-        asked, known = self._asked[scope], self._known(headers)
-        return not asked or any(source in known for source in asked)
+        """Return True if ``admit`` would admit the request."""
+        accepted, known = self._accepted[scope], self._known(headers)
+        return not accepted or any(source in known for source in accepted)
 
     def _known(self, headers: Headers) -> Sequence[Source]:
-        """Those that have the request's key; all are asked, whichever has it."""
+        """Return the sources that contain the request's key. All are searched, to take the same time."""
         token = bearer(headers)
         return [] if token is None else [source for source in self._sources if source.keys.has(token)]
 
 
 def challenge(error: GatewayError) -> list[tuple[bytes, bytes]]:
-    """What a reply that tells of ``error`` must say beside the status."""
+    """Return the header that a 401 must have (RFC 9110, section 11.6.1); nothing for other errors."""
     return [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
-
-
-def _what_is_wrong(headers: Headers) -> str:
-    if bearer(headers) is None:
-        return "a key is needed here, as the header 'Authorization: Bearer <key>'"
-    return "the key is not valid here"

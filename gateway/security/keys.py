@@ -1,7 +1,7 @@
-"""Keys, and whether a request carries one.
+"""A set of keys, and the bearer token of a request.
 
-Owns: comparing keys without telling by the time it takes, and reading the bearer token of a request. Must
-never enter: files, which route asks for which key. No key is in any text that leaves this module.
+Owns: comparing keys in constant time, and reading the bearer token of a request. Must never enter: files,
+which route requires which key. No text that leaves this module contains a key.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from hashlib import blake2b
 
 from gateway.formats.contract import Headers, header
 
-#: What a key may be made of: what a header carries unchanged.
+#: The characters of a key: those that a header field carries unchanged.
 PLAUSIBLE = re.compile(rb"[!-~]+")
 
 _SCHEME = b"bearer "
 
 
 class Keys:
-    """A set of keys. Only their digests are kept, under a secret of this process."""
+    """A set of keys. Only their digests are kept, keyed with a secret of this process."""
 
     __slots__ = ("_digests", "_secret")
 
@@ -36,7 +36,7 @@ class Keys:
         return len(self._digests)
 
     def has(self, key: bytes) -> bool:
-        """Whether ``key`` is one of them; takes as long for any key of its length, found or not."""
+        """Return True if ``key`` is in the set. The time depends on the length of ``key`` only."""
         digest, found = self._digest(key), False
         for known in self._digests:
             found |= hmac.compare_digest(digest, known)
@@ -47,7 +47,7 @@ class Keys:
 
 
 def bearer(headers: Headers) -> bytes | None:
-    """The token of ``Authorization: Bearer``; None where there is none. Of several lines the first counts."""
+    """Return the token of the first ``Authorization`` line if that is ``Bearer`` (RFC 6750), else None."""
     value = header(headers, b"authorization")
     if value is None or value[: len(_SCHEME)].lower() != _SCHEME:
         return None

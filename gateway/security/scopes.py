@@ -1,7 +1,7 @@
-"""Which path is of which realm.
+"""The access scope of each path.
 
-Owns: that table. Must never enter: keys, a handler. A path that nothing is said about is a control route, so
-that a new one is closed until somebody opens it.
+Owns: that table. Must never enter: keys, a handler. A path that is not in the table is a control route: a new
+route requires an admin key until somebody adds it here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.security.guard import AccessScope
 
 
 class ScopeTable:
-    """``inference_trees`` are paths whose sub-paths are inference routes as well."""
+    """The scopes by path. ``inference_trees`` are paths whose sub-paths are inference routes as well."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ScopeTable:
         self._trees = tuple(f"{path}/" for path in inference_trees)
 
     def of(self, path: str) -> AccessScope:
-        """``path`` is decoded, without its query, as routes see it."""
+        """Return the scope of ``path``, which is percent-decoded and without its query."""
         found = self._exact.get(path)
         if found is not None:
             return found

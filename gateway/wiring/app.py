@@ -49,7 +49,7 @@ from gateway.security.auth_middleware import AuthMiddleware
 from gateway.security.file_changes import Refreshable
 from gateway.security.guard import Guard
 from gateway.security.scopes import ScopeTable
-from gateway.security.tls import ReloadingContext, worker_tls
+from gateway.security.tls import ReloadingContext
 from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.record import WorkerRecord
@@ -59,8 +59,9 @@ from gateway.telemetry.metrics import Metrics
 from gateway.upstream.resolver import Resolver
 from gateway.wiring.background import Background
 from gateway.wiring.endpoints import serving
-from gateway.wiring.security import Sources, guard_of, sources_of
+from gateway.wiring.security import KeySources, guard_of, sources_of
 from gateway.wiring.stores import STORES
+from gateway.wiring.tls import worker_tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Shared:
 
     store: Store
     following: Following
-    keys: Sources
+    keys: KeySources
     tls: ReloadingContext | None
     peers: Peers | None
     lock: AbstractContextManager[object] | None

@@ -1,6 +1,6 @@
-"""The guard that the settings describe, and what is to be warned of.
+"""The guard that the settings describe, and warnings about insecure settings.
 
-Owns: what settings mean together. Must never enter: a key in a text.
+Owns: what the settings of keys mean together. Must never enter: a key in a text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.settings import Settings, SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class KeySources:
     """The keys of each kind; None: no such key is configured."""
 
     api: KeySource | None
@@ -26,20 +26,20 @@ class Sources:
         return [source for source in (self.api, self.admin) if source is not None]
 
 
-def sources_of(settings: Settings) -> Sources:
-    """Reads the files of keys. Raises SettingsError."""
-    return Sources(_source(settings, "api_key"), _source(settings, "admin_api_key"))
+def sources_of(settings: Settings) -> KeySources:
+    """Read the files of keys. Raises SettingsError."""
+    return KeySources(_source(settings, "api_key"), _source(settings, "admin_api_key"))
 
 
-def guard_of(settings: Settings, sources: Sources, refused: Callable[[AccessScope], None]) -> Guard:
-    """``refused`` is told each refusal."""
+def guard_of(settings: Settings, sources: KeySources, refused: Callable[[AccessScope], None]) -> Guard:
+    """Return the guard; it calls ``refused`` with the scope of each refused request."""
     return Guard(sources.api, sources.admin, metrics_open=settings.metrics_open, refused=refused)
 
 
 def warnings_of(settings: Settings, address: str, port: int) -> Iterator[str]:
-    """What whoever starts a gateway that listens on ``address``, ``port`` should know."""
+    """Yield warnings for the user who starts a gateway that listens on ``address`` and ``port``."""
     keys = (settings.api_key, settings.api_key_file, settings.admin_api_key, settings.admin_api_key_file)
-    if all(key is None for key in keys) and not _only_here(address):
+    if all(key is None for key in keys) and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         yield (
             f"the control routes are open to all who can reach {address} port {port}: workers can be"
             " added, paused and removed; set DYN_ADMIN_API_KEY or DYN_ADMIN_API_KEY_FILE"
@@ -49,10 +49,6 @@ def warnings_of(settings: Settings, address: str, port: int) -> Iterator[str]:
             "CERTIFICATES OF WORKERS ARE NOT CHECKED (--worker-tls-insecure): whoever answers in a worker's"
             " place gets its prompts and keys"
         )
-
-
-def _only_here(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _source(settings: Settings, name: str) -> KeySource | None:

@@ -131,12 +131,12 @@ async def several(
 async def _port(gateway: Several) -> int:
     found: list[str] = []
 
-    def told() -> bool:
+    def port_logged() -> bool:
         found[:] = re.findall(r"listening on http://127.0.0.1:(\d+)", gateway.log.read_text())
         assert gateway.process.returncode is None, gateway.log.read_text()
         return bool(found)
 
-    await until(told, 30)
+    await until(port_logged, 30)
     return int(found[0])
 
 

@@ -176,7 +176,7 @@ async def test_sigterm_drains_every_process() -> None:
         assert len(generates(sim)) == 2
 
 
-async def test_signal_to_the_whole_group_is_one_signal() -> None:
+async def test_signal_to_the_process_group_counts_once() -> None:
     """As Ctrl-C sends it: nothing is cut."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         running = [await stream(gateway, pid, 10) for pid in gateway.pids]
@@ -212,7 +212,7 @@ async def test_second_signal_does_not_wait_for_a_process_that_is_stopped() -> No
         assert time.monotonic() - started < 6
 
 
-async def test_grace_time_is_that_of_the_whole() -> None:
+async def test_grace_time_applies_to_all_processes() -> None:
     async with SimServer("sglang", SLOW) as sim:
         async with several(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
             client = await stream(gateway, gateway.pids[0], 2000)

@@ -18,8 +18,8 @@ REQUEST = json.dumps(body_of("sglang", 2, False)).encode()
 
 async def states(gateway: Several) -> list[list[str]]:
     """Those of all workers, as each process has them."""
-    told = [json.loads((await gateway.get("/workers", pid))[1]) for pid in gateway.pids]
-    return [[worker["state"] for worker in one["workers"]] for one in told]
+    replies = [json.loads((await gateway.get("/workers", pid))[1]) for pid in gateway.pids]
+    return [[worker["state"] for worker in one["workers"]] for one in replies]
 
 
 async def generated(gateway: Several) -> list[int]:

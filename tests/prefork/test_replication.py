@@ -84,7 +84,7 @@ async def test_every_process_knows_before_the_edit_returns() -> None:
         assert [process.marks for process in processes] == [{}] * 3
 
 
-async def test_process_that_comes_later_learns_what_was_said_before() -> None:
+async def test_process_that_starts_later_learns_the_cordons() -> None:
     async with Supervised(2) as (old, new):
         old.sharing.marks.say({URL: {HELD: True}})
         await new.wide.learn()

@@ -188,8 +188,8 @@ for _ in range(50):
     once()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert int(said) < 1000
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(printed) < 1000
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "no..name", "l" * 64])

@@ -1,4 +1,4 @@
-"""Noticing that a file changed."""
+"""Detection of changed files."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 
 from gateway.loop.tasks import Tasks
-from gateway.security import file_changes as file_changes
-from gateway.security.file_changes import FileChanges, keep_fresh
+from gateway.security.file_changes import INTERVAL, FileChanges, keep_fresh
 from tests.support.gateway import until
 
 
-def test_change_is_told_twice_and_nothing_else() -> None:
-    """Twice, as the file may be written within one tick of its clock."""
+def test_change_is_reported_twice() -> None:
+    """A second change within one tick of the file system's clock would be invisible."""
     path = Path(__file__)
     seen = FileChanges([path])
     assert [seen.changed() for _ in range(3)] == [True, False, False]
 
 
-def test_what_could_not_be_used_is_looked_at_again(tmp_path: Path) -> None:
+def test_file_that_could_not_be_used_is_reported_again(tmp_path: Path) -> None:
     seen = FileChanges([tmp_path / "nowhere"])
     assert [seen.changed(), seen.changed()] == [True, False]
-    seen.again()
+    seen.retry()
     assert seen.changed()
 
 
@@ -37,10 +36,8 @@ class _Thing:
         self.read.append(self._path.read_text())
 
 
-async def test_each_is_refreshed_when_its_own_file_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_changes, "INTERVAL", 0.005)
+@pytest.mark.virtual_time
+async def test_each_is_refreshed_when_its_own_file_changed(tmp_path: Path) -> None:
     paths = [tmp_path / "one", tmp_path / "two"]
     for path in paths:
         path.write_text("old")
@@ -48,7 +45,7 @@ async def test_each_is_refreshed_when_its_own_file_changed(
     tasks = Tasks()
     tasks.spawn(keep_fresh([one, two]), "test")
     await until(lambda: bool(one.read) and bool(two.read))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(10 * INTERVAL)
     read = len(two.read)
     paths[0].write_text("new")
     await until(lambda: one.read[-1] == "new")
@@ -56,6 +53,6 @@ async def test_each_is_refreshed_when_its_own_file_changed(
     await tasks.stop()
 
 
-async def test_nothing_to_keep_fresh_is_no_task_for_ever() -> None:
+async def test_keeping_nothing_fresh_returns() -> None:
     async with asyncio.timeout(1):
         await keep_fresh([])

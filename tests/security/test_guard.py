@@ -1,4 +1,4 @@
-"""Which key opens what, and where a key goes."""
+"""Which key gives access to which routes, and that keys are removed from requests."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def _opened(guard: Guard, token: str | None) -> str:
     ],
     ids=["none", "api", "admin", "both", "metrics-open"],
 )
-def test_realms_that_a_key_opens(guard: Guard, by: dict[str | None, str]) -> None:
+def test_scopes_that_a_key_gives_access_to(guard: Guard, by: dict[str | None, str]) -> None:
     """o(pen), i(nference), m(etrics), c(ontrol)."""
     assert {token: _opened(guard, token) for token in by} == by
 
 
-def test_refusal_is_counted_and_says_what_to_do_without_the_key() -> None:
+def test_refusal_is_counted_and_its_message_contains_no_key() -> None:
     refused: list[AccessScope] = []
     guard = Guard(API, ADMIN, refused=refused.append)
-    for headers, said in ((_with(None), "a key is needed"), (_with("wrong"), "not valid here")):
-        with pytest.raises(Unauthorized, match=said) as failure:
+    for headers, problem in ((_with(None), "a key is needed"), (_with("wrong"), "not valid here")):
+        with pytest.raises(Unauthorized, match=problem) as failure:
             guard.admit(AccessScope.INFERENCE, headers)
         assert failure.value.status == 401 and "wrong" not in failure.value.message
         assert challenge(failure.value) == [(b"www-authenticate", b"Bearer")]
@@ -60,8 +60,8 @@ def test_refusal_is_counted_and_says_what_to_do_without_the_key() -> None:
     assert not guard.admits(AccessScope.CONTROL, REST) and len(refused) == 3
 
 
-def test_key_of_the_gateway_goes_no_further() -> None:
-    """Nor any line beside it; the client's own goes on where the gateway knows it not."""
+def test_key_of_the_gateway_is_removed_with_all_authorization_lines() -> None:
+    """A key that the gateway does not know is left for the worker."""
     twice = [*_with("api"), (b"authorization", b"Bearer other")]
     assert Guard(API).admit(AccessScope.INFERENCE, twice) == REST
     assert Guard(None, ADMIN).admit(AccessScope.INFERENCE, _with("admin")) == REST
@@ -69,12 +69,12 @@ def test_key_of_the_gateway_goes_no_further() -> None:
     assert Guard().admit(AccessScope.INFERENCE, _with("engine")) == _with("engine")
 
 
-def test_second_line_opens_nothing() -> None:
+def test_only_the_first_authorization_line_counts() -> None:
     lines = [(b"authorization", b"Bearer wrong"), (b"authorization", b"Bearer api")]
     assert not Guard(API).admits(AccessScope.INFERENCE, lines)
 
 
-def test_keys_that_changed_count_at_once() -> None:
+def test_changed_keys_are_valid_at_once() -> None:
     source = Source(Keys([b"old"]))
     guard = Guard(source)
     source.keys = Keys([b"new"])

@@ -1,4 +1,4 @@
-"""A file of keys: its form, its changes, its absence."""
+"""A file of keys: its format, its changes, its absence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.security.key_file import LARGEST, MOST_KEYS, KeySource, UnusableKeys
+from gateway.security.key_file import MAX_BYTES, MAX_KEYS, KeySource, UnusableKeys
 
 
 @pytest.fixture
@@ -28,39 +28,39 @@ def test_one_key_a_line_with_comments_and_blanks(file: Path) -> None:
     assert len(source.keys) == 2
 
 
-def test_given_key_stands_beside_those_of_the_file(file: Path) -> None:
+def test_key_from_the_settings_is_added_to_those_of_the_file(file: Path) -> None:
     assert _knows(KeySource(b"given", str(file)), "given", "one") == [True, True]
     assert _knows(KeySource(b"given", None), "given", "one") == [True, False]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "problem"),
     [
-        (b"", "holds no key"),
-        (b"# nothing\n\n", "holds no key"),
-        (b"good\nwith a blank\n", "line 2 is no key"),
-        (b"caf\xc3\xa9\n", "line 1 is no key"),
-        (b"x" * (LARGEST + 1), "over the limit"),
-        (b"".join(b"key%d\n" % number for number in range(MOST_KEYS + 1)), "over the limit"),
+        (b"", "contains no key"),
+        (b"# nothing\n\n", "contains no key"),
+        (b"good\nwith a blank\n", "line 2 is not a key"),
+        (b"caf\xc3\xa9\n", "line 1 is not a key"),
+        (b"x" * (MAX_BYTES + 1), "over the limit"),
+        (b"".join(b"key%d\n" % number for number in range(MAX_KEYS + 1)), "over the limit"),
     ],
     ids=["empty", "comments", "blank", "not-ascii", "large", "many"],
 )
 def test_file_that_cannot_be_used(
-    content: bytes, said: str, file: Path, caplog: pytest.LogCaptureFixture
+    content: bytes, problem: str, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the start it is an error; later the keys that were good stay, and the log says so once."""
+    """At the start that is an error. Later the previous keys stay valid, with one warning in the log."""
     source = KeySource(None, str(file))
     file.write_bytes(content)
     for _ in range(3):
         source.refresh()
     assert _knows(source, "one") == [True]
-    assert caplog.text.count(said) == 1
+    assert caplog.text.count(problem) == 1
     assert "café" not in caplog.text and "with a blank" not in caplog.text
-    with pytest.raises(UnusableKeys, match=said):
+    with pytest.raises(UnusableKeys, match=problem):
         KeySource(None, str(file))
 
 
-def test_file_that_vanished_keeps_its_keys_until_it_is_back(
+def test_keys_of_a_deleted_file_stay_valid_until_it_is_back(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = KeySource(None, str(file))
@@ -75,10 +75,9 @@ def test_file_that_vanished_keeps_its_keys_until_it_is_back(
         KeySource(None, str(file.with_name("nowhere")))
 
 
-def test_pipe_in_the_place_of_the_file_is_not_waited_for(
+def test_named_pipe_in_place_of_the_file_does_not_block_the_event_loop(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The event loop would stand still for ever."""
     source = KeySource(None, str(file))
     file.unlink()
     os.mkfifo(file)
@@ -88,7 +87,7 @@ def test_pipe_in_the_place_of_the_file_is_not_waited_for(
 
 
 def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
-    """Written over, moved into place, or behind a link that points elsewhere, as Kubernetes does it."""
+    """The file is overwritten, replaced, or behind a link that is replaced, as Kubernetes does it."""
     link = file.with_name("link")
     link.symlink_to(file)
     source = KeySource(None, str(link))
@@ -115,7 +114,7 @@ def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
         assert _knows(source, *names) == [index == number for index in range(4)]
 
 
-def test_keys_are_in_no_text(file: Path) -> None:
+def test_repr_contains_no_key(file: Path) -> None:
     assert "one" not in repr(KeySource(b"given", str(file))) and "given" not in repr(
         KeySource(b"given", None)
     )

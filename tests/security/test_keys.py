@@ -17,8 +17,8 @@ def test_each_key_is_known_and_no_other() -> None:
     assert len(keys) == 2
 
 
-def test_all_keys_are_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And all comparisons are of one length, so that time tells nothing."""
+def test_all_keys_are_compared_whichever_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All comparisons are of the same length, so the time reveals nothing."""
     compared: list[tuple[int, int]] = []
     compare = hmac.compare_digest
 
@@ -34,7 +34,7 @@ def test_all_keys_are_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -
         assert compared == [(32, 32)] * 3
 
 
-def test_keys_are_in_no_text() -> None:
+def test_repr_contains_no_key() -> None:
     assert "secret" not in repr(Keys([b"secret"]))
     assert not hasattr(Keys([b"secret"]), "__dict__")
 

@@ -1,4 +1,4 @@
-"""What whoever starts a gateway is told about its security."""
+"""Warnings and errors about security at the start of a gateway."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.security.certificates import Authority
 from tests.support.processes import free_port, line_with, run, running
 
 
-def _told(*flags: str) -> str:
-    """What the start says, up to the line that it listens."""
+def _start_log(*flags: str) -> str:
+    """Return the log of a start, up to the line that it listens."""
     with running("serve", "--port", str(free_port()), *flags) as process:
         lines = []
         for line in process.stderr or ():
@@ -21,20 +21,22 @@ def _told(*flags: str) -> str:
     raise AssertionError("".join(lines))
 
 
-def test_open_control_routes_are_told_of_where_others_reach_them() -> None:
-    assert "control routes are open to all who can reach 0.0.0.0 port" in _told("--host", "0.0.0.0")
-    assert "control routes" not in _told("--host", "127.0.0.1")
-    assert "control routes" not in _told("--host", "0.0.0.0", "--admin-api-key", "key-of-admins")
+def test_start_warns_of_open_control_routes_that_others_can_reach() -> None:
+    assert "control routes are open to all who can reach 0.0.0.0 port" in _start_log("--host", "0.0.0.0")
+    assert "control routes" not in _start_log("--host", "127.0.0.1")
+    assert "control routes" not in _start_log("--host", "0.0.0.0", "--admin-api-key", "key-of-admins")
 
 
-def test_insecure_workers_are_told_of() -> None:
-    assert "CERTIFICATES OF WORKERS ARE NOT CHECKED" in _told("--host", "127.0.0.1", "--worker-tls-insecure")
+def test_start_warns_of_workers_whose_certificates_are_not_checked() -> None:
+    assert "CERTIFICATES OF WORKERS ARE NOT CHECKED" in _start_log(
+        "--host", "127.0.0.1", "--worker-tls-insecure"
+    )
 
 
 def test_start_over_tls_says_so(authority: Authority) -> None:
     certificate, key = authority.files()
     flags = ("--host", "127.0.0.1", "--ssl-certfile", certificate, "--ssl-keyfile", key)
-    assert "listening on https://127.0.0.1:" in _told(*flags)
+    assert "listening on https://127.0.0.1:" in _start_log(*flags)
 
 
 @pytest.mark.parametrize("flag", ["--ssl-certfile", "--api-key-file", "--worker-ca-file"])

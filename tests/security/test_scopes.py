@@ -1,4 +1,4 @@
-"""Which path asks for which key."""
+"""The access scope of each path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from gateway.security.guard import AccessScope
 from gateway.security.scopes import ScopeTable
 
-REALMS = ScopeTable(
+SCOPES = ScopeTable(
     open_paths=("/", "/live"), inference=("/abort",), inference_trees=("/models",), metrics=("/m",)
 )
 
@@ -33,4 +33,4 @@ REALMS = ScopeTable(
 )
 def test_scope_of_a_path(path: str, scope: AccessScope) -> None:
     """Exactly the paths that are named; all else is for the admin."""
-    assert REALMS.of(path) is scope
+    assert SCOPES.of(path) is scope

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from gateway.control import information, sessions
-from gateway.security import file_changes as file_changes
+from gateway.security import file_changes
 from gateway.settings import Settings, load_settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.wiring.app import create_app
@@ -208,8 +208,8 @@ async def test_refusals_are_counted_and_no_key_leaves_a_trace(
                 )
                 seen.append(reply.text + str(reply.headers))
         metrics = (await gateway.client.get("/metrics", headers=_bearer(ADMIN))).text
-    for realm, count in (("inference", 1), ("control", 2), ("metrics", 1)):
-        assert f'dynamo_frontend_requests_unauthorized_total{{realm="{realm}"}} {count}' in metrics
+    for scope, count in (("inference", 1), ("control", 2), ("metrics", 1)):
+        assert f'dynamo_frontend_requests_unauthorized_total{{realm="{scope}"}} {count}' in metrics
     assert 'reason="request.unauthorized"} 1' in metrics
     out, err = capfd.readouterr()
     assert '"status":401' in out.replace(" ", "") and '"error":"unauthorized"' in out.replace(" ", "")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from gateway.security.tls import server_tls, worker_tls
 from gateway.settings import Settings, SettingsError, load_settings
+from gateway.wiring.tls import server_tls, worker_tls
 from tests.security.certificates import Authority
 
 
@@ -19,7 +19,7 @@ def _settings(**given: Any) -> Settings:
     return load_settings(given)
 
 
-def test_nothing_said_is_no_context() -> None:
+def test_without_settings_there_is_no_context() -> None:
     assert server_tls(_settings()) is None
     assert worker_tls(_settings()) is None
 
@@ -89,12 +89,12 @@ def test_file_that_cannot_be_used_is_named(
 def test_key_of_another_certificate_is_named(authority: Authority) -> None:
     certificate, _ = authority.files(stem="one")
     _, key = authority.files(stem="two")
-    with pytest.raises(SettingsError, match="--ssl-keyfile: .*the key is not that of the certificate"):
+    with pytest.raises(SettingsError, match="--ssl-keyfile: .*the key does not belong to the certificate"):
         server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "problem"),
     [
         ({"ssl_keyfile": "/k"}, "DYN_SSL_KEYFILE: needs DYN_SSL_CERTFILE"),
         ({"ssl_ca_certs": "/k"}, "DYN_SSL_CA_CERTS: needs DYN_SSL_CERTFILE"),
@@ -103,15 +103,15 @@ def test_key_of_another_certificate_is_named(authority: Authority) -> None:
         ({"worker_tls_insecure": True, "worker_ca_file": "/k"}, "one makes the other pointless"),
     ],
 )
-def test_half_of_a_pair_is_an_error(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_half_of_a_pair_is_an_error(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
         load_settings(given)
 
 
 def test_files_that_do_not_fit_leave_the_context_as_it_was(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A new certificate whose key has not come yet is told of once, and taken once the key is there."""
+    """A new certificate whose key is not there yet is logged once, and used when the key is there."""
     caplog.set_level("INFO")
     certificate, key = authority.files()
     tls = server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
@@ -121,7 +121,7 @@ def test_files_that_do_not_fit_leave_the_context_as_it_was(
     for _ in range(2):
         assert tls.file_changes.changed()
         tls.refresh()
-    assert caplog.text.count("the key is not that of the certificate") == 1
+    assert caplog.text.count("the key does not belong to the certificate") == 1
     Path(key).write_bytes(Path(other_key).read_bytes())
     assert tls.file_changes.changed()
     tls.refresh()
@@ -129,10 +129,10 @@ def test_files_that_do_not_fit_leave_the_context_as_it_was(
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["certificate", "key"])
-def test_pipe_in_the_place_of_a_file_is_not_waited_for(
+def test_named_pipe_in_place_of_a_file_does_not_block_the_event_loop(
     part: int, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The event loop would stand still for ever; at the start it is an error."""
+    """At the start it is an error."""
     files = authority.files()
     settings = _settings(ssl_certfile=files[0], ssl_keyfile=files[1])
     tls = server_tls(settings)

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.security import file_changes as file_changes
+from gateway.security import file_changes
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.wiring.app import Gateway
 from tests.process.test_server import served

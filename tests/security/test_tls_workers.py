@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.security import file_changes as file_changes
+from gateway.security import file_changes
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.security.certificates import Authority
 from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
@@ -114,7 +114,7 @@ def _asking(authority: Authority, folder: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "problem"),
     [
         (_wrong_name, "its certificate is not accepted: .*not valid for '127.0.0.1'"),
         (_expired, "its certificate is not accepted: certificate has expired"),
@@ -124,16 +124,16 @@ def _asking(authority: Authority, folder: Path) -> ssl.SSLContext:
     ids=["wrong-name", "expired", "unknown-authority", "no-client-certificate"],
 )
 async def test_worker_that_cannot_be_trusted_gets_nothing_and_workers_says_why(
-    make: Callable[[Authority, Path], ssl.SSLContext], said: str, authority: Authority, tmp_path: Path
+    make: Callable[[Authority, Path], ssl.SSLContext], problem: str, authority: Authority, tmp_path: Path
 ) -> None:
     async with (
         SimServer("sglang", SimConfig(), tls=make(authority, tmp_path)) as sim,
         rig(worker_ca_file=_file(authority)) as gateway,
     ):
         await gateway.client.post("/workers", json={"url": sim.url})
-        await until(lambda: re.search(said, _reason(gateway)) is not None)
+        await until(lambda: re.search(problem, _reason(gateway)) is not None)
         [row] = (await gateway.client.get("/workers")).json()["workers"]
-        assert re.search(said, row["reason"]) and row["is_healthy"] is False
+        assert re.search(problem, row["reason"]) and row["is_healthy"] is False
         assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 503
         assert not sim.all_requests
 

@@ -27,7 +27,7 @@ def test_file_that_cannot_be_used_is_a_start_up_error_that_names_its_setting(tmp
             {"api_key_file": str(tmp_path / "nowhere")},
             "--api-key-file: .*nowhere cannot be used: No such file",
         ),
-        ({"admin_api_key_file": str(tmp_path / "empty")}, "--admin-api-key-file: .*it holds no key"),
+        ({"admin_api_key_file": str(tmp_path / "empty")}, "--admin-api-key-file: .*contains no key"),
     ):
         with pytest.raises(SettingsError, match=said):
             create_app(load_settings(given))
