@@ -1,5 +1,5 @@
 """The command line: ``serve``, ``demo``, ``check``, ``workers``, ``sim``.
 
-Owns: parsing of flags and what each command prints.
+Owns: parsing flags and printing the result of each command.
 Must never enter: request handling, settings of its own.
 """

@@ -1,7 +1,6 @@
-"""What stands behind the given URLs, as a table for a person.
+"""``tito-gateway check``: a table of what the gateway finds at the given URLs.
 
-Owns: ``tito-gateway check``: asking each worker once and saying what was found. Must never enter: a dialect,
-serving.
+Owns: probing each worker once and printing the result. Must never enter: a dialect, serving.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _USABLE = HEADINGS.index("USABLE")
 
 
 def check(settings: Settings) -> tuple[str, bool]:
-    """Probe every worker of ``settings``: the table, and whether one of them is usable."""
+    """Probe every worker of ``settings``. Return the table, and True if a worker is usable."""
     rows = asyncio.run(_probe_all(settings))
     return table([HEADINGS, *rows]), any(row[_USABLE] == "yes" for row in rows)
 
@@ -55,21 +54,21 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
         try:
             found = await interview(worker, formats)
         except (NotAsked, Unreachable) as error:
-            return [_lost(url, str(error))]
+            return [_failed_row(url, str(error))]
         if found is None:
-            return [_lost(url, "it gave no answer to any probe")]
+            return [_failed_row(url, "it replied to no probe")]
         rows = [_row(url, name, info) for name, info in found.infos.items()]
-        return rows or [_lost(url, f"it speaks none of: {_spoken(only, formats)}")]
+        return rows or [_failed_row(url, f"it speaks none of: {_formats(only, formats)}")]
 
     found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
     return [row for rows in found for row in rows]
 
 
-def _spoken(only: str | None, formats: Sequence[AnyFormat]) -> str:
+def _formats(only: str | None, formats: Sequence[AnyFormat]) -> str:
     return only or ", ".join(format.name for format in formats)
 
 
-def _lost(url: str, problem: str) -> Row:
+def _failed_row(url: str, problem: str) -> Row:
     return (url, *["-"] * (_USABLE - 1), "no", problem)
 
 
@@ -89,7 +88,7 @@ def _row(url: str, name: str, info: WorkerInfo) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """``rows`` in columns, two spaces apart. What a worker said cannot break a line."""
+    """Return ``rows`` as columns, two spaces apart. Unprintable characters of a worker become ``?``."""
     shown = [tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in shown)

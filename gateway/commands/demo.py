@@ -1,7 +1,7 @@
 """``tito-gateway demo``: a gateway and four simulated engines, to try without a GPU.
 
-Owns: starting and ending those processes, and what a newcomer is shown. Must never enter: anything the
-gateway itself needs; this is a user of it, through its command line and its HTTP interface only.
+Owns: starting and ending those processes, and the printed examples. Must never enter: anything that the
+gateway itself needs. The demo uses only the command line and the HTTP interface of the gateway.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 from gateway.sim.config import KINDS
 
 HOST = "127.0.0.1"
-# Both engines refuse what curl sends by itself.
+# Both engines refuse the content type that curl sends by default.
 _JSON_HEADER = "content-type: application/json"
 
-#: Workers of each engine.
-EACH = 2
+#: Simulated workers of each engine.
+WORKERS_PER_ENGINE = 2
 
-#: Seconds until all must be ready, and seconds a process has to end when asked.
+#: Seconds for all processes to become ready, and for one to end after SIGTERM.
 START_LIMIT = 30.0
 END_LIMIT = 3.0
 
@@ -43,31 +43,31 @@ class DemoFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One request that is shown, with the words above it."""
+class Example:
+    """A request that the demo prints and sends, with its title."""
 
     title: str
     path: str
     body: Mapping[str, Any]
 
     def curl(self, port: int) -> str:
-        """The same request as a shell command."""
+        """Return the request as a shell command."""
         flags = "-sN" if self.body.get("stream") else "-s"
         body = shlex.quote(json.dumps(self.body))
         return f"curl {flags} http://{HOST}:{port}{self.path} -H '{_JSON_HEADER}' -d {body}"
 
 
-UNARY = Call(
+UNARY = Example(
     "a unary request",
     "/generate",
     {"input_ids": [1, 2, 3, 4], "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
 )
-STREAM = Call(
+STREAM = Example(
     "a streaming request",
     "/generate",
     {"input_ids": [1, 2, 3, 4], "sampling_params": {"max_new_tokens": 4, "temperature": 0}, "stream": True},
 )
-OTHER = Call(
+OTHER_ENGINE = Example(
     "the other engine's API",
     "/inference/v1/generate",
     {"token_ids": [1, 2, 3, 4], "sampling_params": {"max_tokens": 4, "temperature": 0}},
@@ -75,7 +75,7 @@ OTHER = Call(
 
 
 def run_demo(port: int, show: Show, *, once: bool) -> None:
-    """Start everything, show two requests, then wait for a signal unless ``once``. Raises DemoFailed."""
+    """Start all processes, send two requests, and unless ``once`` wait for a signal. Raise DemoFailed."""
     _need_free(port)
     with _signals(), suppress(KeyboardInterrupt), _processes() as start:
         _run(port, show, start, once)
@@ -83,7 +83,7 @@ def run_demo(port: int, show: Show, *, once: bool) -> None:
 
 def _run(port: int, show: Show, start: Start, once: bool) -> None:
     show("starting two simulated workers of each engine, and the gateway")
-    kinds = [kind for kind in KINDS for _ in range(EACH)]
+    kinds = [kind for kind in KINDS for _ in range(WORKERS_PER_ENGINE)]
     workers = [start("sim", kind, "--token-delay", "0.02", "--drain-poll", "0.05") for kind in kinds]
     urls = [_url_of(worker) for worker in workers]
     flags = [flag for url in urls for flag in ("--worker", url)]
@@ -93,14 +93,14 @@ def _run(port: int, show: Show, start: Start, once: bool) -> None:
     for url, kind in zip(urls, kinds, strict=True):
         show(f"  {kind} worker  {url}")
     show(f"  gateway        http://{HOST}:{port}")
-    for call in (UNARY, STREAM):
-        show(f"\n# {call.title}\n$ {call.curl(port)}")
-        for line in _send(call, port):
+    for example in (UNARY, STREAM):
+        show(f"\n# {example.title}\n$ {example.curl(port)}")
+        for line in _send(example, port):
             show(line)
     if once:
         return
     show(f"\nTry these (/docs has the rest); Ctrl-C ends the demo:\n\n  {UNARY.curl(port)}\n")
-    show(f"  {STREAM.curl(port)}\n\n  {OTHER.curl(port)}\n\n  curl -s http://{HOST}:{port}/metrics\n")
+    show(f"  {STREAM.curl(port)}\n\n  {OTHER_ENGINE.curl(port)}\n\n  curl -s http://{HOST}:{port}/metrics\n")
     code = gateway.wait()
     raise DemoFailed(f"the gateway ended with exit code {code}")
 
@@ -118,12 +118,12 @@ def _need_free(port: int) -> None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo the way Ctrl-C does."""
+    """Make SIGTERM and SIGHUP end the demo as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # SIGINT, too: a shell lets what it starts in the background inherit an ignored one.
+    # SIGINT, too: a process that a shell starts in the background ignores it by default.
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, interrupt) for number in ending}
     try:
@@ -135,10 +135,11 @@ def _signals() -> Iterator[None]:
 
 @contextmanager
 def _processes() -> Iterator[Start]:
-    """Starts commands of ours, which end with this block, and with this process however that ends.
+    """Yield a function that starts a command of the gateway; all end with this block.
 
-    They watch their standard input, whose other end is here only. In sessions of their own, a terminal's
-    Ctrl-C does not reach them.
+    They also end with this process, however it ends, because they watch their standard input, of which only
+    this process has the other end. They are sessions of their own, so that Ctrl-C of a terminal does not
+    reach them.
     """
     started: list[Process] = []
 
@@ -182,7 +183,7 @@ def _wait_until_ready(port: int, gateway: Process) -> None:
     limit = time.monotonic() + START_LIMIT
     while time.monotonic() < limit:
         with suppress(OSError, http.client.HTTPException, ValueError):
-            if all(endpoint["workers"] >= EACH for endpoint in _readiness(port)):
+            if all(endpoint["workers"] >= WORKERS_PER_ENGINE for endpoint in _readiness(port)):
                 return
         with suppress(subprocess.TimeoutExpired):
             gateway.wait(0.05)
@@ -200,17 +201,17 @@ def _readiness(port: int) -> Sequence[Mapping[str, Any]]:
         connection.close()
 
 
-def _send(call: Call, port: int) -> Iterator[str]:
+def _send(example: Example, port: int) -> Iterator[str]:
     connection = http.client.HTTPConnection(HOST, port, timeout=START_LIMIT)
     try:
-        connection.request("POST", call.path, json.dumps(call.body), dict([_JSON_HEADER.split(": ")]))
+        connection.request("POST", example.path, json.dumps(example.body), dict([_JSON_HEADER.split(": ")]))
         reply = connection.getresponse()
         for line in reply:
             if line.strip():
                 yield line.decode().rstrip("\n")
         if reply.status != 200:
-            raise DemoFailed(f"{call.path} answered {reply.status}")
+            raise DemoFailed(f"{example.path} answered {reply.status}")
     except (OSError, http.client.HTTPException) as error:
-        raise DemoFailed(f"{call.path} gave no answer: {error}") from error
+        raise DemoFailed(f"{example.path} gave no answer: {error}") from error
     finally:
         connection.close()

@@ -1,6 +1,6 @@
-"""Command-line flags made from declared fields, so that none can be missed.
+"""Command-line flags made from declared fields, so that none is forgotten.
 
-Owns: turning the fields of ``Settings`` and of a dataclass into parameters of a command. Must never enter: a
+Owns: converting the fields of ``Settings`` and of a dataclass to parameters of a command. Must never enter: a
 field, a command.
 """
 
@@ -27,7 +27,10 @@ END_WITH_STDIN = inspect.Parameter(
 
 
 def setting_flags(names: Iterable[str] = tuple(Settings.model_fields)) -> list[inspect.Parameter]:
-    """One flag per setting. Values stay text, as ``Settings`` judges those of flags and variables alike."""
+    """Return one flag per setting.
+
+    Values stay text, because ``Settings`` validates flags and variables alike.
+    """
     return [_setting_flag(name) for name in names]
 
 
@@ -44,9 +47,10 @@ def _setting_flag(name: str) -> inspect.Parameter:
     return _flag(name, kind | None, None, text, _metavar(name, field.annotation), alias_of(field))
 
 
-#: What help calls a value, by its type, where the last word of the field's name does not say it better.
-_WORDS = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "URL"}
-_BETTER = {("tuple", "secs"): "SECONDS", ("tuple", "path"): "PATH", ("SecretStr", "password"): "PASSWORD"}
+#: The placeholder of a value in the help, by its type, unless ``_SPECIFIC`` has one for the type and the last
+#: word of the field's name.
+_PLACEHOLDERS = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "URL"}
+_SPECIFIC = {("tuple", "secs"): "SECONDS", ("tuple", "path"): "PATH", ("SecretStr", "password"): "PASSWORD"}
 
 
 def _metavar(name: str, annotation: Any) -> str | None:
@@ -54,11 +58,11 @@ def _metavar(name: str, annotation: Any) -> str | None:
         return None
     plain = _plain(annotation)
     kind = getattr(get_origin(plain) or plain, "__name__", "")
-    return _BETTER.get((kind, name.rpartition("_")[2])) or _WORDS.get(kind, "TEXT")
+    return _SPECIFIC.get((kind, name.rpartition("_")[2])) or _PLACEHOLDERS.get(kind, "TEXT")
 
 
 def dataclass_flags(kind: type) -> list[inspect.Parameter]:
-    """One flag per field of the dataclass ``kind``; its metadata has its help."""
+    """Return one flag per field of the dataclass ``kind``, with the help text of its metadata."""
     hints = get_type_hints(kind)
     return [
         _flag(
@@ -76,7 +80,7 @@ def _shown(default: object) -> str:
 
 
 def _plain(annotation: Any) -> Any:
-    """``X`` for ``X | None``."""
+    """Return ``X`` for ``X | None``."""
     if get_origin(annotation) in (Union, UnionType):
         return next(part for part in get_args(annotation) if part is not NoneType)
     return annotation
@@ -97,7 +101,7 @@ def _flag(  # noqa: PLR0913 - what typer wants to know of a flag
 def command(
     run: Callable[[Values], None], parameters: Iterable[inspect.Parameter], text: str
 ) -> Callable[..., None]:
-    """A function for typer with ``parameters``, which hands their values (None: not given) to ``run``."""
+    """Return a function for typer that passes the values of ``parameters`` (None: not given) to ``run``."""
     listed = list(parameters)
 
     def call(**values: Any) -> None:

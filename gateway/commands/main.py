@@ -1,7 +1,7 @@
-"""The commands.
+"""The commands of ``tito-gateway``.
 
-Owns: flags, exit codes and the one line a user sees when something is wrong. Must never enter: what a command
-does. Exit codes: 0 done, 1 it could not be done, 2 the call itself is wrong.
+Owns: flags, exit codes and the error line that a user sees. Must never enter: what a command does. Exit
+codes: 0 success, 1 failure, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gateway.settings import Settings, SettingsError, flag_of, ignored_variables
 from gateway.sim.config import KINDS, SimConfig
 from gateway.version import COMPILED, VERSION
 
-#: What a command has to know that asks workers itself.
-_OF_WORKERS = (
+#: Settings of the command that probes workers.
+_PROBE_SETTINGS = (
     "worker",
     "worker_api_key",
     "worker_ca_file",
@@ -40,7 +40,8 @@ _OF_WORKERS = (
     "worker_tls_insecure",
 )
 
-#: Seconds a process has to end by itself once its standard input was closed, and then to cut what still runs.
+#: Seconds between the signals that end a process after its standard input was closed: first for running
+#: requests to end, then for them to be cut.
 _END_GRACE, _CUT_GRACE = 3.0, 3.0
 
 app = typer.Typer(
@@ -54,14 +55,16 @@ simulators = typer.Typer(help="Run one simulated engine.", no_args_is_help=True,
 
 
 def main() -> None:
-    """Entry point of ``tito-gateway``."""
-    _hold_standard_files()
+    """Run ``tito-gateway``."""
+    _open_standard_files()
     app()
 
 
-def _hold_standard_files() -> None:
-    """Put nothing in the place of standard files that are closed: what is opened next would take their
-    numbers, and a socket would be sent the log."""
+def _open_standard_files() -> None:
+    """Open the null device for each standard file that is closed.
+
+    Otherwise a file or socket opened later would get its number, and the log would be written to it.
+    """
     number = os.open(os.devnull, os.O_RDWR)
     while number <= STANDARD_ERROR:
         os.set_inheritable(number, True)
@@ -73,16 +76,16 @@ def _hold_standard_files() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What a user can put right is told in one line, never by a traceback."""
+    """Report errors that a user can correct in one line, without a traceback."""
     try:
         yield
     except (SettingsError, CatalogError, FormatError, server.ProcessesImpossible) as error:
-        raise _stop(str(error), EXIT_USAGE) from None
+        raise _exit_with(str(error), EXIT_USAGE) from None
     except (server.PortTaken, TooFewFiles, DemoFailed) as error:
-        raise _stop(str(error), EXIT_FAILED) from None
+        raise _exit_with(str(error), EXIT_FAILED) from None
 
 
-def _stop(message: str, code: int) -> typer.Exit:
+def _exit_with(message: str, code: int) -> typer.Exit:
     typer.echo(f"tito-gateway: {message}", err=True)
     return typer.Exit(code)
 
@@ -102,7 +105,7 @@ def _check(values: Values) -> None:
         settings = load_settings(values)
         if not settings.worker:
             variable = variable_of(Settings.model_fields["worker"])
-            raise SettingsError(f"name a worker with {flag_of('worker')} or {variable}")
+            raise SettingsError(f"give a worker with {flag_of('worker')} or {variable}")
         shown, usable = check(settings)
     typer.echo(shown)
     raise typer.Exit(0 if usable else EXIT_FAILED)
@@ -112,13 +115,13 @@ def _simulate(kind: str) -> Callable[[Values], None]:
     def run(values: Values) -> None:
         if values.pop("end_with_stdin"):
             end_with_stdin()
-        given = {name: value for name, value in values.items() if value is not None}
+        values = {name: value for name, value in values.items() if value is not None}
         try:
-            code = sim.main(kind, SimConfig(**given))
+            code = sim.main(kind, SimConfig(**values))
         except ValueError as error:
-            raise _stop(str(error), EXIT_USAGE) from None
+            raise _exit_with(str(error), EXIT_USAGE) from None
         except OSError as error:
-            raise _stop(f"cannot listen: {error.strerror or error}", EXIT_FAILED) from None
+            raise _exit_with(f"cannot listen: {error.strerror or error}", EXIT_FAILED) from None
         raise typer.Exit(code)
 
     return run
@@ -126,7 +129,11 @@ def _simulate(kind: str) -> Callable[[Values], None]:
 
 app.command("serve")(command(_serve, [*setting_flags(), END_WITH_STDIN], "Run the gateway."))
 app.command("check")(
-    command(_check, setting_flags(_OF_WORKERS), "Ask workers what they are; 1 if none is usable.")
+    command(
+        _check,
+        setting_flags(_PROBE_SETTINGS),
+        "Probe workers and print what they are.",
+    )
 )
 app.add_typer(simulators, name="sim")
 app.add_typer(workers, name="workers")
@@ -141,11 +148,12 @@ for _kind in KINDS:
 @app.command()
 def demo(
     port: Annotated[int, typer.Option(help="Port of the gateway.", min=1, max=65535)] = 8000,
-    once: Annotated[bool, typer.Option("--once", help="End after the two requests were shown.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after the two requests.")] = False,
 ) -> None:
-    """Try the gateway, with simulated engines.
+    """Try the gateway with simulated engines.
 
-    Starts it in front of four of them, shows a unary request and a stream, and goes on until it is ended.
+    Start the gateway in front of four simulated engines, show a unary request and a stream, and run until it
+    is ended.
     """
     with one_line_errors():
         run_demo(port, typer.echo, once=once)
@@ -153,12 +161,12 @@ def demo(
 
 @app.command()
 def version() -> None:
-    """Print the version, and whether it is the compiled build."""
+    """Print the version, and if it is the compiled build."""
     typer.echo(f"{VERSION} (compiled)" if COMPILED else VERSION)
 
 
 def end_with_stdin() -> None:
-    """End this process when its standard input closes, so that it cannot outlive who started it."""
+    """End this process when its standard input is closed, that is, with the process that started it."""
     threading.Thread(target=_wait_for_end_of_stdin, daemon=True).start()
 
 

@@ -1,7 +1,7 @@
-"""``tito-gateway workers``: the fleet of a running gateway, from a shell.
+"""``tito-gateway workers``: commands to list and change the fleet of a running gateway.
 
-Owns: the calls of the workers API, the table, and keeping a lease beside an engine. Must never enter: what
-the gateway makes of a call. Exit codes: 0 done, 1 it could not be done, 2 the call itself is wrong.
+Owns: the calls to the workers API, the table, and keeping a record in a store. Must never enter: what the
+gateway does for a call. Exit codes: 0 success, 1 failure, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from gateway.stores.record import WorkerRecord
 from gateway.wiring.stores import STORES
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-#: Seconds that a call may take, between two looks of --watch, and that a kept worker stays after its keeper.
+#: Seconds: the limit of a call, the interval of --watch, the TTL of a record in a store.
 CALL_TIMEOUT, WATCH_INTERVAL, TTL = 10.0, 1.0, 10.0
 KEY_VARIABLE = "DYN_ADMIN_API_KEY"
-#: Backends that keep leases for others than one process.
-LEASING = ("file", "etcd")
+#: Stores in which a record can have a TTL.
+TTL_STORES = ("file", "etcd")
 
 HEADINGS = ("URL", "STATE", "LOAD", "REPORTED", "MODEL", "ENGINE", "VERSION", "WEIGHTS", "ID", "REASON")
-#: What an entry of a list of workers has.
-_SHOWN = frozenset({"url", "state", "load"})
+#: Members that every entry of the list of workers has.
+_REQUIRED = frozenset({"url", "state", "load"})
 _CLEAR = "\x1b[H\x1b[2J"
 
 Url = Annotated[str, typer.Option("--url", help="URL of the gateway.")]
 Key = Annotated[
-    str | None, typer.Option("--admin-api-key", help=f"Key of the control routes; better as {KEY_VARIABLE}.")
+    str | None, typer.Option("--admin-api-key", help=f"Key for the control routes; prefer {KEY_VARIABLE}.")
 ]
 Named = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's URL or id.")]
 _DEFAULT = "http://127.0.0.1:8000"
 
 workers = typer.Typer(
-    help="The fleet of a running gateway.",
+    help="List and change the workers of a running gateway.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -58,26 +58,26 @@ class WorkersApi:
     key: str | None
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer's JSON. Raises typer.Exit after one line about what went wrong."""
+        """Return the JSON of the reply. Print one line and raise typer.Exit on failure."""
         key = self.key or environment.variables().get(KEY_VARIABLE)
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            reply = asyncio.run(self._asked(method, path, body, headers))
+            reply = asyncio.run(self._send(method, path, body, headers))
         except TimeoutError:
-            raise stop(f"no answer of {self.url} within {CALL_TIMEOUT:g} s") from None
+            raise stop(f"no reply from {self.url} within {CALL_TIMEOUT:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise stop(f"cannot reach {self.url}: {str(error) or type(error).__name__}") from None
         return _json(reply)
 
-    async def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
-        """The whole answer. Raises TimeoutError where it takes too long, however much of it came by then."""
+    async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
+        """Return the complete reply. Raise TimeoutError if it is not complete in time."""
         url = self.url.rstrip("/") + path
         async with asyncio.timeout(CALL_TIMEOUT), httpx.AsyncClient(timeout=None, trust_env=False) as client:
             return await client.request(method, url, json=body, headers=headers)
 
 
 def stop(message: str, code: int = EXIT_FAILED) -> typer.Exit:
-    """Say why in one line; the exit to raise."""
+    """Print ``message`` as one line and return the exit to raise."""
     typer.echo(f"tito-gateway workers: {message}", err=True)
     return typer.Exit(code)
 
@@ -86,10 +86,12 @@ def stop(message: str, code: int = EXIT_FAILED) -> typer.Exit:
 def list_workers(
     url: Url = _DEFAULT,
     admin_api_key: Key = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The gateway's own JSON, on one line.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the JSON of the gateway on one line.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until interrupted.")] = False,
 ) -> None:
-    """All workers, their state and load."""
+    """List all workers with their state and load."""
     api = WorkersApi(url, admin_api_key)
     try:
         while True:
@@ -106,22 +108,24 @@ def list_workers(
 
 @workers.command()
 def add(  # noqa: PLR0913 - each parameter is a flag
-    worker: Annotated[str, typer.Argument(metavar="URL", help="The worker's URL, as others will see it.")],
+    worker: Annotated[
+        str, typer.Argument(metavar="URL", help="The worker's URL, as the gateway reaches it.")
+    ],
     url: Url = _DEFAULT,
     admin_api_key: Key = None,
-    format: Annotated[str | None, typer.Option(help="The format it speaks; else it is probed.")] = None,
-    model: Annotated[str | None, typer.Option(help="Its model, where it does not tell.")] = None,
+    format: Annotated[str | None, typer.Option(help="The format it speaks; otherwise it is probed.")] = None,
+    model: Annotated[str | None, typer.Option(help="Its model, if it does not report one.")] = None,
     worker_type: Annotated[str, typer.Option(help="regular, prefill or decode.")] = "regular",
-    bootstrap_port: Annotated[int | None, typer.Option(help="Kept and shown.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Kept and shown.")] = None,
+    bootstrap_port: Annotated[int | None, typer.Option(help="Stored and shown.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Stored and shown.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
     held: Annotated[bool, typer.Option("--held", help="Not to be used until it is opened.")] = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep it in the store of DYN_DISCOVERY_BACKEND while this runs."),
+        typer.Option("--keep", help="Keep it in the store of DYN_DISCOVERY_BACKEND while this command runs."),
     ] = False,
 ) -> None:
-    """Register a worker, or change what is known of it."""
+    """Register a worker, or replace its record."""
     members = {
         "url": worker,
         "format": format,
@@ -143,13 +147,13 @@ def add(  # noqa: PLR0913 - each parameter is a flag
 
 @workers.command()
 def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """Let a worker finish what runs on it, and forget it."""
+    """Drain a worker and remove it."""
     _print_accepted(WorkersApi(url, admin_api_key).call("DELETE", _path(worker)))
 
 
 @workers.command()
 def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """The same as remove."""
+    """Drain a worker and remove it, like remove."""
     _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
 
 
@@ -177,9 +181,9 @@ def _json(reply: httpx.Response) -> Any:
     if reply.is_success and isinstance(found, dict):
         return found
     error = found.get("error", found) if isinstance(found, dict) else None
-    said = error.get("message") if isinstance(error, dict) else None
-    what = ", and no JSON object" if reply.is_success else ""
-    raise stop(str(said) if said else f"the gateway answered {reply.status_code}{what}")
+    message = error.get("message") if isinstance(error, dict) else None
+    detail = " without a JSON object" if reply.is_success else ""
+    raise stop(str(message) if message else f"the gateway replied {reply.status_code}{detail}")
 
 
 def _print_accepted(reply: Mapping[str, Any]) -> None:
@@ -197,12 +201,12 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
 def _table(found: Mapping[str, Any]) -> str:
     workers = found.get("workers")
     if not isinstance(workers, list) or not all(map(_is_worker, workers)):
-        raise stop("it is no gateway that answered: there is no list of workers")
+        raise stop("the reply has no list of workers: this is no gateway")
     return table([HEADINGS, *map(_row, workers)])
 
 
 def _is_worker(entry: object) -> bool:
-    return isinstance(entry, dict) and _SHOWN <= entry.keys()
+    return isinstance(entry, dict) and _REQUIRED <= entry.keys()
 
 
 def _row(worker: Mapping[str, Any]) -> tuple[str, ...]:
@@ -223,26 +227,26 @@ def _keep(record: WorkerRecord) -> None:
         settings = load_settings()
     except SettingsError as error:
         raise stop(str(error), EXIT_USAGE) from None
-    if settings.discovery_backend not in LEASING:
-        named = " or ".join(LEASING)
+    if settings.discovery_backend not in TTL_STORES:
+        named = " or ".join(TTL_STORES)
         raise stop(
             f"--keep needs DYN_DISCOVERY_BACKEND {named}, not {settings.discovery_backend}", EXIT_USAGE
         )
     try:
-        asyncio.run(_keeping(STORES[settings.discovery_backend](settings), record))
+        asyncio.run(_keep_record(STORES[settings.discovery_backend](settings), record))
     except StoreUnavailable as error:
         raise stop(str(error)) from None
 
 
-async def _keeping(store: Store, record: WorkerRecord) -> None:
-    """Hold the lease until this process is told to end; then the worker goes at once."""
-    over = asyncio.Event()
+async def _keep_record(store: Store, record: WorkerRecord) -> None:
+    """Renew the record until a signal ends this process, then delete it."""
+    ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     try:
         await store.put(record, ttl=TTL)
         typer.echo(f"keeping {record.url} until interrupted")
-        await over.wait()
+        await ended.wait()
         await store.delete(record.url)
     finally:
         await store.close()

@@ -1,4 +1,4 @@
-"""``check`` tells what stands behind a URL, and why it cannot be used."""
+"""``check`` prints what a worker is, and why it cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo shows what it promises, and leaves nothing behind."""
+"""The demo prints its examples, and leaves no process behind."""
 
 from __future__ import annotations
 

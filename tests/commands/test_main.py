@@ -1,4 +1,4 @@
-"""The commands: flags, exit codes, and one line for what a user can put right."""
+"""The commands: flags, exit codes, and one line for each error that a user can correct."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ runner = CliRunner()
 
 @cache
 def help_of(*command: str) -> str:
-    """The help of a command, without the spaces that wrap it."""
+    """The help of a command, without white space."""
     return "".join(runner.invoke(app, [*command, "--help"]).output.split())
 
 
@@ -42,7 +42,7 @@ def taken_port() -> Iterator[int]:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """What ``serve`` would have run with."""
+    """The settings that ``serve`` would have run with."""
     settings: list[Settings] = []
 
     def note(given: Settings) -> int:
@@ -55,7 +55,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``serve`` makes its gateway and then serves nobody."""
+    """Make ``serve`` create its gateway and return."""
 
     def make(settings: Settings) -> int:
         create_app(settings)
@@ -81,7 +81,7 @@ def test_every_setting_is_a_flag_of_serve_with_its_variable_in_the_help(name: st
         ("--etcd-password", "PASSWORD"),
     ],
 )
-def test_help_says_what_a_flag_takes(flag: str, value: str) -> None:
+def test_help_shows_the_kind_of_value_of_a_flag(flag: str, value: str) -> None:
     assert f"{flag}{value}" in help_of("serve")
 
 
@@ -91,13 +91,13 @@ def test_older_name_of_a_flag_is_taken(served: list[Settings]) -> None:
 
 
 @pytest.mark.parametrize("group", [(), ("sim",), ("workers",)], ids=" ".join)
-def test_no_command_is_told_of_in_half_a_sentence(group: tuple[str, ...]) -> None:
+def test_no_summary_of_a_command_is_cut(group: tuple[str, ...]) -> None:
     commands = runner.invoke(app, [*group, "--help"]).output.partition("Commands:")[2]
     assert commands.count("\n") > 2
     assert "..." not in commands
 
 
-def test_serve_hands_flags_to_the_settings_and_they_win(
+def test_flags_of_serve_override_the_environment(
     served: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DYN_HTTP_PORT", "9001")
@@ -146,7 +146,7 @@ def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (
             ["--generate-format", "nope"],
@@ -182,12 +182,12 @@ def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: 
     ],
 )
 def test_start_up_error_exits_2_with_one_line_that_names_every_setting_at_fault(
-    flags: list[str], said: str, made: None
+    flags: list[str], message: str, made: None
 ) -> None:
-    """By its flag where that was given, else by its variable."""
+    """A setting is named by its flag if that was given, else by its variable."""
     result = runner.invoke(app, ["serve", *flags])
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"tito-gateway: {said}")
+    assert result.stderr.startswith(f"tito-gateway: {message}")
     assert result.stderr.count("\n") == 1
 
 
@@ -221,17 +221,17 @@ def test_port_in_use_exits_1_with_one_line(command: str, taken_port: int) -> Non
 
 
 def test_version_is_that_of_the_distribution() -> None:
-    said = version("tito-gateway") + " (compiled)" * COMPILED + "\n"
-    assert runner.invoke(app, ["version"]).output == said
-    assert run("version").stdout == said
+    shown = version("tito-gateway") + " (compiled)" * COMPILED + "\n"
+    assert runner.invoke(app, ["version"]).output == shown
+    assert run("version").stdout == shown
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(SimConfig)])
-def test_every_knob_of_a_simulated_engine_is_a_flag(name: str) -> None:
+def test_every_option_of_a_simulated_engine_is_a_flag(name: str) -> None:
     assert flag_of(name) in help_of("sim", "sglang")
 
 
-def test_simulated_engine_says_where_it_listens_and_ends_with_its_parent() -> None:
+def test_simulated_engine_prints_its_url_and_ends_with_its_parent() -> None:
     with running("sim", "vllm", "--model", "tiny", "--end-with-stdin") as sim:
         url = line_with(sim.stdout, "listening on ").split()[-1]
         assert not refuses(int(url.rsplit(":", 1)[1]))
@@ -240,8 +240,8 @@ def test_simulated_engine_says_where_it_listens_and_ends_with_its_parent() -> No
         assert sim.wait(PATIENCE) == 0
 
 
-def test_numbers_of_closed_standard_files_are_given_to_nothing_else() -> None:
-    """A socket that had one was sent what is written to the log, and the process ended by an abort."""
+def test_closed_standard_files_are_not_replaced_by_sockets() -> None:
+    """A socket with the number of standard error would be sent the log, and the process would abort."""
     port = free_port()
     line = ["sh", "-c", 'exec "$0" "$@" >&- 2>&-', sys.executable, "-m", "gateway"]
     with subprocess.Popen([*line, "sim", "sglang", "--port", str(port)]) as process:

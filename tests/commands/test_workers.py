@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from gateway.commands import workers as workers_cli
 from gateway.commands.main import app
-from gateway.commands.workers import HEADINGS, KEY_VARIABLE, _keeping
+from gateway.commands.workers import HEADINGS, KEY_VARIABLE, _keep_record
 from gateway.sim import SimConfig, SimServer
 from gateway.stores.base import Reset
 from gateway.stores.memory import MemoryStore
@@ -34,8 +34,7 @@ async def gateway() -> AsyncIterator[tuple[Rig, SimServer]]:
         yield rigged, sim
 
 
-async def test_worker_is_added_listed_held_opened_and_removed() -> None:
-    """The whole life of one, from a shell."""
+async def test_worker_is_added_listed_cordoned_uncordoned_and_removed() -> None:
     async with gateway() as (rigged, sim):
         fleet, url = rigged.app.fleet, ("--url", rigged.url)
         added = await command("add", sim.url, "--label", "zone=a", "--priority", "3", "--held", *url)
@@ -57,8 +56,8 @@ async def test_worker_is_added_listed_held_opened_and_removed() -> None:
         assert fleet.workers == ()
 
 
-async def test_what_cannot_be_done_is_one_line_and_exit_code_1() -> None:
-    """The gateway's own words where it has any."""
+async def test_failure_is_one_line_and_exit_code_1() -> None:
+    """The line is the error message of the gateway, if there is one."""
     async with gateway() as (rigged, _):
         refused = await command("remove", "nobody", "--url", rigged.url)
         assert (refused.exit_code, refused.output) == (
@@ -72,10 +71,10 @@ async def test_what_cannot_be_done_is_one_line_and_exit_code_1() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n"])
-async def test_gateway_that_never_comes_to_an_end_is_given_up(
+async def test_call_without_a_complete_reply_ends_at_its_limit(
     monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
-    """Be it silent or slow."""
+    """With a silent and with a slow gateway."""
     monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.3)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,37 +84,37 @@ async def test_gateway_that_never_comes_to_an_end_is_given_up(
             writer.write(b" " if answer else b"")
             await asyncio.sleep(0.02)
         writer.close()
-        left.set()
+        disconnected.set()
 
-    left = asyncio.Event()
+    disconnected = asyncio.Event()
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         result = await asyncio.wait_for(command("list", "--url", url), 10)
-        await left.wait()
+        await disconnected.wait()
     assert (result.exit_code, result.output) == (
         1,
-        f"tito-gateway workers: no answer of {url} within 0.3 s\n",
+        f"tito-gateway workers: no reply from {url} within 0.3 s\n",
     )
 
 
 @pytest.mark.parametrize(
     "answer", [b"{}", b"[]", b'"x"', b"\xff", b'{"workers":null}', b'{"workers":[1]}', b'{"workers":[{}]}']
 )
-async def test_answer_of_what_is_no_gateway_is_told_in_one_line(answer: bytes) -> None:
+async def test_reply_of_another_server_is_one_line_of_error(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        told = await command("list", "--url", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    assert (told.exit_code, told.output.count("\n")) == (1, 1)
-    assert "no list of workers" in told.output or "200, and no JSON object" in told.output
+        result = await command("list", "--url", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "no list of workers" in result.output or "200 without a JSON object" in result.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("add", "a:1"), "not of the form http://host:port"),
         (("add", "http://a:1", "--label", "zone"), "NAME=VALUE"),
@@ -123,13 +122,13 @@ async def test_answer_of_what_is_no_gateway_is_told_in_one_line(answer: bytes) -
         (("add", "http://a:1", "--keep"), "--keep needs DYN_DISCOVERY_BACKEND file or etcd, not memory"),
     ],
 )
-async def test_wrong_call_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+async def test_wrong_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     result = await command(*arguments)
-    assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
+    assert (result.exit_code, message in result.output, result.output.count("\n")) == (2, True, 1)
 
 
 async def test_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the flag, or else from the environment."""
+    """The key of the flag, or else that of the environment."""
     seen: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -143,12 +142,12 @@ async def test_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(KEY_VARIABLE, "from-outside")
         for given in ((), ("--admin-api-key", "hunter2")):
             result = await command("list", "--url", url, *given)
-            assert result.output == "tito-gateway workers: the gateway answered 403\n"
+            assert result.output == "tito-gateway workers: the gateway replied 403\n"
     assert b"\r\nauthorization: Bearer from-outside\r\n" in seen[0]
     assert b"\r\nauthorization: Bearer hunter2\r\n" in seen[1]
 
 
-async def test_watch_goes_on_until_interrupted() -> None:
+async def test_watch_runs_until_interrupted() -> None:
     """One line of JSON each time; an interrupt is no failure."""
     async with gateway() as (rigged, sim):
         asked = ("workers", "list", "--json", "--watch", "--url", rigged.url)
@@ -162,10 +161,10 @@ async def test_watch_goes_on_until_interrupted() -> None:
             assert await process.wait() == 0
 
 
-async def test_kept_worker_is_there_while_its_keeper_runs() -> None:
-    """And goes at once when that is told to end."""
+async def test_kept_record_is_in_the_store_while_the_command_runs() -> None:
+    """It is deleted as soon as the command is ended."""
     store, record = MemoryStore(), WorkerRecord("http://a:1")
-    keeping = asyncio.ensure_future(_keeping(store, record))
+    keeping = asyncio.ensure_future(_keep_record(store, record))
     await until(lambda: store._records == {record.url: record})
     signal.raise_signal(signal.SIGTERM)
     await asyncio.wait_for(keeping, 5)
@@ -176,7 +175,7 @@ async def test_kept_worker_is_there_while_its_keeper_runs() -> None:
 async def test_kept_worker_serves_through_a_gateway_that_shares_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A keeper beside an engine, a gateway elsewhere, a file between them."""
+    """The command runs beside an engine; the gateway reads the same file."""
     path = str(tmp_path / "workers.json")
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(discovery_backend="file", discovery_file=path) as rigged:
