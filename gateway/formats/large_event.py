@@ -52,7 +52,7 @@ class Summary:
     """What is looked at, as a short JSON text; where in the long one the members called ``cut`` stand, with
     their commas, and the last one's value."""
 
-    told: bytes
+    text: bytes
     cuts: Sequence[Span]
     value: bytes | None
 

@@ -192,7 +192,7 @@ def test_values_too_long_to_be_read_are_stood_for() -> None:
             except StopIteration as done:
                 found = done.value
                 break
-    assert json.loads(found.told) == {"a": "+", "b": [0], "c": {"d": "+", "e": 7}, "f": {"+": 0}}
+    assert json.loads(found.text) == {"a": "+", "b": [0], "c": {"d": "+", "e": 7}, "f": {"+": 0}}
 
 
 def test_scanner_that_was_not_asked_puts_every_event_together() -> None:

@@ -58,7 +58,7 @@ def told_in_steps(text: bytes, span: Span) -> Steps[Told | None]:
         found = yield from summarize(text, span, _SHAPE)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return told(found.told)
+    return told(found.text)
 
 
 class Notes:

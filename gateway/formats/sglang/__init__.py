@@ -51,7 +51,7 @@ class SglangFormat(BaseFormat[SglangRequest]):
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, SglangRequest]:
         return large_body.parse(body, headers, self._options.vocab_size)
 
-    # As they are, where they need nothing of this object: both run for every request.
+    # Assigned without a wrapper: both run for every request, and neither needs this object.
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 

@@ -1,6 +1,7 @@
-"""A cheap look at a request body: a few members typed, some kept raw, the rest skipped.
+"""The fields of a generate body that the gateway reads: some typed, some kept as raw JSON, the rest skipped.
 
-Owns: decoding. Must never enter: judging what was found.
+Owns: decoding them, the lists of reserved and per-prompt fields. Must never enter: judging what was found
+(projection.py). Source of both lists: GenerateReqInput of SGLang 0.5.22.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gateway.formats.sglang.request import ABSENT, BodyFields, EntryFlags, Large
 
 T = TypeVar("T")
 
-#: Members that clients may not set, in the order they are looked for.
+#: Fields that clients may not set, in the order in which they are checked.
 RESERVED = (
     "bootstrap_info",
     "bootstrap_host",
@@ -35,7 +36,7 @@ RESERVED = (
     "external_trace_header",
     "received_time",
 )
-#: Of a batch, the engine takes entry i of these lists without having looked at their length.
+#: For prompt i of a batch the engine takes entry i of these lists without a check of their length.
 PER_PROMPT = (
     "return_logprob",
     "logprob_start_len",
@@ -56,7 +57,7 @@ _NO_TEXT = msgspec.Raw(b'""')
 _TRUE = msgspec.Raw(b"true")
 _OUTPUT_ONLY = msgspec.Raw(b"-1")
 _NEGATIVE = re.compile(rb"-0*[1-9]")
-#: What the entries of a list are looked through for; of other lists only the length counts.
+#: The condition for which the entries of each list are searched; of other lists only the length is needed.
 _FLAGGED: Mapping[str, Callable[[msgspec.Raw], bool]] = MappingProxyType(
     {
         "text": lambda raw: raw == _NO_TEXT,
@@ -69,18 +70,18 @@ _STAND_IN = msgspec.Raw(STAND_IN)
 
 
 def _raws(name: str, of: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The members of ``of``, each whatever it is."""
+    """Return a struct with the fields of ``of``, each of them raw JSON."""
     return msgspec.defstruct(name, [(field, msgspec.Raw, ABSENT) for field in of.__struct_fields__])
 
 
 def _present(members: msgspec.Struct) -> Mapping[str, msgspec.Raw]:
-    """Those of raw ``members`` that were there."""
+    """Return those of the raw ``members`` that the object had."""
     found = msgspec.structs.asdict(members)
     return {name: value for name, value in found.items() if value is not ABSENT}
 
 
 _decode = msgspec.json.Decoder(BodyFields).decode
-# Not mappings: of those the names that nobody asks for would be held to be UTF-8, and these are not.
+# Structs and not mappings: a mapping would require that the names of skipped members are UTF-8, too.
 _raw_fields = msgspec.json.Decoder(_raws("RawPeek", BodyFields)).decode
 _raw_sampling = msgspec.json.Decoder(_raws("RawSampling", Sampling)).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -90,7 +91,7 @@ _int = msgspec.json.Decoder(int).decode
 
 
 def read_fields(body: bytes) -> tuple[BodyFields, PromptIds | None]:
-    """Look at ``body``; at ``input_ids`` as well where that is a long list.
+    """Return the fields of ``body``, and the count of ``input_ids`` where that is a long list.
 
     Raises InvalidRequest, msgspec.DecodeError or RecursionError.
     """
@@ -105,25 +106,25 @@ def read_fields(body: bytes) -> tuple[BodyFields, PromptIds | None]:
                 start, end = cut.span
                 fields.input_ids = msgspec.Raw(memoryview(body)[start:end])
                 return fields, PromptIds(cut.ids)
-    return _whole(body), None
+    return _read(body), None
 
 
-def _whole(body: bytes) -> BodyFields:
+def _read(body: bytes) -> BodyFields:
     try:
         return _decode(body)
     except msgspec.ValidationError:
-        # A member of another type than usual, or one that a later member of the same name replaces.
+        # A field has another type than usual, possibly one that a later field of the same name replaces.
         return _by_member(body)
 
 
 def is_flagged(name: str, raw: msgspec.Raw) -> bool:
-    """Whether ``raw``, a raw member or an entry of it, is an empty text, a start below -1, a true."""
+    """Return True if ``raw``, a field or an entry of it, is an empty text, a start below -1 or true."""
     test = _FLAGGED.get(name)
     return test is not None and test(raw)
 
 
 def entry_flags(fields: BodyFields, name: str) -> EntryFlags | None:
-    """Of a raw member that is a list; None for anything else."""
+    """Return one flag for each entry of the list in field ``name``, None if that is no list."""
     if isinstance(fields, LargeBodyFields) and name in fields.entry_flags:
         return fields.entry_flags[name]
     entries = items(getattr(fields, name))
@@ -131,7 +132,7 @@ def entry_flags(fields: BodyFields, name: str) -> EntryFlags | None:
 
 
 def items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
-    """The entries of a list, None for anything else."""
+    """Return the entries of a list, None for anything else."""
     return _items(raw) if _begins(raw, b"[") else None
 
 
@@ -150,7 +151,7 @@ def not_an_object(cause: BaseException | None = None) -> InvalidRequest:
 
 
 def fill(fields: BodyFields, members: Mapping[str, msgspec.Raw]) -> None:
-    """Set what ``members``, each as JSON, say. Raises InvalidRequest and msgspec.DecodeError."""
+    """Set ``fields`` from ``members``, raw JSON by name. Raises InvalidRequest and msgspec.DecodeError."""
     for key in members.keys() & _RAW:
         setattr(fields, key, members[key])
     if (raw := members.get("stream")) is not None:
@@ -169,7 +170,9 @@ def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
 
 
 def sampling_of(raw: msgspec.Raw) -> Sampling:
-    """What is needed of one object; of anything else the defaults, as the engine will refuse it."""
+    """Return the sampling parameters in ``raw``; the defaults if it is no object, which the engine will
+    refuse.
+    """
     sampling = Sampling()
     members = _present(_raw_sampling(raw)) if _begins(raw, b"{") else {}
     if (n := members.get("n")) is not None:

@@ -1,6 +1,6 @@
-"""How a reply ended that is whole, as its bytes tell: the one judge for every reader.
+"""The ending of a complete reply, derived from its facts; used by every reader of this format.
 
-Owns: from facts to an Ending. Must never enter: reading bytes.
+Owns: the meaning of finish reasons (SGLang 0.5.22). Must never enter: reading bytes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ _BY_REASON = {"stop": Ending.STOP, "length": Ending.LENGTH, "abort": Ending.CLIE
 
 
 def ending_of(facts: ReplyFacts, *, error_event: bool) -> Ending:
-    """The ending of a whole reply with these facts; ``error_event``: an error stood in place of a sample.
+    """Return the ending of a complete reply with these facts.
 
-    An abort whose finish reason has a status is the engine's own doing, one without was asked for.
+    ``error_event``: an error stood in place of a sample. An abort whose finish reason has a status was
+    decided by the engine, one without a status was requested.
     """
     if error_event:
         return Ending.ERROR_EVENT

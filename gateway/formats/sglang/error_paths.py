@@ -1,6 +1,6 @@
-"""File paths in the words of a failure, which are cut out whatever kind of reply it is.
+"""File paths in an engine's error messages, which are removed in every kind of reply.
 
-Owns: where those words stand. Must never enter: the id (ids.py), the stream mode (convert.py).
+Owns: where the messages stand. Must never enter: the id (ids.py), the stream mode (mode_conversion.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SERVER_FAILURE = 500
 
 
 class ErrorPathCutter:
-    """``cut``: file paths are cut from failures whose status is 500 or over."""
+    """Removes file paths from failures with a status of 500 or more, if ``cut`` is true."""
 
     __slots__ = ("cut",)
 
@@ -23,23 +23,27 @@ class ErrorPathCutter:
         self.cut = cut
 
     def cut_event(self, event: bytes, document: bytes, status: int) -> bytes:
-        """``event``, whose ``document`` told of a failure with ``status``, as the client gets it."""
+        """Return ``event``, whose ``document`` reports a failure with ``status``, without file paths."""
         if not self.cut or status < _SERVER_FAILURE:
             return event
-        # Only the engine's own words: what was generated may hold paths too.
+        # Only in the engine's own messages: generated text may contain paths.
         for words in _error_texts(document):
             event = event.replace(words, cut_paths(words))
         return event
 
     def rewriter(self, document: bytes, status: int) -> IdMapping | None:
-        """The same for an event that comes in pieces, of whose ``document`` this is what matters."""
+        """Return a rewriter that does the same to an event read in pieces, None if there is nothing to
+        remove.
+
+        ``document`` is the part of the event that reports the failure.
+        """
         if not self.cut or status < _SERVER_FAILURE:
             return None
         cut = {words: cut_paths(words) for words in _error_texts(document)}
         return IdMapping(cut) if cut else None
 
     def body(self, body: bytes, status: int) -> bytes:
-        """The whole body of an error reply with ``status``."""
+        """Return the body of an error reply with ``status`` without file paths."""
         return cut_paths(body) if self.cut and status >= _SERVER_FAILURE else body
 
 
@@ -59,7 +63,7 @@ def _error_texts(document: bytes) -> list[bytes]:
     try:
         failure = _failure(document)
     except (msgspec.DecodeError, RecursionError):
-        # Of an unusual shape: all of it is cut rather than none.
+        # The shape is unknown: paths are removed from the entire document.
         return [document]
     reason = NULL if failure.meta_info is None else failure.meta_info.finish_reason
     return [bytes(words) for words in (failure.error, reason) if words != NULL]

@@ -1,7 +1,7 @@
-"""SGLang's spelling of failures: the whole reply before commit, the last two events after it.
+"""Errors in SGLang's shape: the error reply before commit, the last two events after it.
 
-Owns: these shapes, and what the engine says without a stream where it said it in one. Must never enter:
-deciding what is a failure.
+Owns: these shapes, and the unary reply in place of an error event (SGLang 0.5.22). Must never enter: deciding
+what is an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gateway.formats.failures import error_event, error_reply
 
 
 def render(error: GatewayError) -> ErrorReply:
-    """``{"error": {"message": ...}}``, as the engine answers a request it cannot serve."""
+    """Return ``{"error": {"message": ...}}``, as the engine answers a request that it cannot serve."""
     return error_reply(error, _compact({"error": {"message": error.message}}))
 
 
 def in_band(error: GatewayError) -> bytes:
-    """The error event and the ``[DONE]`` that end a stream whose 200 has left."""
+    """Return the error event and the ``[DONE]`` that end a stream after its 200 was sent."""
     detail = {
         "message": error.message,
         "type": error.code,
@@ -33,10 +33,11 @@ def in_band(error: GatewayError) -> bytes:
 
 
 def without_stream(event: bytes, status: int) -> bytes:
-    """The engine's whole reply with ``status`` where, in a stream, ``event`` told of the failure.
+    """Return the unary error reply with ``status`` that the engine would send in place of ``event`` in a
+    stream.
 
     ``event`` is the object of an error event, or of one with a finish reason that has a status. Raises
-    UpstreamMalformed where it holds a number too long to be written again.
+    UpstreamMalformed if it contains a number too long to be written.
     """
     try:
         return _without_stream(msgspec.json.decode(event), status)
@@ -47,14 +48,15 @@ def without_stream(event: bytes, status: int) -> bytes:
 def _without_stream(document: dict[str, Any], status: int) -> bytes:
     error = document.get("error")
     if error is not None:
-        # The Python frontend says more in a stream than without; the Rust one says the same.
-        said_more = isinstance(error, dict) and "retryable" in error and "message" in error
-        return msgspec.json.encode({"error": {"message": error["message"]} if said_more else error})
+        # The Python frontend sends more members in a stream than in a unary reply; the Rust frontend sends
+        # the same.
+        longer = isinstance(error, dict) and "retryable" in error and "message" in error
+        return msgspec.json.encode({"error": {"message": error["message"]} if longer else error})
     message = _finish_message(document)
     if status == 400:
         return msgspec.json.encode({"error": {"message": message}})
-    said = {"object": "error", "message": message, "type": str(status), "param": None, "code": status}
-    return msgspec.json.encode(said)
+    flat = {"object": "error", "message": message, "type": str(status), "param": None, "code": status}
+    return msgspec.json.encode(flat)
 
 
 def _finish_message(document: dict[str, Any]) -> str:
@@ -63,5 +65,5 @@ def _finish_message(document: dict[str, Any]) -> str:
 
 
 def _compact(document: object) -> bytes:
-    # json and not msgspec: it escapes whatever a message may hold, lone surrogates too.
+    # json and not msgspec: it escapes everything a message may contain, lone surrogates included.
     return json.dumps(document, separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
-"""What a request says that only routing wants to know, read when it does.
+"""The values of a request that only routing policies need; read when a policy asks for them.
 
-Owns: those few values, each typed if it is what it usually is and else as if it were not there: what the
-engine thinks of it is the engine's to say. Must never enter: refusing anything.
+Owns: those values. One of an unusual type counts as missing, because the engine will judge it. Must never
+enter: refusing a request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def model_of(fields: BodyFields) -> str | None:
 
 
 def hints_of(fields: BodyFields, headers: Headers) -> Hints:
-    """Total: a value of another type than usual is none."""
+    """Return the hints of a request. Never raises: a value of an unusual type is left out."""
     without_ids = fields.input_ids is ABSENT or fields.input_ids == NULL
     return Hints(
         priority=_typed(_number, fields.priority) or 0,
@@ -45,7 +45,7 @@ def hints_of(fields: BodyFields, headers: Headers) -> Hints:
 
 
 def _token_ids(input_ids: msgspec.Raw) -> Sequence[int]:
-    """The first prompt's ids; () where the engine will find they are none."""
+    """Return the first prompt's ids, () if the engine will refuse them."""
     if (flat := _typed(_ids, input_ids)) is not None:
         return flat
     rows = _typed(_rows, input_ids) or [ABSENT]
@@ -62,7 +62,7 @@ def _typed(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
 
 
 def _rank(value: bytes | None) -> int | None:
-    """A rank is 32 bits, without a sign; anything else is ignored."""
+    """Return the rank in a header value: 32 bits without a sign, None for anything else."""
     digits = b"" if value is None else value.strip()
     if not digits.isdigit() or len(digits) > len(str(_RANKS)):
         return None

@@ -1,7 +1,7 @@
-"""Peeking at a big body in steps.
+"""Parsing a large generate body in steps.
 
-Owns: looking into each member that may be big without taking it in at once. Must never enter: judging what
-was found (projection.py), which is the same for every body.
+Owns: reading each field that may be large a part at a time. Must never enter: judging what was found
+(projection.py), which is the same for every body.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from gateway.formats.sglang.vocabulary import check_in_steps
 _WANTED = frozenset(BodyFields.__struct_fields__) | {"token_ids_logprob"}
 _LISTS = ("text", "input_embeds", *PER_PROMPT)
 _SAMPLING = frozenset(Sampling.__struct_fields__)
-#: Bytes of a list of rids; over that they are not even counted.
+#: Bytes. A longer list of rids is refused without counting them.
 _RIDS = 1024 * 1024
-#: Sampling parameters up to so many bytes are looked at in one go, and so many of them between two yields.
+#: Sampling parameters up to this size, in bytes, are read at once, and this many of them between two yields.
 _SHORT = 4096
 _ENTRIES = 256
 
 
 def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[SglangRequest]:
-    """What projection.parse does, and vocabulary.check if there is a size, a few milliseconds at a time."""
+    """Do in steps of a few milliseconds what projection.parse and, given a size, vocabulary.check do."""
     try:
         if not starts_as_object(body):
             raise not_an_object()
@@ -73,7 +73,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
 
 
 def _look(fields: LargeBodyFields, body: bytes, spans: Mapping[str, Span]) -> Steps[PromptIds | None]:
-    """Look into long lists; what is known of ``input_ids``, if that is one."""
+    """Set the flags of long lists; return the count of ``input_ids`` if that is a long list."""
     for name in _LISTS:
         span = spans.get(name)
         if span is not None and _is_big(span) and body.startswith(b"[", span[0]):
@@ -99,7 +99,7 @@ def _marks(body: bytes, span: Span, name: str) -> Steps[EntryFlags]:
 
 
 def _sampling(fields: LargeBodyFields, body: bytes, span: Span) -> Steps[None]:
-    """Look at the parameters, or the list of them, one by one. Raises InvalidRequest."""
+    """Read the sampling parameters, or a list of them one by one. Raises InvalidRequest."""
     if not body.startswith(b"[", span[0]):
         fields.sampling_params = yield from _one_sampling(body, span)
         return

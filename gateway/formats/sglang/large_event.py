@@ -1,7 +1,7 @@
-"""Passing on an event of many MiB, in steps.
+"""Relaying an event of many MiB in steps.
 
-Owns: what SGLang's relay reader does with an event, for one that is too large to be taken in at once. Must
-never enter: how a long text is read (formats/large.py), what a document means (tally.py).
+Owns: what SGLang's stream reader does with an event, for one that is too large to be read at once. Must never
+enter: how a long text is read (formats/large_event.py), what a document means (tally.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def relay_large_event(  # noqa: PLR0913 - the reader's parts
     id_mapping: IdMapping | None,
     feed: Callable[[bytes], bytes],
 ) -> OutputSteps:
-    """The event, and what ``feed`` makes of the bytes behind it. Raises UpstreamMalformed."""
+    """Yield the event in pieces, then what ``feed`` returns for the bytes read after it. Raises
+    UpstreamMalformed.
+    """
     ended = tally.facts.terminal
     event = yield from assemble(large)
     try:
@@ -51,7 +53,7 @@ def relay_large_event(  # noqa: PLR0913 - the reader's parts
     except UpstreamMalformed:
         if not ended:
             raise
-        # What follows the end is not the generation any more.
+        # After the end of the generation nothing can be malformed any more.
     if large.rest:
         yield feed(large.rest)
 
@@ -72,13 +74,13 @@ def _passed(  # noqa: PLR0913 - the reader's parts
     found = yield from _found(text, span)
     if found.value is not None:
         routing_data.note(found.value, tally.facts)
-    failure = tally.add(document_of(found.told))
+    failure = tally.add(document_of(found.text))
     through: list[StreamRewriter] = []
-    if failure is not None and (words := path_cutter.rewriter(found.told, failure)) is not None:
-        through.append(words)
+    if failure is not None and (rewriter := path_cutter.rewriter(found.text, failure)) is not None:
+        through.append(rewriter)
     cuts = found.cuts
     if convert is not None or (cuts and text is not event):
-        # Done at once, both: it is seldom, or needs all that the sample said before, too.
+        # Both are done at once: this case is rare, and conversion needs all that the sample sent before.
         document = _without(text, span, cuts)
         event, cuts = b"data: %b\n\n" % document.replace(b"\n", b""), ()
         if convert is not None:
@@ -97,7 +99,7 @@ def _without(text: bytes, span: Span, cuts: Sequence[Span]) -> bytes:
 
 
 def _found(text: bytes, span: Span) -> Generator[None, None, Summary]:
-    """Raises UpstreamMalformed."""
+    """Return the summary of the JSON object at ``span``. Raises UpstreamMalformed."""
     try:
         return (yield from summarize(text, span, SHAPE, cut=routing_data.NAME))
     except msgspec.ValidationError as error:

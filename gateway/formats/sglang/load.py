@@ -1,9 +1,9 @@
-"""How much an SGLang server has to do.
+"""The load of an SGLang server.
 
-Owns: the questions, what their answers say, the answer to one in the shape of the other. Must never enter:
-asking them, a policy.
+Owns: the probes for it, the meaning of their replies, the conversion of one reply into the shape of the other
+(SGLang 0.5.22 and releases with /get_load). Must never enter: sending the probes, a policy.
 
-No answer says that the next request would be refused, as none has the limit of the queue: only a 429 or 503
+No reply tells that the next request would be refused, as none has the limit of the queue: only a 429 or 503
 does.
 """
 
@@ -18,9 +18,9 @@ import msgspec
 from gateway.formats.optional import LoadAlternative, WorkerHealth, WorkerLoad, health_by_status
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 
-#: Read from shared memory, so cheap; its sections beside ``core`` are not wanted.
+#: Cheap, as the server reads it from shared memory; sections other than ``core`` are not needed.
 LOADS = ProbeRequest("GET", "/v1/loads?include=core")
-#: Of builds before it.
+#: The route of older releases.
 GET_LOAD = ProbeRequest("GET", "/get_load")
 QUESTIONS = (LOADS, GET_LOAD)
 
@@ -38,34 +38,34 @@ class _Loads(msgspec.Struct):
     loads: list[_Rank]
 
 
-class _WholeRank(_Rank):
+class _FullRank(_Rank):
     dp_rank: int = 0
     num_total_tokens: int | None = None
     num_used_tokens: int | None = None
 
 
-class _WholeLoads(msgspec.Struct):
-    loads: list[_WholeRank]
+class _FullLoads(msgspec.Struct):
+    loads: list[_FullRank]
 
 
-class _RankBefore(msgspec.Struct):
-    """``num_reqs`` counts those that wait as well."""
+class _OldRank(msgspec.Struct):
+    """A rank in a reply to /get_load. ``num_reqs`` includes the requests that wait."""
 
     num_reqs: _Count
     num_waiting_reqs: _Count
     dp_rank: int = 0
 
 
-_whole_loads = msgspec.json.Decoder(_WholeLoads).decode
+_full_loads = msgspec.json.Decoder(_FullLoads).decode
 _loads = msgspec.json.Decoder(_Loads).decode
-_get_load = msgspec.json.Decoder(list[_RankBefore]).decode
+_get_load = msgspec.json.Decoder(list[_OldRank]).decode
 
 
 def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-    """All ranks together, None where the answer does not tell."""
+    """Return the load of all ranks together, None if the reply does not tell."""
     if reply.status != 200:
         return None
-    read: Callable[[Any], WorkerLoad | None] = _read if question == LOADS else _read_before
+    read: Callable[[Any], WorkerLoad | None] = _read if question == LOADS else _read_old
     try:
         return read(reply.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -73,7 +73,10 @@ def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
 
 
 def read_health(reply: ProbeReply) -> WorkerHealth:
-    """503 comes from a server that starts, is paused or leaves: it lives, and what it has it goes on with."""
+    """Return the health that a reply to the health probe means.
+
+    503 comes from a server that starts, is paused or shuts down: it is alive, and its requests go on.
+    """
     return WorkerHealth.BUSY if reply.status == 503 else health_by_status(reply)
 
 
@@ -88,19 +91,22 @@ def _read(body: bytes) -> WorkerLoad | None:
     )
 
 
-def _read_before(body: bytes) -> WorkerLoad | None:
+def _read_old(body: bytes) -> WorkerLoad | None:
     ranks = _get_load(body)
     waiting = sum(rank.num_waiting_reqs for rank in ranks)
     return WorkerLoad(max(0, sum(rank.num_reqs for rank in ranks) - waiting), waiting) if ranks else None
 
 
 def load_alternative(target: bytes) -> LoadAlternative | None:
-    """Builds have one of the two, or the newer one and the older one in its words."""
+    """Return the other load route for a client's request to ``target``, None for any other target.
+
+    A release serves one of the two; the reply is converted into the shape that was requested.
+    """
     path, _, query = target.decode("latin-1").partition("?")
     if path == GET_LOAD.target:
-        return LoadAlternative(LOADS.target, partial(_read_as, _as_before))
+        return LoadAlternative(LOADS.target, partial(_read_as, _as_get_load))
     if path == LOADS.target.partition("?")[0] and "dp_rank" not in query:
-        return LoadAlternative(GET_LOAD.target, partial(_read_as, _as_since))
+        return LoadAlternative(GET_LOAD.target, partial(_read_as, _as_loads))
     return None
 
 
@@ -111,23 +117,27 @@ def _read_as(shape: Callable[[bytes], Any], body: bytes) -> Any:
         return None
 
 
-def _as_before(body: bytes) -> list[dict[str, int]]:
-    """What ``GET_LOAD`` said, of an answer to ``LOADS``: as builds did that had both."""
-    return [_rank_before(rank) for rank in _whole_loads(body).loads]
+def _as_get_load(body: bytes) -> list[dict[str, int]]:
+    """Return the reply to ``GET_LOAD`` that a reply to ``LOADS`` amounts to, as releases with both routes
+    sent it.
+    """
+    return [_old_rank(rank) for rank in _full_loads(body).loads]
 
 
-def _rank_before(rank: _WholeRank) -> dict[str, int]:
+def _old_rank(rank: _FullRank) -> dict[str, int]:
     waiting = rank.num_waiting_reqs
-    said = {"dp_rank": rank.dp_rank, "num_reqs": rank.num_running_reqs + waiting, "num_waiting_reqs": waiting}
+    old = {"dp_rank": rank.dp_rank, "num_reqs": rank.num_running_reqs + waiting, "num_waiting_reqs": waiting}
     if rank.num_total_tokens is not None:
-        said["num_tokens"] = rank.num_total_tokens
+        old["num_tokens"] = rank.num_total_tokens
         if rank.num_used_tokens is not None:
-            said["num_pending_tokens"] = rank.num_total_tokens - rank.num_used_tokens
-    return said
+            old["num_pending_tokens"] = rank.num_total_tokens - rank.num_used_tokens
+    return old
 
 
-def _as_since(body: bytes) -> dict[str, list[dict[str, int]]]:
-    """What ``LOADS`` says, of an answer to ``GET_LOAD``: as much of it as that knows."""
+def _as_loads(body: bytes) -> dict[str, list[dict[str, int]]]:
+    """Return the reply to ``LOADS`` that a reply to ``GET_LOAD`` amounts to, with the members that it
+    knows.
+    """
     return {
         "loads": [
             {

@@ -1,10 +1,10 @@
-"""Giving a client the stream mode it expects, whatever the worker's.
+"""Conversion of a stream into the mode the client expects, whatever mode the worker uses.
 
 Owns: rewriting events from one mode into the other, sample by sample. Must never enter: facts, ids, which
 mode is wanted.
 
-What comes out is what an engine in the other mode would have sent, its echo of an abort included. Events
-that are the same in both modes are passed on as they are.
+The result is what an engine in the other mode would have sent (SGLang 0.5.22), its echo of an abort included.
+Events that are the same in both modes are relayed unchanged.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ ValueParts = dict[str, list[bytes | bytearray]]
 
 
 class Converter(Protocol):
-    """Rewrites the events of one stream."""
+    """A converter of the events of one stream."""
 
     def convert(self, event: bytes, document: bytes) -> bytes:
-        """``event``, which holds ``document``, in the wanted mode. Raises UpstreamMalformed."""
+        """Return ``event``, which contains ``document``, in the wanted mode. Raises UpstreamMalformed."""
         ...
 
 
 def converter(wanted: str, declared: str | None) -> Converter | None:
-    """What brings a stream into the mode ``wanted``; None where a worker says it sends that already."""
+    """Return the converter into the mode ``wanted``, None if the worker declares that it uses that mode."""
     if declared == wanted:
         return None
     if wanted == CUMULATIVE:
@@ -42,33 +42,36 @@ def converter(wanted: str, declared: str | None) -> Converter | None:
 
 
 class ToCumulative:
-    """Every event gets all that was said before it."""
+    """A converter that adds to every event what earlier events of its sample had."""
 
     def __init__(self, mode: StreamMode) -> None:
         self._mode = mode
         self._samples: dict[int, MergedSample] = {}
 
     def convert(self, event: bytes, document: bytes) -> bytes:
-        said = None if self._mode.incremental is False else parse_raw_event(document)
-        if said is None:
+        parsed = None if self._mode.incremental is False else parse_raw_event(document)
+        if parsed is None:
             return event
-        sample = self._samples.get(index_of(said))
+        sample = self._samples.get(index_of(parsed))
         if sample is None:
-            sample = self._samples[index_of(said)] = MergedSample(self._mode)
+            sample = self._samples[index_of(parsed)] = MergedSample(self._mode)
         elif sample.over:
             return event
         first = sample.empty
-        if said.meta.get("finish_reason", NULL) == NULL:
-            sample.add(said)
+        if parsed.meta.get("finish_reason", NULL) == NULL:
+            sample.add(parsed)
         else:
-            sample.end(said)
+            sample.end(parsed)
         if not self._mode.incremental or (first and not sample.over):
             return event
-        return _event(sample.shown())
+        return _event(sample.cumulative())
 
 
 class ToIncremental:
-    """Every event loses what the client has already. Of that only lengths and checksums are kept."""
+    """A converter that removes from every event what the client already has.
+
+    Only lengths and checksums are kept of what was sent.
+    """
 
     def __init__(self, mode: StreamMode) -> None:
         self._mode = mode
@@ -76,61 +79,61 @@ class ToIncremental:
         self._cutters: dict[int, _Cutter] = {}
 
     def convert(self, event: bytes, document: bytes) -> bytes:
-        said = None if self._mode.incremental else parse_raw_event(document)
-        if said is None:
+        parsed = None if self._mode.incremental else parse_raw_event(document)
+        if parsed is None:
             return event
-        index = index_of(said)
-        if self._mode.incremental is None and self._open(index, said):
+        index = index_of(parsed)
+        if self._mode.incremental is None and self._open(index, parsed):
             return event
         if self._mode.incremental:
             return event
         cutter = self._cutters.get(index)
         if cutter is None:
             cutter = self._cutters[index] = _Cutter(self._samples.pop(index, None))
-        return _event(cutter.cut(said))
+        return _event(cutter.cut(parsed))
 
-    def _open(self, index: int, said: RawEvent) -> bool:
-        """Take an event in while the mode is open; whether it is still open with it."""
+    def _open(self, index: int, parsed: RawEvent) -> bool:
+        """Add an event while the mode is unknown. Return True if it is still unknown with this event."""
         sample = self._samples.get(index)
         if sample is None:
             sample = self._samples[index] = MergedSample(self._mode)
-        sample.tell(said)
+        sample.detect_mode(parsed)
         if self._mode.incremental is None:
-            sample.add(said)
+            sample.add(parsed)
         return self._mode.incremental is None
 
 
 class _Cutter:
-    """One sample of a cumulative stream."""
+    """The conversion of one sample of a cumulative stream."""
 
     def __init__(self, sample: MergedSample | None) -> None:
-        top, meta = ({}, {}) if sample is None else sample.held()
+        top, meta = ({}, {}) if sample is None else sample.appended()
         self._top = _sent(top)
         self._meta = _sent(meta)
-        self._whole: set[str] = set()
+        self._complete: set[str] = set()
 
-    def cut(self, said: RawEvent) -> bytes:
-        echo = said.meta.get("finish_reason", NULL) != NULL and is_echo(said)
-        top: ValueParts = {name: [value] for name, value in said.top.items()}
-        meta: ValueParts = {name: [value] for name, value in said.meta.items()}
-        for name, value in _parts(said.top, TOP):
+    def cut(self, parsed: RawEvent) -> bytes:
+        echo = parsed.meta.get("finish_reason", NULL) != NULL and is_echo(parsed)
+        top: ValueParts = {name: [value] for name, value in parsed.top.items()}
+        meta: ValueParts = {name: [value] for name, value in parsed.meta.items()}
+        for name, value in _parts(parsed.top, TOP):
             if name in TOP:
                 top[name] = self._cut(name, value, self._top, echo=echo)
-        for name, value in _parts(said.meta, META):
-            if name in META or self._is_per_token(name, value, said):
+        for name, value in _parts(parsed.meta, META):
+            if name in META or self._is_per_token(name, value, parsed):
                 meta[name] = self._cut(name, value, self._meta, echo=echo)
         return b"".join(object_parts({**top, "meta_info": object_parts(meta)}))
 
-    def _is_per_token(self, name: str, value: bytes, said: RawEvent) -> bool:
-        if name not in self._whole and count(value) != count_ids(said):
-            self._whole.add(name)
-        return name not in self._whole
+    def _is_per_token(self, name: str, value: bytes, parsed: RawEvent) -> bool:
+        if name not in self._complete and count(value) != count_ids(parsed):
+            self._complete.add(name)
+        return name not in self._complete
 
     def _cut(self, name: str, value: bytes, sent: Sent, *, echo: bool) -> list[bytes | bytearray]:
-        """The part of ``value`` that is new; an echo has it and then everything, or the last id again."""
+        """Return the new part of ``value``; an echo also repeats everything, or the last id."""
         length, checksum = sent.get(name, (1, crc32(value[:1])))
         if crc32(memoryview(value)[:length]) != checksum:
-            raise UpstreamMalformed("The worker took back what it had said before.")
+            raise UpstreamMalformed("The worker took back what it had parsed before.")
         end = len(value) - 1
         sent[name] = (end, crc32(memoryview(value)[:end]))
         new = value[length:end]
@@ -144,7 +147,7 @@ class _Cutter:
 
 
 def _parts(members: Members, rules: Mapping[str, MergeRule]) -> Iterator[tuple[str, bytes]]:
-    """The members that may come in parts: those a rule says, and lists that no rule is for."""
+    """Yield the members that may come in parts: those with that rule, and lists without a rule."""
     for name, raw in members.items():
         rule = rules.get(name)
         if rule is MergeRule.APPEND or rule is None:

@@ -1,4 +1,4 @@
-"""This format's own settings.
+"""The options of the SGLang format.
 
 Owns: their names, values and defaults. Must never enter: where they come from.
 """
@@ -24,11 +24,12 @@ _KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``stream_mode``: what clients get, ``engine`` for whatever the worker sends.
+    """The options of the SGLang format.
 
-    ``passthrough_engine_errors``: False cuts file paths from what an engine says of its own failures.
-    ``vocab_size``: number of tokens of the model, None: not known, and nothing is held against it.
-    ``event_limit``: largest event of a stream, given in MiB and kept in bytes.
+    ``stream_mode``: the mode clients get, ``engine`` for the mode of the worker.
+    ``passthrough_engine_errors``: False removes file paths from an engine's messages about its own failures.
+    ``vocab_size``: the number of tokens of the model; with None ids are not compared with it.
+    ``event_limit``: the largest event of a stream, configured in MiB and kept in bytes.
     """
 
     stream_mode: str = ENGINE
@@ -41,7 +42,7 @@ class Options:
         return not self.passthrough_engine_errors
 
     def updated(self, options: Mapping[str, str]) -> Options:
-        """With these values. Raises ValueError, which names the option at fault."""
+        """Return these options with the given values. Raises ValueError that names the invalid option."""
         return replace(self, **read(options, _KINDS))
 
 

@@ -1,6 +1,6 @@
-"""Telling what stands behind a URL, from answers to a few harmless questions.
+"""The probes that identify an SGLang server.
 
-Owns: which questions, and what their answers say about an SGLang server. Must never enter: asking them.
+Owns: which probes, and what their replies mean (SGLang 0.5.22 and older). Must never enter: sending them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _MODEL = "/model_info"
 _MODELS = "/v1/models"
 
 PROBES = tuple(ProbeRequest("GET", target) for target in (_INFO, _INFO_BEFORE, _MODEL, _MODELS))
-#: Answered at once, 200 only while the server is up, not paused and not leaving. Builds before it existed
-#: answer 404, which says as much as that they are alive; ``/health`` would cost them a generated token.
+#: Answered at once, with 200 only while the server is up, not paused and not shutting down. Older releases
+#: answer 404, which still shows that they are alive; ``/health`` would cost them a generated token.
 HEALTH = ProbeRequest("GET", "/ready")
 
-# Settings that no other engine reports beside a version.
+# Settings that no other engine reports together with a version.
 _MARKS = frozenset(
     {"disaggregation_mode", "frontend", "incremental_streaming_output", "internal_states", "tp_size"}
 )
 
 
 def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-    """What the answers say, any of which may be missing; None for a server of another kind."""
+    """Return what the replies tell, any of which may be missing; None for a server of another kind."""
     info = _document(replies, _INFO) or _document(replies, _INFO_BEFORE)
     model = _document(replies, _MODEL)
     if not _is_sglang(info, model):
@@ -55,7 +55,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
 
 
 def _document(replies: Mapping[str, ProbeReply], target: str) -> dict[str, Any]:
-    """The object a question was answered with, {} if it was not."""
+    """Return the JSON object in a 200 reply to ``target``, {} for anything else."""
     reply = replies.get(target)
     if reply is None or reply.status != 200:
         return {}
@@ -101,10 +101,11 @@ def _cards(models: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _models(
     cards: list[dict[str, Any]], info: Mapping[str, Any], model: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Its name, then those of its adapters.
+    """Return the model's name, then those of its adapters.
 
-    The name is the one it was started with, if that is told: with new weights from disk it calls itself by
-    their path, and engines that get them one after another would seem to serve several models meanwhile.
+    The name is the one the server was started with, if it reports that. After an update of weights from disk
+    it reports their path as its name; engines that are updated one after another would seem to serve several
+    models meanwhile.
     """
     started_as = _text(info.get("served_model_name"))
     ids = tuple(

@@ -1,12 +1,11 @@
-"""What the gateway reads of a request for ``/generate``, and what it refuses.
+"""Parsing a generate body: what routing needs to know of it, and which bodies are refused.
 
-Owns: the peek (typed where routing and safety need it, raw or skipped elsewhere) and the refusals. Must never
-enter: changing a body, anything about a reply.
+Owns: the meaning of the fields that are read, and the refusals (rules of SGLang 0.5.22). Must never enter:
+changing a body, anything about a reply.
 
-Three kinds of body are refused; all else goes to the engine, whose own words then reach the client. First,
-what the gateway itself cannot understand: no JSON object, or a ``stream``, ``rid``, ``n`` or batch of the
-wrong shape. Second, keys that belong to whoever routes. Third, what ends the engine's process or makes it
-answer 500.
+Three kinds of body are refused; the engine judges all others in its own words. First, those the gateway
+itself cannot understand: no JSON object, or a ``stream``, ``rid``, ``n`` or batch of the wrong shape. Second,
+fields that only a router may set. Third, input that crashes the engine or makes it answer 500.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from gateway.formats.sglang.request import (
 _RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
 _NO_EMBEDS = re.compile(rb"\[\s*(?:\[\s*)?\]")
-# The engine ends every request whose id begins with an aborted one, and it makes ids the gateway cannot know:
-# 32 hex digits for the samples of n > 1 (a few hex digits could be their beginning) and HEALTH_CHECK_... for
-# its probes, whose ids it also treats in its own way.
+# The engine aborts every request whose id begins with an aborted id, and the gateway cannot know the ids that
+# the engine creates: 32 hex digits for the samples of n > 1 (a few hex digits could be their prefix) and
+# HEALTH_CHECK_... for its own probes.
 _UNSAFE_ID = re.compile(r"[0-9a-f]{1,4}|HEALTH_CHECK.*", re.DOTALL)
 
 _reserved = attrgetter(*RESERVED)
@@ -47,7 +46,7 @@ _NOTHING_PER_PROMPT = (ABSENT,) * len(PER_PROMPT)
 
 
 def parse(body: bytes, headers: Headers) -> SglangRequest:
-    """Peek at ``body``. Raises InvalidRequest, and nothing else."""
+    """Return the request in ``body``. Raises InvalidRequest, and nothing else."""
     try:
         fields, ids = read_fields(body)
         return read(fields, ids, body, headers)
@@ -55,7 +54,7 @@ def parse(body: bytes, headers: Headers) -> SglangRequest:
         raise unreadable(error) from error
 
 
-#: So many ids may one request name; see docs/ids-and-headers.md.
+#: The most ids that one request may name; see docs/ids-and-headers.md.
 MOST_RIDS = 16384
 
 
@@ -64,12 +63,12 @@ def unreadable(error: Exception) -> InvalidRequest:
 
 
 def project(request: SglangRequest) -> Projection:
-    """What routing, ids and metrics may know."""
+    """Return what routing, ids and metrics may know of ``request``."""
     ids = request.ids
     return Projection(  # in the order of its fields: to name them doubles its price
         request.stream,
         ids,
-        # A session finds its earlier turns by the ids they had, so these keep theirs.
+        # A session finds its earlier turns by their ids, so these are not replaced.
         not ids or request.in_session or not any(map(_UNSAFE_ID.fullmatch, ids)),
         "rid",
         request.model,
@@ -82,7 +81,8 @@ def project(request: SglangRequest) -> Projection:
 
 
 def read(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
-    """Judge what was peeked at; ``ids``: what is known of ``input_ids`` already.
+    """Validate ``fields`` and return the request. ``ids`` is the count of ``input_ids``, None: not counted
+    yet.
 
     Raises InvalidRequest and msgspec.DecodeError.
     """
@@ -121,7 +121,7 @@ def _reserved_key(fields: BodyFields) -> InvalidRequest:
 
 
 def _kill(rule: str, message: str, param: str) -> InvalidRequest:
-    """The refusal of what ends the engine's process, whoever else's requests are running there."""
+    """Return the refusal of input that would crash the engine with all requests that run on it."""
     return InvalidRequest(message, param=param, rule=rule)
 
 
@@ -143,11 +143,11 @@ def _named(
         return (value.decode("latin-1"),)
 
 
-# The prompt: text decides how many there are, ids are what the model gets when both are given.
+# The prompt: the number of texts is the batch size; the model gets the ids where both are given.
 
 
 def _prompts(fields: BodyFields, ids: PromptIds | None) -> tuple[int | None, int | None]:
-    """(number of prompts or None for a single one, number of prompt ids or None where there are none)."""
+    """Return (number of prompts, None for a single one; number of prompt ids, None without ids)."""
     if fields.input_ids is ABSENT or fields.input_ids == NULL:
         return (_embeds(fields) if _missing(fields.text) else _texts(fields)), None
     batch, tokens = _token_ids(fields, ids)
@@ -157,7 +157,7 @@ def _prompts(fields: BodyFields, ids: PromptIds | None) -> tuple[int | None, int
 
 
 def _token_ids(fields: BodyFields, found: PromptIds | None) -> tuple[int | None, int]:
-    """Rows (None for one flat list) and ids of ``input_ids``."""
+    """Return the rows (None for one flat list) and the ids of ``input_ids``."""
     if found is None:
         found = PromptIds()
         found.add(bytes(fields.input_ids))
@@ -178,7 +178,7 @@ def _texts(fields: BodyFields) -> int | None:
 
 
 def _may_be_empty(fields: BodyFields) -> bool:
-    # Audio alone is a prompt to some models, and a session may bring all of it.
+    # For some models audio alone is a prompt, and a session may contain all of the prompt.
     media = (fields.image_data, fields.video_data, fields.audio_data)
     return not all(map(_missing, media)) or _in_session(fields)
 
@@ -208,11 +208,11 @@ def _missing(raw: msgspec.Raw) -> bool:
     return raw is ABSENT or raw == NULL
 
 
-# Sampling and everything else that must fit the number of prompts.
+# Sampling, and everything else that must match the number of prompts.
 
 
 def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None]:
-    """(samples of each prompt, tokens asked for or None where that was left open)."""
+    """Return (samples of each prompt; the token limit, None where it is left open)."""
     params = fields.sampling_params
     if isinstance(params, Sampling):
         return _samples_per_prompt(params, batch), params.max_new_tokens
@@ -232,7 +232,7 @@ def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None]:
 
 
 def _samples_per_prompt(params: Sampling, batch: int | None) -> int:
-    # Beams come back as one reply, whatever n says.
+    # The beams of a beam search are one reply, whatever n is.
     if params.beam_width is not None and params.beam_width > 1:
         return 1
     if params.n < 1 and batch is not None:
@@ -241,7 +241,9 @@ def _samples_per_prompt(params: Sampling, batch: int | None) -> int:
 
 
 def too_many_rids() -> InvalidRequest:
-    """Each is filed by itself, and a list of a million would keep the gateway from all else."""
+    """Return the refusal of a long list of rids: each is indexed, and a million would block the event
+    loop.
+    """
     limit = f"{MOST_RIDS} entries and 1 MiB"
     return InvalidRequest(
         f"A list of rids may have {limit} at most; one rid will do for a batch.", param="rid"
@@ -260,7 +262,7 @@ def _check_rids(rids: list[str], batch: int | None, samples_per_prompt: int) -> 
 
 
 def _check_logprob_starts(fields: BodyFields) -> None:
-    """Refuse a start below -1 where logprobs are asked for; elsewhere the engine does not look at it."""
+    """Refuse a start below -1 where logprobs are wanted; elsewhere the engine ignores it."""
     below = entry_flags(fields, "logprob_start_len")
     wanted = entry_flags(fields, "return_logprob")
     if below is None:
@@ -268,7 +270,7 @@ def _check_logprob_starts(fields: BodyFields) -> None:
         below = bytes([single]) * (1 if wanted is None else len(wanted))
     if wanted is None:
         wanted = bytes([is_flagged("return_logprob", fields.return_logprob)]) * len(below)
-    # Entry by entry, all at once.
+    # One comparison for all entries.
     if int.from_bytes(below, "little") & int.from_bytes(wanted, "little"):
         raise _kill(
             "logprob_start_below_minus_one", "logprob_start_len must be at least -1.", "logprob_start_len"

@@ -1,4 +1,4 @@
-"""What is known of a prompt's ids from their text alone.
+"""Counting a prompt's token ids in their JSON text.
 
 Owns: counting ``input_ids`` by brackets and commas. Must never enter: judging them, decoding.
 """
@@ -12,21 +12,21 @@ _NEGATIVE = re.compile(rb"-0*[1-9]")
 _EMPTY_LIST = re.compile(rb"\[\s*\]")
 _LIST_OF_LISTS = re.compile(rb"\[\s*\[")
 _NO_ID = b"[] \t\r\n"
-#: A number, as to look for it in bytes takes a tenth of what looking for a bytes of one takes.
+#: `int in bytes` is about ten times faster than `bytes in bytes`.
 _MINUS: Final = ord("-")
 
 
 class PromptIds:
-    """Fed with the text of the list, whole or in pieces cut behind commas.
+    """The count of a list of token ids, fed with its text in one piece or in pieces cut after commas.
 
-    On what is no list of ids the numbers mean nothing; the engine refuses it. ``nested``: a list of lists,
-    ``empty`` of which have nothing in them.
+    For text that is no list of ids the numbers mean nothing; the engine refuses it. ``nested``: it is a list
+    of lists, ``empty`` of which are empty.
     """
 
     __slots__ = ("_commas", "_lists", "_some", "empty", "negative", "nested")
 
     def __init__(self, flat: int = 0) -> None:
-        """``flat``: the ids of a flat list that was counted already."""
+        """``flat``: the number of ids of a flat list that was counted already."""
         self.negative = False
         self.nested = False
         self.empty = 0
@@ -35,7 +35,7 @@ class PromptIds:
         self._some = flat > 0
 
     def add(self, text: bytes) -> None:
-        """The next piece."""
+        """Add the next piece of text."""
         if _MINUS in text and _NEGATIVE.search(text):
             self.negative = True
         if not self._lists:
@@ -48,10 +48,10 @@ class PromptIds:
 
     @property
     def rows(self) -> int:
-        """Lists in the list."""
+        """The number of lists in the list."""
         return self._lists - 1
 
     @property
     def tokens(self) -> int:
-        """Ids in all of it."""
+        """The number of ids in all lists."""
         return self._commas + 1 - self.empty if self._some or self.nested else 0

@@ -1,7 +1,7 @@
-"""One event's object as raw members.
+"""JSON objects as mappings of names to raw JSON values.
 
-Owns: taking an event apart without decoding what is in it, and putting one together. Must never enter: what
-a member means.
+Owns: splitting an event into its members without decoding their values, and writing an object. Must never
+enter: what a member means.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.errors import UpstreamMalformed
 
 Members = dict[str, msgspec.Raw]
 
-# Raw members compare with each other only.
+# Raw values compare equal to raw values only.
 NULL = msgspec.Raw(b"null")
 
 _members = msgspec.json.Decoder(Members).decode
@@ -24,17 +24,21 @@ _quoted = msgspec.json.encode
 
 
 class RawEvent(NamedTuple):
-    """The members of the object and of its ``meta_info``; the values still stand in the event's bytes."""
+    """The members of an event's object and of its ``meta_info``; the values are views of the event's
+    bytes.
+    """
 
     top: Members
     meta: Members
 
 
 def parse_raw_event(data: bytes) -> RawEvent | None:
-    """None for an object that is about no sample. Raises UpstreamMalformed if it is no JSON object."""
+    """Return the members of an event, None if it is about no sample. Raises UpstreamMalformed if it is no
+    JSON object.
+    """
     try:
         top = _members(data)
-        # Values are not looked into, so their bytes are checked here.
+        # Raw values are not decoded, so that their bytes are UTF-8 is checked here.
         if not data.isascii():
             data.decode()
         meta = top.get("meta_info")
@@ -49,7 +53,7 @@ def parse_raw_event(data: bytes) -> RawEvent | None:
 
 
 def object_parts(members: Mapping[str, Iterable[bytes | bytearray]]) -> list[bytes | bytearray]:
-    """An object of these members, in pieces: a value may be too large to be copied for this."""
+    """Return an object with these members, in pieces, as a value may be too large to be copied."""
     parts: list[bytes | bytearray] = [b"{"]
     for name, value in members.items():
         parts.append((b"," if len(parts) > 1 else b"") + _quoted(name) + b":")
@@ -59,7 +63,7 @@ def object_parts(members: Mapping[str, Iterable[bytes | bytearray]]) -> list[byt
 
 
 def count(items: bytes | bytearray | msgspec.Raw) -> int:
-    """Entries of a list. Raises UpstreamMalformed for anything else."""
+    """Return the number of entries of a list. Raises UpstreamMalformed for anything else."""
     try:
         return len(_items(items))
     except (msgspec.DecodeError, RecursionError) as error:

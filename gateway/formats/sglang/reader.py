@@ -1,7 +1,7 @@
-"""Which reader a reply needs, and the relay reader for streams.
+"""The choice of the reader for a reply, and the relay reader for streams.
 
-Owns: passing events on as they come, knowing whether the engine said it was finished. Must never
-enter: what a document means (tally.py), what is changed in an event (rewrite.py, convert.py, ids.py).
+Owns: relaying events as they come, knowing whether the engine has finished. Must never enter: what a document
+means (tally.py), what is changed in an event (error_paths.py, mode_conversion.py, ids.py).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _UNREADABLE = "The worker answered with something other than a stream of events.
 
 
 def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
-    """The reader that passes a reply with this head on."""
+    """Return the reader that relays a reply with this head."""
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     if not _is_stream(request, head, kind, unreadable):
-        return _whole(request, ids, head, options, kind, unreadable)
+        return _unary(request, ids, head, options, kind, unreadable)
     return StreamReader(
         Tally(request.samples, request.samples_per_prompt),
         id_mapping_for(request, ids),
@@ -45,10 +45,10 @@ def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead,
 
 
 def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
-    """The reader that folds a stream into one document, and passes on what is no stream."""
+    """Return the reader that joins a stream into one document and relays other replies."""
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     if not _is_stream(request, head, kind, unreadable):
-        return _whole(request, ids, head, options, kind, unreadable)
+        return _unary(request, ids, head, options, kind, unreadable)
     return JoinReader(
         Tally(request.samples, request.samples_per_prompt),
         StreamMode(_declared(worker)),
@@ -65,7 +65,7 @@ def _is_stream(request: SglangRequest, head: ReplyHead, kind: bytes, unreadable:
     return kind == b"text/event-stream" or (request.stream and not kind)
 
 
-def _whole(  # noqa: PLR0913 - what its one caller knows
+def _unary(  # noqa: PLR0913 - what its one caller knows
     request: SglangRequest, ids: Ids, head: ReplyHead, options: Options, kind: bytes, unreadable: bool
 ) -> Reader:
     if head.status != 200:
@@ -82,10 +82,10 @@ def _declared(worker: WorkerView) -> str | None:
 
 
 class StreamReader:
-    """Relays events; ``[DONE]`` only once the engine has said that every sample is finished."""
+    """A reader that relays events, and ``[DONE]`` only after the engine has finished every sample."""
 
     streaming = True
-    # What follows [DONE] is dropped and an error may be added, so a length would not stay true.
+    # What follows [DONE] is dropped and an error may be added, so a content length would become wrong.
     identity = False
 
     def __init__(
@@ -102,12 +102,12 @@ class StreamReader:
         self._id_mapping = id_mapping
         self._path_cutter = path_cutter
         self._convert = convert
-        self._over = False
-        self._done_given = False
-        self._good = b""
+        self._closed = False
+        self._done_relayed = False
+        self._unsent = b""
 
     def feed(self, data: bytes) -> bytes:
-        if self._over:
+        if self._closed:
             return b""
         events = self._scanner.feed(data)
         if len(events) == 1:
@@ -118,10 +118,10 @@ class StreamReader:
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the generation did.")
         self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
-        return b"" if self._over else self._mapped(self._scanner.pending)
+        return b"" if self._closed else self._mapped(self._scanner.pending)
 
     def fail(self, error: GatewayError) -> bytes:
-        return b"" if self._done_given else self._good + in_band(error)
+        return b"" if self._done_relayed else self._unsent + in_band(error)
 
     def _pass_all(self, events: list[Event]) -> bytes:
         if not events and self._scanner.large is not None:
@@ -136,12 +136,12 @@ class StreamReader:
         passed: list[bytes] = []
         try:
             for event, data in events:
-                if self._over:
+                if self._closed:
                     break
                 passed.append(self._pass(event, data))
         except UpstreamMalformed:
-            # The events before the bad one are whole: they leave with the error.
-            self._good = b"".join(passed)
+            # The events before the malformed one are complete: they are sent with the error.
+            self._unsent = b"".join(passed)
             raise
         return b"".join(passed)
 
@@ -156,12 +156,12 @@ class StreamReader:
         except UpstreamMalformed:
             if not ended:
                 raise
-            # What follows the end is not the generation any more.
+            # After the end of the generation nothing can be malformed any more.
             return b""
         return event if self._id_mapping is None else self._id_mapping.map(event)
 
     def _read(self, event: bytes, data: bytes) -> bytes:
-        """Note what an event says; the event as it is passed on."""
+        """Record the facts of an event, and return the event as it is relayed."""
         document = document_of(data)
         if document.routing_data is not ABSENT:
             event, data = routing_data.extract_from_event(event, data, self.facts)
@@ -173,10 +173,10 @@ class StreamReader:
         return event if self._convert is None else self._convert.convert(event, data)
 
     def _done(self, event: bytes) -> bytes:
-        """Nothing follows; without a terminal, finish will tell that the stream broke off."""
-        self._over = True
-        self._done_given = self.facts.terminal
-        return event if self._done_given else b""
+        """End the stream. Without a terminal event ``finish`` will report that the stream broke off."""
+        self._closed = True
+        self._done_relayed = self.facts.terminal
+        return event if self._done_relayed else b""
 
     def _mapped(self, data: bytes) -> bytes:
         return data if self._id_mapping is None else self._id_mapping.map(data)

@@ -1,26 +1,26 @@
-"""SGLang's reply documents, as far as they are looked at.
+"""The members of SGLang's reply documents that the gateway reads (SGLang 0.5.22).
 
-Owns: the typed views that they are decoded into. Must never enter: functions; this module is not compiled, as
-that would cost the views what is said of them in their heads.
+Owns: the typed structs they are decoded into. Must never enter: functions; this module is not compiled,
+because msgspec needs the struct definitions as Python classes.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-#: Stands for a member that a document does not have.
+#: The value of a member that a document does not have.
 ABSENT = msgspec.Raw()
 
 
 class Finish(msgspec.Struct, gc=False):
-    """Why a sample ended; ``status_code`` where it ended in an error."""
+    """The reason why a sample ended; ``status_code`` if it ended in an error."""
 
     type: str = ""
     status_code: int | None = None
 
 
 class Meta(msgspec.Struct, gc=False):
-    """What a document counts, as running totals of its sample."""
+    """The counts of a document, which are running totals of its sample."""
 
     finish_reason: Finish | None = None
     completion_tokens: int = 0
@@ -29,7 +29,7 @@ class Meta(msgspec.Struct, gc=False):
 
 
 class Document(msgspec.Struct, gc=False):
-    """One sample's part of a reply, as far as it is looked at."""
+    """One sample's part of a reply."""
 
     meta_info: Meta | None = None
     index: int | None = None

@@ -1,7 +1,7 @@
-"""A request as far as it was peeked at, and a call that aborts one.
+"""A parsed generate request, the fields of its body, and the body of an abort call.
 
-Owns: what is kept of it. Must never enter: work that is done for every request. This module is not compiled,
-as that would cost the struct what is said of it in its head.
+Owns: the structs. Must never enter: work that is done for every request. This module is not compiled, because
+msgspec needs the struct definitions as Python classes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgspec
 from gateway.formats.contract import Headers
 from gateway.formats.json.windows import Span
 
-#: Stands for a member that the body does not have.
+#: The value of a field that the body does not have.
 ABSENT = msgspec.Raw()
-#: One byte for each entry of a list: 1 where it is ``is_flagged``. All there is to know of it, as the entries
-#: themselves would take a hundred times the room of a body that is full of short ones.
+#: One byte for each entry of a list: 1 where ``is_flagged`` holds. The entries themselves would take a
+#: hundred times the memory of a body that is full of short ones.
 EntryFlags = bytes | bytearray
 
 
@@ -27,8 +27,10 @@ class Sampling(msgspec.Struct):
 
 
 class SamplingList:
-    """What counts of a list of them: the first, how many, and the most tokens that any of them asks for (None
-    where one leaves that open, 0 for an empty list)."""
+    """The summary of a list of sampling parameters: the first, their number, and the highest token limit.
+
+    ``most`` is None if an entry has no limit, 0 for an empty list.
+    """
 
     __slots__ = ("count", "first", "most")
 
@@ -87,10 +89,11 @@ class BodyFields(msgspec.Struct):
 
 
 class LargeBodyFields(BodyFields):
-    """A peek at a body too big for one go, with what was found in its members on the way.
+    """The fields of a body that is read in steps, with what was found in large values on the way.
 
-    ``entry_flags``: of those that are big lists. ``sampling_list``: of big parameters that are a list.
-    ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the whole members.
+    ``entry_flags``: the flags of large lists. ``sampling_list``: the summary of a large list of sampling
+    parameters. ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the entire
+    members.
     """
 
     entry_flags: dict[str, EntryFlags] = {}
@@ -130,5 +133,5 @@ class SglangRequest(msgspec.Struct, frozen=True):
     rid_spans: Sequence[Span] | None = None
 
     def without_body(self) -> SglangRequest:
-        """Without what was peeked at, too, which holds parts of it."""
+        """Return the request without its body and without the fields, which hold parts of it."""
         return msgspec.structs.replace(self, body=b"", fields=BodyFields())

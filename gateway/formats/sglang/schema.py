@@ -193,7 +193,7 @@ _ON_STREAMS = (
 
 
 def operation() -> Mapping[str, Any]:
-    """The OpenAPI operation object of ``/generate``, without references into other parts of a document."""
+    """Return the OpenAPI operation object of ``/generate``, without references."""
     generation = schema_of(Generation)
     return {
         "summary": "Generate from text, token ids or embeddings (SGLang native API)",

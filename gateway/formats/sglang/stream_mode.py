@@ -1,10 +1,10 @@
-"""Telling an incremental stream from a cumulative one.
+"""Detection of a stream's mode: incremental or cumulative.
 
-Owns: the judgement. Must never enter: what follows from it.
+Owns: the decision. Must never enter: what follows from it.
 
-The mode is a flag of the server, nothing in an event names it, and what a worker said when it was probed may
-be out of date. But an event counts its tokens: in a cumulative stream the total is the number of its ids, in
-an incremental one the number of all ids so far.
+The mode is a flag of the server, no event names it, and what a worker declared when it was probed may be out
+of date. But an event counts its tokens: in a cumulative stream the total is the number of its ids, in an
+incremental one the number of all ids so far (observed at SGLang 0.5.22).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ CUMULATIVE = "cumulative"
 
 
 class StreamMode:
-    """Whether a stream is incremental, None until its events tell.
+    """The mode of a stream: ``incremental`` is None until its events tell.
 
-    ``declared`` is what the worker said of itself. It decides where the events leave both open.
+    ``declared`` is the mode the worker declares. It decides where the events leave both possible.
     """
 
     __slots__ = ("declared", "incremental")
@@ -28,7 +28,8 @@ class StreamMode:
         self.incremental: bool | None = None
 
     def observe(self, ids: bytes | bytearray, text: bytes | bytearray, event: RawEvent) -> None:
-        """Compare an event with the ids and the text that its sample had before, which lack their ends.
+        """Compare an event with the ids and the text that its sample had before, both without their closing
+        bracket.
 
         The first event of a sample tells nothing: it is the same in both modes.
         """
@@ -38,13 +39,15 @@ class StreamMode:
             self.incremental = self._otherwise(bytes(event.top.get("text", NULL)).startswith(text))
 
     def observe_echo(self, ids: bytes | bytearray, event: RawEvent) -> None:
-        """The same for an echo: its ids are all there are, or those not sent yet and the last once more."""
+        """Compare an echo with the ids before: it has all ids, or those not yet sent and the last one
+        again.
+        """
         total, had, here = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
-        whole, rest = here == total, had + here == total + 1
+        complete, rest = here == total, had + here == total + 1
         if here == 0 or total == had == here == 1:
-            # The same in both modes.
+            # It is the same in both modes.
             return
-        if whole != rest:
+        if complete != rest:
             self.incremental = rest
         else:
             self.incremental = self._otherwise(_repeats(ids, event))
@@ -56,7 +59,7 @@ class StreamMode:
             return False
         if had + here == total and not repeats:
             return True
-        # Both may be: the Rust frontend keeps a stop token out of the ids, and counts it.
+        # Both are possible: the Rust frontend leaves a stop token out of the ids, but counts it.
         return self._otherwise(repeats and had + here != total)
 
     def _otherwise(self, repeats: bool) -> bool:
@@ -64,18 +67,18 @@ class StreamMode:
 
 
 def total_of(event: RawEvent) -> int:
-    """The tokens that an event says its sample has, -1 where it does not say."""
+    """Return the token count of an event's sample, -1 if the event has none."""
     total = bytes(event.meta.get("completion_tokens", NULL))
     return int(total) if total.isdigit() else -1
 
 
 def count_ids(event: RawEvent) -> int:
-    """The ids in an event. Raises UpstreamMalformed where they are no list."""
+    """Return the number of ids in an event. Raises UpstreamMalformed if they are no list."""
     ids = event.top.get("output_ids", NULL)
     return 0 if ids == NULL else count(ids)
 
 
 def _repeats(held: bytes | bytearray, event: RawEvent) -> bool:
-    """Whether an event's ids begin with those held."""
+    """Return True if an event's ids begin with those before it."""
     ids = bytes(event.top.get("output_ids", NULL))[:-1]
     return ids.startswith(held) and (len(held) <= 1 or ids[len(held) : len(held) + 1] in (b"", b","))

@@ -1,9 +1,10 @@
-"""Reading facts out of SGLang's reply documents: one per sample, alone, in a list or one per event.
+"""The facts in SGLang's reply documents: one per sample, in a list, or one per event.
 
-Owns: which members of a reply mean what. Must never enter: framing, bytes of the reply as they are passed on.
+Owns: which members of a reply mean what (SGLang 0.5.22). Must never enter: framing, bytes of the reply as
+they are relayed.
 
-A document is decoded with types first and, where one of the few members looked at is not of its usual type,
-generically: a surprising reply is passed on, only one that is no JSON is not.
+A document is decoded into typed structs first and, if one of the few members that are read has an unusual
+type, generically: an unusual reply is relayed, only one that is no JSON is not.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ _decode_any = msgspec.json.Decoder().decode
 
 
 class Tally:
-    """The sum of the documents of one reply of ``samples`` samples, ``samples_per_prompt`` for each prompt.
+    """The sum of the documents of one reply.
 
-    Token counts in a document are running totals of its sample, whatever the stream mode. ``error_event``:
-    an error stood in place of a document, and nothing follows it. A sample that ends in an error ends alone.
-    Of several failures the first is the one that counts. ``facts`` are those to add to, None: new ones.
+    ``samples`` is the number of its samples, ``samples_per_prompt`` of them for each prompt. Token counts in
+    a document are running totals of its sample, whatever the stream mode. ``error_event``: an error stood in
+    place of a document, and nothing follows it. A sample that ends in an error ends alone. The first of
+    several failures counts. The facts are added to ``facts``, None: new ones.
     """
 
     __slots__ = ("_counted", "_samples_per_prompt", "_finished", "_samples", "error_event", "facts")
@@ -44,11 +46,14 @@ class Tally:
         self._counted: dict[int, Meta] = {}
 
     def event(self, data: bytes) -> int | None:
-        """Read the document of one event and add it. Raises UpstreamMalformed if it is no JSON object."""
+        """Add the document of one event, and return the status of a failure in it.
+
+        Raises UpstreamMalformed if it is no JSON object.
+        """
         return self.add(document_of(data))
 
     def running(self, index: int, tokens: int, prompt: tuple[int, int]) -> bool:
-        """Read the token count of an event that has no more to tell; False if it has.
+        """Add the token count of an event that has no other news. Return False if it has.
 
         ``prompt`` are its counts of prompt tokens and of cached ones.
         """
@@ -68,13 +73,13 @@ class Tally:
         return True
 
     def reply(self, data: bytes) -> None:
-        """Read a whole unary reply. Raises UpstreamMalformed if it is neither an object nor a list."""
+        """Add a complete unary reply. Raises UpstreamMalformed if it is neither an object nor a list."""
         for position, document in enumerate(_documents(data)):
             self.add(document, position)
         self.facts.terminal = True
 
     def add(self, document: Document, position: int = 0) -> int | None:
-        """Take a document in; the status of the failure it tells of, else None."""
+        """Add a document. Return the status of the failure that it reports, else None."""
         meta = document.meta_info
         failure = None
         if document.error is not ABSENT and document.error != NULL:
@@ -87,7 +92,7 @@ class Tally:
         if meta.finish_reason is not None:
             status = self._finish(index, meta.finish_reason)
             if status is not None:
-                # What an exchange refused late has in its counters is made up by the engine.
+                # The counters of an exchange that was refused late are invented by the engine.
                 return status
         if self._samples == 1:
             self._count(meta)
@@ -129,7 +134,7 @@ class Tally:
             )
 
     def _finish(self, index: int, finish: Finish) -> int | None:
-        """Note that a sample ended; the status of the error if it ended in one."""
+        """Record that a sample ended. Return the status of the error if it ended in one."""
         if index not in self._finished:
             self._finished.add(index)
             self.facts.finish_reasons.append(finish.type)
@@ -145,10 +150,10 @@ class Tally:
 
 
 def document_of(data: bytes) -> Document:
-    """The document of one event. Raises UpstreamMalformed if it is no JSON object."""
+    """Return the document of one event. Raises UpstreamMalformed if it is no JSON object."""
     try:
         document = _decode(data)
-        # Skipped strings are not looked into, so their bytes are checked here.
+        # msgspec does not decode the strings it skips, so that they are UTF-8 is checked here.
         if not data.isascii():
             data.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -178,7 +183,7 @@ def _generic(data: bytes, kind: Any) -> Any:
 
 
 def _unusual(document: Any) -> Document:
-    """What can be made of a document that has a member of an unexpected type."""
+    """Return what can be read of a document that has a member of an unusual type."""
     if not isinstance(document, dict):
         return Document()
     error = document.get("error")
@@ -215,7 +220,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _code(error: msgspec.Raw) -> int:
-    """The status an engine's error object names, 500 if it names none."""
+    """Return the status that an engine's error object names, 500 if it names none."""
     try:
         detail = _decode_any(error)
     except (msgspec.DecodeError, RecursionError):

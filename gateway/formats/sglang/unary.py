@@ -1,8 +1,9 @@
-"""The reader of replies that are one JSON document.
+"""The reader of unary replies, which are one JSON document.
 
-Owns: what is known of a document that is too long to be held. Must never enter: events.
+Owns: reading the facts of a document, also of one that is too long to be buffered. Must never enter: events.
 
-Its ids may have to be mapped and its end may turn out broken.
+A quote inside a JSON string has a backslash before it, so the text that the scanner searches for stands only
+where it is a member. A scanned reply is not known to be JSON; its first and last bracket must match.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _BRACKETS = frozenset({b"{}", b"[]"})
 
 
 class UnaryReader:
-    """One JSON document, held until it is whole; over the limit it is relayed and only skimmed."""
+    """A reader that buffers one JSON document until it is complete; a document over the limit is relayed
+    and scanned.
+    """
 
     __slots__ = ("_samples_per_prompt", "_buffer", "_samples", "_scanner", "_id_mapping", "facts", "identity")
 
@@ -72,7 +75,7 @@ class UnaryReader:
 
 
 class UnaryScanner:
-    """Fed with the reply's pieces; adds what it finds to ``facts``."""
+    """The facts of a document that is fed in pieces, added to ``facts``."""
 
     __slots__ = ("_facts", "_samples_per_prompt", "_first", "_last", "_prompts", "_tail")
 
@@ -96,7 +99,7 @@ class UnaryScanner:
         self._tail = data[max(done, len(data) - _OVERLAP) :]
 
     def complete(self) -> bool:
-        """Whether the reply ended with the bracket that closes its first one."""
+        """Return True if the reply ended with the bracket that closes its first one."""
         return self._first + self._last in _BRACKETS
 
     def _note(self, name: bytes | None, count: bytes | None, reason: bytes | None) -> None:

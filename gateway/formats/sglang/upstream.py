@@ -1,6 +1,7 @@
-"""What is written to a worker: the request itself, and the calls that stop it.
+"""The requests sent to an SGLang server: generate, and aborts.
 
-Owns: where the id stands in a body and how an abort is spelled. Must never enter: choosing ids or workers.
+Owns: where the id stands in a body and how an abort is spelled (SGLang 0.5.22). Must never enter: choosing
+ids or workers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from gateway.formats.optional import AbortTarget, EngineId, RelayedRequest
 from gateway.formats.sglang.request import AbortCall, SglangRequest
 
 _encode = msgspec.json.encode
-#: Other routes that generate, and take the request's rid from the body.
+#: Other generating routes that take the request's rid from the body.
 _WITH_RID = frozenset({"/v1/chat/completions", "/v1/completions"})
-#: Of them, that which takes several prompts.
+#: The one of them that accepts several prompts.
 _BATCHED = "/v1/completions"
-#: How the engine names each prompt of a batch with one rid.
+#: The engine's name for each prompt of a batch with one rid.
 _NUMBERED = re.compile(r"(.+)_(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
@@ -31,14 +32,16 @@ _decode_abort = msgspec.json.Decoder(AbortCall).decode
 
 
 def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-    """The client's request for ``worker``; its bytes change only where the id must."""
+    """Return the client's request for ``worker``; its bytes change only where the id must."""
     headers = to_worker(request.headers, worker.authorization)
     body, rest = _with_ids(request, ids.dispatch)
     return UpstreamRequest(b"POST", worker.prefix + b"/generate", headers, body, rest)
 
 
 def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
-    """One call per id the engine files the exchange under; none for n > 1, where only it knows them."""
+    """Return one abort for each id under which the engine knows the exchange; none for n > 1, where the
+    engine creates the ids.
+    """
     if request.samples_per_prompt > 1:
         return ()
     return _aborts(worker, request.headers, _filed(request, ids))
@@ -47,7 +50,7 @@ def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[Upst
 def abort_relayed(
     worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
 ) -> Sequence[UpstreamRequest]:
-    """The same for a route whose body may name the rid; of any other it makes one that nobody knows."""
+    """Return the aborts of a request to a relayed route; none for a route whose engine ids are not known."""
     if path not in _WITH_RID or request.member != "rid" or request.fan or request.searched:
         return ()
     rids: Sequence[str] = ()
@@ -66,14 +69,14 @@ def _aborts(worker: WorkerView, given: Headers, rids: Iterable[str]) -> Sequence
 
 
 def aborted_ids(body: bytes) -> AbortTarget:
-    """What a client's own ``POST /abort_request`` names. Raises InvalidRequest."""
+    """Return what a client's ``POST /abort_request`` names. Raises InvalidRequest."""
     try:
         asked = _decode_abort(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(
             'The body must be of the form {"rid": "..."} or {"abort_all": true}.', cause=error
         ) from error
-    # An empty rid would match every request; the engine ignores it, and so it names nothing here.
+    # The engine ignores an empty rid, as it would match every request.
     if not asked.rid:
         return AbortTarget(asked.abort_all)
     numbered = _NUMBERED.fullmatch(asked.rid)

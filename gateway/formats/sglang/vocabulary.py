@@ -1,7 +1,7 @@
-"""What would end an engine that has no such token.
+"""Token ids that crash an engine because its model has no such token.
 
-Owns: the places of a request where an id or a count is held against the size of the vocabulary. Must never
-enter: knowing that size; no probe tells it.
+Owns: the fields of a request in which an id or a count is compared with the size of the vocabulary (SGLang
+0.5.22). Must never enter: finding out that size; no probe tells it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.formats.sglang.request import ABSENT
 
 _BLANKED = bytes.maketrans(b"[]", b"  ")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]"))
-#: What may be left of the brackets of a number, a list or a list of lists, up to any place in it.
+#: The brackets that may be left of a number, a list or a list of lists, up to any place in it.
 _TWO_LEVELS = (b"", b"[", b"[[", b"[]")
 _NO_ENTRY = re.compile(rb",\s*(?=,)")
 _Number = int | float | None
@@ -37,10 +37,10 @@ _any = msgspec.json.Decoder(_Number | list[_Number | list[_Number]]).decode
 
 
 def check(body: bytes, size: int) -> None:
-    """Refuse ids of ``size`` and over, and more top logprobs than there are tokens.
+    """Refuse ids of ``size`` and above, and more top logprobs than there are tokens. Raises InvalidRequest.
 
-    ``body`` is a JSON object that was peeked at already. Raises InvalidRequest. On numbers of another shape
-    than the engine takes nothing is said here, as it refuses them itself.
+    ``body`` is a JSON object that was parsed already. Numbers in a shape that the engine does not accept are
+    ignored, as it refuses them itself.
     """
     members = _members(body)
     for name in Members.__struct_fields__:
@@ -64,7 +64,9 @@ def _check(name: str, ends: Iterable[int | float], size: int) -> None:
 
 
 def check_in_steps(body: bytes, spans: Mapping[str, Span], size: int) -> Steps[None]:
-    """The same for a big body whose members stand at ``spans``, a few milliseconds at a time."""
+    """Check a large body whose members stand at ``spans``, in steps of a few milliseconds. Raises
+    InvalidRequest.
+    """
     for name in Members.__struct_fields__:
         if name in spans:
             ends: list[int | float] = []
@@ -81,12 +83,12 @@ def check_in_steps(body: bytes, spans: Mapping[str, Span], size: int) -> Steps[N
 
 
 def _flattened(piece: bytes) -> bytes:
-    """A part of a list, or of a list of lists, as one list."""
+    """Return a part of a list, or of a list of lists, as one list."""
     return b"[%b]" % _NO_ENTRY.sub(b"", piece.translate(_BLANKED).strip(b", \t\r\n"))
 
 
 def _ends(raw: msgspec.Raw) -> Iterable[int | float]:
-    """The smallest and the largest number in ``raw``, at whatever depth the engine takes one."""
+    """Return the smallest and the largest number in ``raw``, at any depth where the engine accepts one."""
     if raw is ABSENT:
         return ()
     numbers = _numbers(raw)

@@ -83,7 +83,7 @@ def _noted(
     found: Summary | None = None
     try:
         found = yield from summarize(text, span, SHAPE, cut=routing_data.NAME)
-        chunk = _chunk(found.told)
+        chunk = _chunk(found.text)
     except msgspec.ValidationError as error:
         raise UpstreamMalformed("The worker sent JSON that is not an object", cause=error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -98,8 +98,8 @@ def _noted(
     return found if text is event else None, [PathCutter()] if failed else []
 
 
-def _chunk(told: bytes) -> Chunk:
+def _chunk(text: bytes) -> Chunk:
     try:
-        return _decode(told)
+        return _decode(text)
     except msgspec.ValidationError:
-        return Chunk.of(any_object(told))
+        return Chunk.of(any_object(text))

@@ -1,10 +1,10 @@
-"""Reading the events of one shape quickly: those that differ in nothing but what was generated.
+"""Fast decoding of a stream's ordinary events, which differ only in what was generated.
 
-Owns: decoders that know all the member names of an event, one per set of names. Must never enter: what
+Owns: decoders that know all member names of an event, one for each set of names. Must never enter: what
 becomes of a member.
 
-Nearly all events of a long stream have the same members as the one before, no finish reason and the counts
-of the same prompt. A decoder that takes those and nothing else tells by one call whether an event is one.
+Nearly all events of a long stream have the same members as the one before, no finish reason and the same
+prompt counts. A decoder that accepts these and nothing else recognises such an event in one call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from gateway.formats.sglang.join.rules import META, TOP, MergeRule
 from gateway.formats.sglang.raw_members import Members, RawEvent
 
-#: Counts that a running event must have as whole numbers, or is looked at in another way.
+#: Counts that an ordinary event must have as integers.
 PROMPT_COUNTS = ("prompt_tokens", "cached_tokens")
 TOTAL = "completion_tokens"
 
@@ -26,10 +26,11 @@ _MOST_NAMES = 64
 
 
 class EventDecoder:
-    """The events with these members. ``decode`` raises msgspec.DecodeError for all others.
+    """A decoder of events with exactly these members. ``decode`` raises msgspec.DecodeError for any other
+    event.
 
-    ``lists`` and ``totals`` name the APPEND and the MOST members, each with the function that takes its
-    value out of what ``decode`` gave.
+    ``top_lists``, ``meta_lists`` and ``totals`` name the APPEND and the MOST members, each with the function
+    that takes its value out of a decoded event.
     """
 
     def __init__(self, top: tuple[str, ...], meta: tuple[str, ...]) -> None:
@@ -47,14 +48,14 @@ class EventDecoder:
         self.index = self._top.get("index", lambda _: 0)
 
     def event(self, decoded: Any) -> RawEvent:
-        """What ``decode`` gave as members."""
+        """Return the members of a decoded event."""
         top = {name: take(decoded) for name, take in self._top.items() if name != "meta_info"}
         return RawEvent(_raw(top), _raw({name: take(decoded) for name, take in self._meta.items()}))
 
 
 @lru_cache(_MOST_NAMES)
 def decoder_for(top: tuple[str, ...], meta: tuple[str, ...]) -> EventDecoder | None:
-    """The shape with these members; None for events that have not all that is looked at."""
+    """Return the decoder of events with these members, None if one that is needed is missing."""
     usual = TOTAL in meta and all(name in meta for name in PROMPT_COUNTS) and "error" not in top
     return EventDecoder(top, meta) if usual else None
 

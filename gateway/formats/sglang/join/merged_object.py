@@ -1,9 +1,9 @@
-"""The members of one object, over all the events that have it.
+"""One JSON object, merged from all the events that have it.
 
-Owns: applying the classes of rules.py to the object of an event or to its ``meta_info``. Must never enter:
+Owns: applying the rules of rules.py to the object of an event or to its ``meta_info``. Must never enter:
 which stream is incremental, what ends a sample.
 
-What is appended is kept as JSON text, byte for byte as it came: no value is decoded or written anew.
+Appended values are kept as JSON text, byte for byte as they came: no value is decoded or encoded.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ ValueParts = dict[str, list[bytes | bytearray]]
 
 _STRING, _COMMA, _SPACE = b'", '
 _NULL = bytes(NULL)
-# No count of tokens has more digits.
+# A longer number is no token count.
 _DIGITS = 15
 
 
 class MergedObject:
-    """One object, added up.
+    """One merged object.
 
-    ``held`` has the JSON text of what was appended, without its closing bracket or quote, ``most`` the
-    totals. ``unknown`` names the lists of the latest object that no rule is for, ``names`` all its members.
+    ``held`` has the JSON text of the APPEND members, without the closing bracket or quote, ``most`` the
+    totals. ``unknown`` names the lists of the latest object that have no rule, ``names`` all its members.
     """
 
     __slots__ = ("_gone", "_lists", "_rules", "held", "latest", "most", "names", "unknown")
@@ -37,7 +37,7 @@ class MergedObject:
     def __init__(self, rules: Mapping[str, MergeRule]) -> None:
         self._rules = rules
         self._lists: list[tuple[str, bytearray]] = []
-        #: Members that an earlier object had and the latest has not.
+        #: Members that an earlier object had and the latest does not have.
         self._gone: dict[str, bytes] = {}
         self.latest: Members = {}
         self.names: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class MergedObject:
         self.unknown: list[str] = []
 
     def add(self, members: Members, *, parts: bool) -> None:
-        """Take in the object of the next event; ``parts``: its APPEND members hold only what is new.
+        """Add the object of the next event; ``parts``: its APPEND members hold only what is new.
 
         Raises UpstreamMalformed for a member of another kind than before.
         """
@@ -65,14 +65,14 @@ class MergedObject:
                 self.most[name] = int(value)
 
     def append(self, name: str) -> None:
-        """Take the latest value of a member that no rule is for as a part."""
+        """Add the latest value of a member without a rule as a part."""
         append(self.held.setdefault(name, bytearray(b"[")), self.latest[name])
 
     def replace(self, members: Members, held: Appended | None) -> None:
-        """The object from now on, of what was before only the FIRST stays.
+        """Start again from ``members``; only FIRST members of earlier objects stay.
 
-        ``held`` is what it holds: any other list in it came from events that were joined to it, in part.
-        None: all of it is whole.
+        ``held`` is the new value of ``self.held``: any other list in ``members`` came from merged events, in
+        part. None: all members are complete.
         """
         self._leave(members)
         self._gone = {
@@ -87,11 +87,11 @@ class MergedObject:
         }
 
     def members(self) -> ValueParts:
-        """The latest object with all that was said, each value in pieces."""
+        """Return the members of the latest object with all that was appended, each value in pieces."""
         return {name: self._value(name, bytes(value)) for name, value in self.latest.items()}
 
     def all_members(self) -> ValueParts:
-        """The same, and what only earlier objects said."""
+        """Return these members, and those that only earlier objects had."""
         return self.members() | {name: self._value(name, value) for name, value in self._gone.items()}
 
     def _rule(self, name: str) -> MergeRule:
@@ -108,7 +108,7 @@ class MergedObject:
         return [value if most < 0 else b"%d" % most]
 
     def _reshape(self, names: tuple[str, ...], members: Members, *, parts: bool) -> None:
-        """The object has other members than the one before."""
+        """Prepare for an object with other members than the one before."""
         self._leave(members)
         self.names = names
         self._lists = []
@@ -123,7 +123,7 @@ class MergedObject:
                 self.unknown.append(name)
 
     def _leave(self, members: Members) -> None:
-        """Note what the latest object has and ``members`` have not."""
+        """Note the members that the latest object has and ``members`` do not have."""
         for name in self._gone.keys() & members.keys():
             del self._gone[name]
         for name in self.latest.keys() - members.keys():
@@ -131,9 +131,9 @@ class MergedObject:
 
 
 def append(held: bytearray, value: msgspec.Raw | bytes) -> None:
-    """Add the entries of a list, or the characters of a string, to what is held of it.
+    """Append the entries of a list, or the characters of a string, to ``held``.
 
-    Raises UpstreamMalformed where the kinds differ. In place: this is most of the work of a long join.
+    Raises UpstreamMalformed if the kinds differ. In place: this is most of the work of a long join.
     """
     start = len(held)
     held += value
@@ -154,7 +154,9 @@ def append(held: bytearray, value: msgspec.Raw | bytes) -> None:
 
 
 def unrepeat(value: bytes, held: bytes | bytearray) -> bytearray:
-    """All of a member whose ``value`` is the part not yet held and then everything, without its end."""
+    """Return all of a member whose ``value`` is the part not yet held and then everything, without its
+    closing bracket.
+    """
     comma = b"," if value[:1] == b"[" else b""
     size, had = len(value) - 2, len(held) - 1
     gaps = len(comma) * (2 if had else 1)

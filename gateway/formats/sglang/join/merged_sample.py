@@ -1,6 +1,6 @@
-"""One sample of a streamed reply, added up.
+"""One sample of a streamed reply, merged from its events.
 
-Owns: what the events of one sample come to, the echo of an abort included. Must never enter: framing, ids,
+Owns: the merging, the echo of an abort included (observed at SGLang 0.5.22). Must never enter: framing, ids,
 what an error is.
 """
 
@@ -26,9 +26,9 @@ Take = Callable[[Any], Any]
 
 
 class MergedSample:
-    """What one sample has said so far. ``over``: it has said how it ended, and says no more.
+    """One merged sample. ``over``: its last event was added.
 
-    ``decoder``: what ``add_plain`` takes is of this shape.
+    ``decoder``: the decoder of the events that ``add_plain`` accepts.
     """
 
     __slots__ = (
@@ -54,11 +54,11 @@ class MergedSample:
         self._dropped: set[str] = set()
         self._lists: list[tuple[Take, bytearray]] = []
         self._names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-        #: The latest event, where it was a plain one.
+        #: The latest event, if it was added by ``add_plain``.
         self._plain: Any = None
 
-    def tell(self, event: RawEvent) -> None:
-        """Tell the stream's mode from the sample's next event, where that is still open."""
+    def detect_mode(self, event: RawEvent) -> None:
+        """Detect the stream's mode from the sample's next event, if it is not known yet."""
         if self._mode.incremental is not None:
             return
         held = self._top.held
@@ -68,9 +68,9 @@ class MergedSample:
             self._mode.observe(held.get("output_ids", b""), held.get("text", b""), event)
 
     def add(self, event: RawEvent) -> None:
-        """Take in an event. Raises UpstreamMalformed for what does not fit to those before."""
-        self._settle()
-        self.tell(event)
+        """Add an event. Raises UpstreamMalformed if it does not fit those before it."""
+        self._adopt_plain()
+        self.detect_mode(event)
         parts = self._mode.incremental is not False
         self._top.add(event.top, parts=parts)
         self._meta.add(event.meta, parts=parts)
@@ -78,24 +78,26 @@ class MergedSample:
         if parts and self._meta.unknown:
             self._guess(event)
 
-    def settled(self) -> EventDecoder | None:
-        """The shape of the latest event, if the next of that shape may come by ``add_plain``."""
+    def next_decoder(self) -> EventDecoder | None:
+        """Return the decoder of events like the latest, if the next one like it may be added by
+        ``add_plain``.
+        """
         if self.over or not self._mode.incremental or self._meta.unknown:
             return None
         names = (self._top.names, self._meta.names)
         if names != self._names:
-            # A decoder is worth its price only for what comes again.
+            # A decoder is worth its cost only for members that occur twice.
             self._names = names
             return None
         self.decoder = decoder = decoder_for(*names)
         if decoder is not None:
-            top, meta = self.held()
+            top, meta = self.appended()
             self._lists = [(take, top[name]) for name, take in decoder.top_lists if name in top]
             self._lists += [(take, meta[name]) for name, take in decoder.meta_lists if name in meta]
         return decoder
 
     def add_plain(self, decoded: Any) -> None:
-        """Take in an event that ``decoder`` decoded. Raises UpstreamMalformed."""
+        """Add an event that ``decoder`` decoded. Raises UpstreamMalformed."""
         for take, held in self._lists:
             append(held, take(decoded))
         most = self._meta.most
@@ -106,15 +108,17 @@ class MergedSample:
         self._plain = decoded
 
     def end(self, event: RawEvent) -> None:
-        """Take in the event that has the finish reason. Raises UpstreamMalformed."""
+        """Add the event that has the finish reason. Raises UpstreamMalformed."""
         self.over = True
         if is_echo(event):
             self._end_in_echo(event)
         else:
             self.add(event)
 
-    def whole(self) -> list[bytes | bytearray]:
-        """The sample as a reply holds it, in pieces. Raises UpstreamMalformed if tokens are missing."""
+    def unary(self) -> list[bytes | bytearray]:
+        """Return the sample as a unary reply has it, in pieces. Raises UpstreamMalformed if tokens are
+        missing.
+        """
         top = self._top.all_members()
         top.pop("index", None)
         self._check()
@@ -124,14 +128,14 @@ class MergedSample:
     def empty(self) -> bool:
         return self._event is None
 
-    def shown(self) -> bytes:
-        """The latest event with all that was said before it, as a cumulative stream has it."""
+    def cumulative(self) -> bytes:
+        """Return the latest event with all that came before it, as a cumulative stream has it."""
         return b"".join(
             object_parts({**self._top.members(), "meta_info": object_parts(self._meta.members())})
         )
 
-    def held(self) -> tuple[Appended, Appended]:
-        """What is held of the event's object and of its ``meta_info``."""
+    def appended(self) -> tuple[Appended, Appended]:
+        """Return the appended values of the event's object and of its ``meta_info``."""
         return self._top.held, self._meta.held
 
     def _guess(self, event: RawEvent) -> None:
@@ -146,24 +150,24 @@ class MergedSample:
                 self._dropped.add(name)
                 self._meta.held.pop(name, None)
 
-    def _settle(self) -> None:
-        """Let the latest event be one like any other."""
+    def _adopt_plain(self) -> None:
+        """Make the latest event an ordinary one if it was added by ``add_plain``."""
         if self._plain is not None and self.decoder is not None:
             self._event = self.decoder.event(self._plain)
             self._top.latest, self._meta.latest = self._event
             self._plain = None
 
     def _end_in_echo(self, event: RawEvent) -> None:
-        self._settle()
-        self.tell(event)
-        top, meta = self.held()
-        whole, news = self._mode.incremental is not True, count_ids(event) > 1
-        self._top.replace(event.top, None if whole else _echoed(event.top, top, news=news))
-        self._meta.replace(event.meta, None if whole else _echoed(event.meta, meta, news=news))
+        self._adopt_plain()
+        self.detect_mode(event)
+        top, meta = self.appended()
+        complete, merged = self._mode.incremental is not True, count_ids(event) > 1
+        self._top.replace(event.top, None if complete else _echoed(event.top, top, merged=merged))
+        self._meta.replace(event.meta, None if complete else _echoed(event.meta, meta, merged=merged))
         self._event = event
 
     def _check(self) -> None:
-        """In an incremental stream no event may have been lost."""
+        """Raise UpstreamMalformed if an event of an incremental stream was lost."""
         event, ids = self._event, self._top.held.get("output_ids")
         if event is None:
             raise UpstreamMalformed("The worker's stream has no event for one of its samples.")
@@ -171,27 +175,28 @@ class MergedSample:
         if not self._mode.incremental or ids is None or total < 0:
             return
         missing = total - count(bytes(ids) + b"]")
-        # The Rust frontend keeps a stop token out of the ids, but counts it.
+        # The Rust frontend leaves a stop token out of the ids, but counts it.
         stopped = b'"stop"' in bytes(event.meta.get("finish_reason", NULL))
         if missing and not (missing == 1 and stopped):
             raise UpstreamMalformed("The worker's stream counts other tokens than it sent.")
 
 
 def index_of(event: RawEvent) -> int:
-    """Which sample an event is about; without an index there is only one."""
+    """Return the index of an event's sample; without an index there is only one sample."""
     index = bytes(event.top.get("index", _NO_INDEX))
     return int(index) if index.isdigit() else 0
 
 
 def is_echo(event: RawEvent) -> bool:
-    """Whether an event with a finish reason was made by the frontend in the scheduler's place."""
+    """Return True if the frontend made an event with a finish reason in the scheduler's place."""
     return NOT_ECHOED not in event.meta and b'"abort"' in bytes(event.meta.get("finish_reason", NULL))
 
 
-def _echoed(members: Members, before: Appended, *, news: bool) -> Appended:
-    """What is held after an echo: its ids but for the last are new, its text and its lists are whole.
+def _echoed(members: Members, before: Appended, *, merged: bool) -> Appended:
+    """Return the appended values after an echo: its ids but for the last are new, its text and its lists are
+    complete.
 
-    ``news``: it was joined to events that waited, so these come after the parts that were in those.
+    ``merged``: it was merged with events that waited, so its values follow the parts that were in those.
     """
     held: Appended = {}
     for name, value in members.items():
@@ -201,6 +206,8 @@ def _echoed(members: Members, before: Appended, *, news: bool) -> Appended:
             held[name] = bytearray(before.get(name, _NOTHING))
             append(held[name], bytes(value)[:-1].rpartition(b",")[0].ljust(1, _NOTHING) + b"]")
         elif name == "text" or name in ECHOED:
-            text, said = bytes(value), before.get(name, b"")
-            held[name] = unrepeat(text, said or text[:1]) if news or len(said) > 1 else bytearray(text[:-1])
+            text, earlier = bytes(value), before.get(name, b"")
+            held[name] = (
+                unrepeat(text, earlier or text[:1]) if merged or len(earlier) > 1 else bytearray(text[:-1])
+            )
     return held

@@ -1,7 +1,7 @@
-"""The join reader: a stream of events folded into the one reply that the engine gives without a stream.
+"""The join reader: turns a stream of events into the unary reply.
 
-Owns: which sample an event is about, the order of the samples, the reply in place of which an error stands.
-Must never enter: what becomes of a member (level.py), what a fact is (tally.py).
+Owns: which sample an event is about, the order of the samples, the error reply in place of an error event.
+Must never enter: what becomes of a member (merged_object.py), what a fact is (tally.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from gateway.formats.sse import EventScanner
 
 
 class JoinReader:
-    """Reads events, gives one document at the end. ``listed``: the reply is a list of samples.
+    """A reader that returns one document at the end of a stream. ``listed``: the document is a list of
+    samples.
 
-    Of several samples that failed the first one's error is the reply, as the engine gives up at the first.
+    If several samples failed, the first error is the reply, as the engine gives up at the first.
     """
 
     streaming = False
@@ -51,14 +52,14 @@ class JoinReader:
         self._refusal = b""
         self._decoder: EventDecoder | None = None
         self._samples: dict[int, MergedSample] = {}
-        self._over = False
+        self._closed = False
 
     def feed(self, data: bytes) -> bytes:
-        if self._over:
+        if self._closed:
             return b""
         for _, document in self._scanner.feed(data):
             if document == b"[DONE]":
-                self._over = True
+                self._closed = True
                 break
             if document is not None:
                 self._take(document)
@@ -86,12 +87,12 @@ class JoinReader:
             if document:
                 self._read(document)
         except UpstreamMalformed:
-            # After the end of all samples nothing counts any more.
+            # After the end of all samples nothing can be malformed any more.
             if not ended:
                 raise
 
     def _plain(self, document: bytes) -> bool:
-        """Take in an event of the usual shape that tells nothing new of its prompt, if it is one."""
+        """Add an ordinary event with unchanged prompt counts. Return False if it is none."""
         decoder = self._decoder
         if decoder is None:
             return False
@@ -123,12 +124,12 @@ class JoinReader:
             return
         if event.meta.get("finish_reason", NULL) == NULL:
             sample.add(event)
-            self._decoder = sample.settled()
+            self._decoder = sample.next_decoder()
         else:
             sample.end(event)
 
     def _look(self, document: bytes) -> None:
-        """Read the facts of an event, and note the first failure."""
+        """Record the facts of an event, and keep the first failure."""
         failure = self._tally.event(document)
         if failure is not None and not self._refusal:
             self._refusal = self._path_cutter.body(without_stream(document, failure), failure)
@@ -136,7 +137,7 @@ class JoinReader:
     def _joined(self) -> bytes:
         parts: list[bytes | bytearray] = []
         for _, sample in sorted(self._samples.items()):
-            parts += (b",", *sample.whole())
+            parts += (b",", *sample.unary())
         if not parts:
             raise UpstreamMalformed("The worker's stream has no event of any sample.")
         if self._listed or len(self._samples) > 1:

@@ -1,9 +1,9 @@
-"""How the events of a stream make up the one reply: every member of a reply, classed.
+"""The join rules: how each member of a unary reply is made from the events of a stream.
 
-Owns: the table, and what holds for a member it does not name. Must never enter: code that joins.
+Owns: the table, and the rule for a member it does not name. Must never enter: code that joins.
 
-Source: the frontend of SGLang 0.5.22. A member of one class behaves so in both stream modes; the mode
-decides only whether APPEND members come whole or in parts.
+Source: the frontend of SGLang 0.5.22. A member has the same rule in both stream modes; the mode decides only
+whether APPEND members come complete or in parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 
 class MergeRule(StrEnum):
-    """What a member of the whole reply is made of."""
+    """The way a member of the joined reply is made."""
 
     APPEND = "append"  # all that came, in order; an incremental stream sends each part once
     MOST = "most"  # a running total: the largest
@@ -57,7 +57,7 @@ META: Mapping[str, MergeRule] = MappingProxyType(
         "dp_rank": _LAST,
         "completion_tokens": _MOST,
         "reasoning_tokens": _MOST,
-        # Of each token; the parts of an incremental stream follow on each other.
+        # One entry for each token; the parts of an incremental stream follow each other.
         "output_token_logprobs": _APPEND,
         "output_top_logprobs": _APPEND,
         "output_token_ids_logprobs": _APPEND,
@@ -65,7 +65,7 @@ META: Mapping[str, MergeRule] = MappingProxyType(
         "output_token_sampling_logprobs": _APPEND,
         "output_token_logprobs_length": _MOST,
         "output_token_sampling_mask_length": _MOST,
-        # Of the prompt; in full in every event.
+        # About the prompt; complete in every event.
         "input_token_logprobs": _REPEATED,
         "input_top_logprobs": _REPEATED,
         "input_token_ids_logprobs": _REPEATED,
@@ -115,18 +115,18 @@ META: Mapping[str, MergeRule] = MappingProxyType(
     }
 )
 
-#: For a member of neither table. A model or a plugin may add lists to ``meta_info`` that have one entry for
-#: each generated token, and they come in parts like log probabilities: a list with as many entries as the
-#: event has ids is APPEND as long as it keeps to that.
+#: The rule of a member in neither table. A model or a plugin may add lists to ``meta_info`` that have one
+#: entry for each generated token, and they come in parts like log probabilities: a list with as many entries
+#: as the event has ids is APPEND as long as that holds.
 DEFAULT = MergeRule.LAST
 
-#: An exchange that ends while it waits is answered by the frontend in the scheduler's place. In an
-#: incremental stream that last event repeats all of the text, these lists in full, and the last id.
+#: An exchange that ends in the queue is answered by the frontend in the scheduler's place. In an incremental
+#: stream that last event (the echo) repeats all of the text, these lists in full, and the last id.
 ECHOED = frozenset({"output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs"})
-#: Every other event tells it.
+#: A member of every event but the echo.
 NOT_ECHOED = "prompt_tokens"
 
-#: What two replies to one request need not agree in, and the ids that the engine makes up.
+#: Members that may differ between two replies to one request, and ids that the engine creates.
 TIMINGS = frozenset(
     {
         "response_sent_to_client_ts",
