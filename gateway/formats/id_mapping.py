@@ -1,9 +1,9 @@
-"""Giving the client its own ids back: private ids in a reply's bytes become the public ones.
+"""Mapping private ids in a reply's bytes back to the client's public ids.
 
-Owns: the search and the replacement, in whole documents and across the pieces of a long one. Must never
+Owns: the search and the replacement, in complete documents and across the pieces of a long one. Must never
 enter: JSON, knowledge of where ids stand.
 
-A private id is random, so wherever its spelling stands, it is the id.
+A private id is random, so its spelling stands nowhere but where it is the id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from functools import cached_property
 
 
 class IdMapping:
-    """Replaces each key of ``spellings`` by its value. Feed it whole documents or pieces, not both."""
+    """A rewriter that replaces each key of ``spellings`` by its value.
+
+    Use ``map`` for complete documents, or ``feed`` and ``flush`` for pieces, not both.
+    """
 
     def __init__(self, spellings: Mapping[bytes, bytes]) -> None:
         self._spellings = spellings
@@ -23,7 +26,7 @@ class IdMapping:
 
     @cached_property
     def _pattern(self) -> re.Pattern[bytes]:
-        # Made for few: a pattern costs more to compile than all else this object ever does.
+        # Compiled when needed, which is seldom: it costs more than all else this object does.
         return re.compile(b"|".join(map(re.escape, self._spellings)))
 
     def map(self, document: bytes) -> bytes:
@@ -33,7 +36,9 @@ class IdMapping:
         return self._pattern.sub(self._public, document)
 
     def feed(self, data: bytes) -> bytes:
-        """What is certain after ``data``; the last bytes may be the beginning of an id and are kept."""
+        """Return what is certain after ``data``; the last bytes may be the beginning of an id and are
+        kept.
+        """
         data = self._carry + data
         parts: list[bytes] = []
         done = 0
@@ -46,7 +51,7 @@ class IdMapping:
         return b"".join(parts)
 
     def flush(self) -> bytes:
-        """What was kept, once no piece follows."""
+        """Return the bytes that were kept, once no piece follows."""
         kept, self._carry = self._carry, b""
         return kept
 

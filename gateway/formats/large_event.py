@@ -1,10 +1,10 @@
-"""An event of many MiB, taken in and passed on in steps of bounded work.
+"""Events of many MiB, read and relayed in steps of bounded work.
 
-Owns: putting it together, finding its data, a short text that tells what is looked at of a long one, giving
-it out in pieces. Must never enter: a dialect, what a member means, I/O.
+Owns: joining their pieces, finding their data, a short summary of the wanted members, sending them in pieces.
+Must never enter: a dialect, what a member means, I/O.
 
-A reader that finds one in its scanner puts what is to be done into ``ReplyFacts.steps``. Each step takes a
-few milliseconds; what it yields is passed on.
+A reader that finds a large event in its scanner sets ``ReplyFacts.steps``. Each step takes a few
+milliseconds; what it yields is relayed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from gateway.formats.json.steps import Steps, entries_of, members, members_of
 from gateway.formats.json.windows import Span
 from gateway.formats.sse import LargeEvent
 
-#: What becomes of an event: bytes to be passed on, or None for a step that gave none.
+#: The steps of an event: each yields bytes to be relayed, or None.
 OutputSteps = Generator[bytes | None, None, None]
 
-#: Bytes that are copied, searched or given out at once.
+#: Bytes that are copied, searched or yielded at once.
 STEP = 1024 * 1024
-#: A value over this, in bytes, is not read, and of all that is read no more than so much.
+#: Bytes. A larger value is not read, and a summary is not much longer than this.
 SUMMARY_LIMIT = 1024 * 1024
 
-#: Members that are looked at; of one that is an object, or a list of objects, its members.
+#: The wanted members; for one that is an object, or a list of objects, its wanted members.
 Shape = Mapping[str, "Shape | None"]
 
 _LINE_END = re.compile(rb"\r\n?|\n")
 _LINES = 1024
-#: In place of a value that is too long to be read: of its kind, and not empty.
+#: Replaces a value that is too long to be read, by its first character: of the same kind, and not empty.
 _STAND_INS = {b'"': b'"+"', b"{": b'{"+":0}', b"[": b"[0]"}
 
 
 class StreamRewriter(Protocol):
-    """Rewrites a text that comes in pieces."""
+    """A rewriter of a text that comes in pieces."""
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -49,8 +49,11 @@ class StreamRewriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is looked at, as a short JSON text; where in the long one the members called ``cut`` stand, with
-    their commas, and the last one's value."""
+    """The wanted members of a long object as a short JSON text.
+
+    ``cuts``: where in the long text the members to be cut out stand, with their commas; ``value``: the last
+    one's value.
+    """
 
     text: bytes
     cuts: Sequence[Span]
@@ -58,7 +61,7 @@ class Summary:
 
 
 def assemble(event: LargeEvent) -> Steps[bytes]:
-    """Its bytes."""
+    """Return the event's bytes."""
     whole, size = BytesIO(), 0
     pieces = event.pieces[::-1]
     event.pieces.clear()
@@ -71,7 +74,7 @@ def assemble(event: LargeEvent) -> Steps[bytes]:
 
 
 def find_data(event: bytes, *, lines: bool) -> Steps[tuple[bytes, Span] | None]:
-    """A text and where in it the event's data stands; None for an event that has none.
+    """Return a text and where in it the event's data stands; None for an event without data.
 
     ``lines``: it may have several lines.
     """
@@ -103,7 +106,7 @@ def find_data(event: bytes, *, lines: bool) -> Steps[tuple[bytes, Span] | None]:
 
 
 def _line_ends(event: bytes) -> Generator[Span | None, None, None]:
-    """Where each line's end stands; None after every so much work."""
+    """Yield where each line's end stands, and None after each step."""
     start, number = 0, 0
     while start < len(event):
         stop = min(start + STEP, len(event))
@@ -118,7 +121,7 @@ def _line_ends(event: bytes) -> Generator[Span | None, None, None]:
 
 
 def summarize(text: bytes, span: Span, shape: Shape, *, cut: str = "") -> Steps[Summary]:
-    """Hold the text at ``span`` to be a JSON object in UTF-8, and read of it what ``shape`` says.
+    """Validate the text at ``span`` as a JSON object in UTF-8, and return the members that ``shape`` names.
 
     Raises msgspec.DecodeError, UnicodeDecodeError and RecursionError, as reading it at once does.
     """
@@ -161,7 +164,7 @@ def _value(text: bytes, span: Span, shape: Shape | None, kept: _SummaryText) -> 
 
 
 def _list(text: bytes, span: Span, shape: Shape, kept: _SummaryText) -> Steps[None]:
-    """Entries that are no longer read once so much was stand for nothing."""
+    """Add the entries of a list until the summary is full; later entries are left out."""
     entries: list[Span] = []
     some = False
     kept.text += b"["
@@ -188,7 +191,7 @@ def _check_utf8(text: bytes, span: Span) -> Steps[None]:
 
 
 def emit(event: bytes, cuts: Sequence[Span], through: Sequence[StreamRewriter]) -> OutputSteps:
-    """``event`` in pieces, but for what stands at ``cuts``, rewritten by each of ``through``."""
+    """Yield ``event`` in pieces, without what stands at ``cuts``, rewritten by each of ``through``."""
     start = 0
     for left, right in [*cuts, (len(event), len(event))]:
         for place in range(start, left, STEP):

@@ -1,8 +1,7 @@
-"""Replies that are no stream: holding them, and passing on what nobody looks into.
+"""Replies that are no stream: buffering them, and relaying those that are not inspected.
 
-Owns: how much of a reply is held before it leaves, and the reader of a reply that is passed on unread: an
-error status, an encoding that cannot be looked into. Must never enter: a dialect, events, I/O, third-party
-packages.
+Owns: how much of a reply is buffered before it is sent, and the passthrough reader: for an error status or an
+encoding that cannot be parsed. Must never enter: a dialect, events, I/O, third-party packages.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from gateway.errors import GatewayError
 from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.paths import PathCutter
 
-#: A reply up to this size, in bytes, is held until it is whole, so that a broken one can still be answered by
-#: a status; a longer one is passed on as it comes.
-HOLD_LIMIT = 1024 * 1024
+#: Bytes. A reply up to this size is buffered until it is complete, so that a broken one can still be answered
+#: with an error status; a longer one is relayed as it comes.
+BUFFER_LIMIT = 1024 * 1024
 
 
 class ReplyBuffer:
-    """The bytes of a reply, until they are over the limit; ``over`` from then on."""
+    """The bytes of a reply, up to the limit; ``over`` is true from then on."""
 
     __slots__ = ("_first", "_rest", "_size", "over")
 
@@ -29,7 +28,7 @@ class ReplyBuffer:
         self.over = False
 
     def feed(self, data: bytes) -> bytes:
-        """b"" up to the limit; then all that was kept, and from there on what comes in."""
+        """Return b"" up to the limit, then all that was buffered, and from there on ``data`` itself."""
         if self.over:
             return data
         if not self._size:
@@ -39,21 +38,22 @@ class ReplyBuffer:
         else:
             self._rest.append(data)
         self._size += len(data)
-        self.over = self._size > HOLD_LIMIT
+        self.over = self._size > BUFFER_LIMIT
         return self.take() if self.over else b""
 
     def take(self) -> bytes:
-        """What is kept, which is kept no longer."""
+        """Return what is buffered, and forget it."""
         kept, rest = self._first, self._rest
         self._first, self._rest = b"", None
         return kept if rest is None else b"".join((kept, *rest))
 
 
 class PassthroughReader:
-    """Passes a reply with ``status`` on unread; unless ``streaming`` it is held first, like any reply.
+    """A reader that relays a reply with ``status`` without inspecting it; unless ``streaming`` it is buffered
+    first.
 
-    ``broken`` is raised at its end, where it cannot be what was asked for. ``cut``: file paths are cut out
-    of it.
+    ``broken`` is raised at its end if the reply cannot be what was requested. ``cut``: file paths are
+    removed.
     """
 
     __slots__ = ("_broken", "_cutter", "_ending", "_buffer", "facts", "identity", "streaming")
@@ -71,7 +71,7 @@ class PassthroughReader:
         self._buffer.over = streaming
 
     def feed(self, data: bytes) -> bytes:
-        # Cut as it comes: all that is held at once would take long.
+        # Rewritten as it comes: rewriting all that is buffered at once would take long.
         return self._buffer.feed(data if self._cutter is None else self._cutter.feed(data))
 
     def finish(self) -> bytes:

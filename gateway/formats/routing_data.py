@@ -1,6 +1,7 @@
-"""The note that a router behind a worker's URL puts into an event about its own choice.
+"""The member ``routing_data`` that a router behind a worker's URL adds to an event about its own choice.
 
-Owns: finding it, reading it, taking it out of an event. Must never enter: a dialect, what is done with it.
+Owns: finding it, reading it, removing it from an event (as NVIDIA Dynamo adds it). Must never enter: a
+dialect, what is done with it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from gateway.errors import UpstreamMalformed
 from gateway.formats.contract import ReplyFacts
 from gateway.formats.json.splice import member_spans, remove_member
 
-#: The member it is.
+#: The name of the member.
 NAME = "routing_data"
-#: Without this in its bytes no event has one.
+#: An event without these bytes does not have the member.
 MARK = b'"routing_data"'
 
 _note = msgspec.json.Decoder(dict[str, Any] | None).decode
 
 
 def note(value: bytes, facts: ReplyFacts) -> None:
-    """Make the member's value a fact; null is none. Raises UpstreamMalformed unless it is an object."""
+    """Record the member's value as a fact; null is ignored. Raises UpstreamMalformed unless it is an
+    object.
+    """
     try:
         found: Mapping[str, Any] | None = _note(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -33,7 +36,8 @@ def note(value: bytes, facts: ReplyFacts) -> None:
 
 
 def extract(document: bytes, facts: ReplyFacts) -> bytes:
-    """``document``, an object, without the note, which becomes a fact; b"" where nothing else was in it.
+    """Record the member of the object ``document``; return the object without it, b"" if nothing else was in
+    it.
 
     Of several the last one counts, as in any reading of JSON. Raises UpstreamMalformed.
     """
@@ -47,7 +51,9 @@ def extract(document: bytes, facts: ReplyFacts) -> bytes:
 
 
 def extract_from_event(event: bytes, document: bytes, facts: ReplyFacts) -> tuple[bytes, bytes]:
-    """``event`` and ``document``, the data in it, without the note; both b"" where nothing else was there."""
+    """Do the same to ``event`` and ``document``, its data; return both, or b"" twice if nothing else was
+    there.
+    """
     rest = extract(document, facts)
     if rest == document:
         return event, document
@@ -55,5 +61,5 @@ def extract_from_event(event: bytes, document: bytes, facts: ReplyFacts) -> tupl
         return b"", b""
     if document in event:
         return event.replace(document, rest, 1), rest
-    # Data over several lines has its line ends between values, where JSON can do without.
+    # Data in several lines has its line ends between values, where JSON does not need them.
     return b"data: %b\n\n" % rest.replace(b"\n", b""), rest

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import Ending, ReplyFacts
-from gateway.formats.passthrough import HOLD_LIMIT, PassthroughReader
+from gateway.formats.passthrough import BUFFER_LIMIT, PassthroughReader
 
 
 def test_reply_is_held_until_it_is_whole() -> None:
@@ -18,8 +18,8 @@ def test_reply_is_held_until_it_is_whole() -> None:
 def test_long_reply_is_passed_on_as_it_comes() -> None:
     """Over the limit nothing more is held."""
     reader = PassthroughReader(400)
-    assert reader.feed(b"x" * HOLD_LIMIT) == b""
-    assert reader.feed(b"y") == b"x" * HOLD_LIMIT + b"y"
+    assert reader.feed(b"x" * BUFFER_LIMIT) == b""
+    assert reader.feed(b"y") == b"x" * BUFFER_LIMIT + b"y"
     assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
 
 
@@ -57,9 +57,9 @@ def test_reply_that_cannot_be_what_was_asked_for_fails_at_its_end() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 4096])
 def test_paths_are_cut_wherever_the_bytes_are(size: int) -> None:
-    body = b"x" * HOLD_LIMIT + b" /opt/engine/core.py line " * 9
+    body = b"x" * BUFFER_LIMIT + b" /opt/engine/core.py line " * 9
     reader = PassthroughReader(500, cut=True)
-    cut = [body[:HOLD_LIMIT], *(body[at : at + size] for at in range(HOLD_LIMIT, len(body), size))]
+    cut = [body[:BUFFER_LIMIT], *(body[at : at + size] for at in range(BUFFER_LIMIT, len(body), size))]
     passed = b"".join(map(reader.feed, cut)) + reader.finish()
     assert passed == body.replace(b"/opt/engine/core.py", b"<path>")
     assert not reader.identity

@@ -1,11 +1,11 @@
-"""Taking a long flat list of ids out of a body, so that no parser has to go through it.
+"""Cutting a long flat list of token ids out of a body, so that no parser has to read it.
 
 Owns: finding such a list, and counting it. Must never enter: a dialect, values of any other kind, I/O,
 third-party packages.
 
-Most of a body of many ids is one list of numbers, and to look where it ends costs a thirtieth of what
-parsing costs. What is cut out consists of digits, commas and blanks alone, so whatever surrounds it means
-without it what it meant with it. That the numbers are well-formed is not looked at: the engine's to refuse.
+Most of a body of many ids is one list of numbers, and finding its end costs a thirtieth of parsing it. What
+is cut out consists of digits, commas and spaces alone, so the rest means without it what it meant with it.
+Whether the numbers are well-formed is not checked: the engine does that.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from gateway.formats.json.windows import Span
 
-#: Stands where the list was: a list that no client sends, as its only entry is written as no id is.
+#: Replaces the list: a list that no client sends, as no id is written like its only entry.
 STAND_IN = b"[0e0]"
-#: Bodies below this, in bytes, are parsed as fast as they are cut.
+#: Bytes. A shorter body is parsed as fast as it is cut.
 _SHORT = 1024
 
 _OPENING = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*\[")
@@ -26,7 +26,9 @@ _IN_IDS = b"0123456789 \t\r\n"
 
 
 class LongIds(NamedTuple):
-    """``rest`` is the body with ``STAND_IN`` for the list, which stands at ``span`` and has ``ids`` ids."""
+    """A body without its list: ``rest`` has ``STAND_IN`` for the list, which stands at ``span`` and has
+    ``ids`` ids.
+    """
 
     rest: bytes
     span: Span
@@ -34,13 +36,13 @@ class LongIds(NamedTuple):
 
 
 def cut_ids(body: bytes, name: bytes) -> LongIds | None:
-    """The first list of ids that follows ``name``, a JSON string in its quotes; None: there is none to cut.
+    """Cut out the first list of ids after ``name``, a JSON string in its quotes; None if there is none.
 
-    Members of inner objects and later ones of the same name are not told apart: ``STAND_IN`` is the value
-    that counts if, and only if, the list was.
+    Members of inner objects and later members of the same name are not distinguished: ``STAND_IN`` is the
+    value that counts if, and only if, the list was.
     """
     found = body.find(name) if len(body) >= _SHORT else -1
-    # Behind a backslash the first quote would be none, and a bare name is found nowhere but in no JSON.
+    # After a backslash the first quote would not begin a name, and a name at the very start is no JSON.
     if found < 1 or body[found - 1] not in _BEFORE:
         return None
     opening = _OPENING.match(body, found + len(name))

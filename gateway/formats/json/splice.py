@@ -1,8 +1,8 @@
-"""Changing one member of a JSON object in its original bytes.
+"""Replacing one member of a JSON object in its original bytes.
 
 Owns: finding and replacing the value of a top-level key without touching any other byte. Must never enter:
-re-serialisation, a dialect, I/O, third-party packages. The input must be a valid JSON object (the caller
-has parsed it); on anything else the result is unspecified but nothing is raised.
+re-serialisation, a dialect, I/O, third-party packages. The input must be a valid JSON object (the caller has
+parsed it); for anything else the result is unspecified but nothing is raised.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterator
 
 _SPACE = b" \t\n\r"
 _CLOSING = re.compile(rb"[ \t\n\r]*\}")
-# Strings whole (possessive, so a long one costs no backtracking), flat lists of numbers whole (they are most
-# of a body, and a match for each comma in one would cost too much), other brackets, commas.
+# Entire strings (possessive, so a long one costs no backtracking), entire flat lists of numbers (they are
+# most of a body, and a match for each comma in one would cost too much), other brackets, commas.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|\[[^\[\]{}"]++\]|[{}\[\],]', re.DOTALL)
 
 
 def insert_member(body: bytes, key: str, value: bytes) -> bytes:
-    """``body`` with ``"key":value`` as its new first member. The key must not be there yet."""
+    """Return ``body`` with ``"key":value`` as its new first member. The key must not be there yet."""
     start = body.find(b"{") + 1
     comma = b"" if _CLOSING.match(body, start) else b","
     return b'%b"%b":%b%b%b' % (body[:start], key.encode(), value, comma, body[start:])
 
 
 def replace_member(body: bytes, key: str, value: bytes) -> bytes:
-    """``body`` with every top-level ``key`` given ``value``; duplicate keys are all replaced."""
+    """Return ``body`` with ``value`` for every top-level ``key``; duplicate keys are all replaced."""
     parts: list[bytes] = []
     done = 0
     for start, end in member_spans(body, key):
@@ -37,7 +37,7 @@ def replace_member(body: bytes, key: str, value: bytes) -> bytes:
 
 
 def remove_member(body: bytes, key: str) -> bytes:
-    """``body`` without its top-level members called ``key``, and without a comma too many."""
+    """Return ``body`` without its top-level members called ``key`` and their commas."""
     members = list(_members(body))
     kept = [body[first:end] for name, first, _, end in members if not _spells(name, key)]
     if len(kept) == len(members):
@@ -46,12 +46,12 @@ def remove_member(body: bytes, key: str) -> bytes:
 
 
 def member_spans(body: bytes, key: str) -> list[tuple[int, int]]:
-    """(start, end) of the value of each top-level member called ``key``, surrounding space left out."""
+    """Return (start, end) of the value of each top-level member called ``key``, without surrounding space."""
     return [_trim(body, start, end) for name, _, start, end in _members(body) if _spells(name, key)]
 
 
 def _members(body: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Of each member of the object itself: its name as spelled, its start, its value's start, its end."""
+    """Yield for each top-level member its name as spelled, its start, its value's start, its end."""
     depth = 0
     name = b""
     first = start = 0

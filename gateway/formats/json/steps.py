@@ -1,4 +1,4 @@
-"""Reading a big JSON object in steps of bounded work, so that the event loop has not to wait for the whole.
+"""Reading a large JSON object in steps of bounded work, so that the event loop is not blocked.
 
 Owns: where the members of an object, or the entries of a list, stand. Must never enter: a dialect, what a
 member means, I/O.
@@ -19,17 +19,17 @@ from gateway.formats.json import windows as json_windows
 from gateway.formats.json.windows import CLOSING, OPENING, SPACE, GrammarChecker, Span, Window, windows
 
 T = TypeVar("T")
-#: What works in steps: to be run to its end, with a pause wherever it yields.
+#: Work done in steps: a generator to be run to its end, with a pause wherever it yields.
 Steps = Generator[None, None, T]
 
-#: A text over this, in bytes, is read in steps; a smaller one takes a few milliseconds at most.
+#: Bytes. A larger text is read in steps; a smaller one takes a few milliseconds at most.
 STEPWISE_SIZE = 1024 * 1024
 
-#: Tokens looked at one by one between two yields.
+#: Tokens read between two yields.
 _TOKENS = 1024
 _COMMA, _COLON = b",:"
 _EMPTY = re.compile(rb"[ \t\r\n]*+\}")
-# Strings up to where they, or the text, end; brackets, commas, colons.
+# Strings up to their end or that of the text; brackets, commas, colons.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],:]', re.DOTALL)
 _REST = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 
@@ -37,17 +37,17 @@ _decode_name = msgspec.json.Decoder(str).decode
 
 
 class _Outline:
-    """Finds where the members of an object, or the entries of a list, begin and end."""
+    """The places where the members of an object, or the entries of a list, begin and end."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
         self._depth = 0
         self._key: Span | None = None
         self._key_start = -1
-        #: Where the part under way begins, and its value: behind the bracket or the comma, behind the colon.
+        #: Where the current part begins, and its value: after the bracket or the comma, after the colon.
         self._first = self._value = 0
-        #: Parts that are whole and were not taken: the name with its quotes, if any, the part, the value with
-        #: the space around it.
+        #: Parts that are complete and not yet taken: the name with its quotes, if any, the part, the value
+        #: with the space around it.
         self.found: list[tuple[Span | None, Span, Span]] = []
 
     def scan(self, window: Window) -> Steps[None]:
@@ -65,7 +65,7 @@ class _Outline:
                 yield
 
     def _rest(self, start: int, end: int) -> int:
-        """Behind the rest of a string."""
+        """Return the end of the string that began in an earlier window."""
         rest = _REST.match(self.text, start, end)
         assert rest is not None, "it matches nothing, too"
         if rest[1] and self._key_start >= 0:
@@ -82,32 +82,32 @@ class _Outline:
         elif kind in CLOSING:
             self._depth -= 1
             if self._depth == 0:
-                self._whole(start)
+                self._end_part(start)
         elif self._depth == 1:
             self._at_top(token, kind)
 
     def _at_top(self, token: re.Match[bytes], kind: int) -> None:
         if kind == _COMMA:
-            self._whole(token.start())
+            self._end_part(token.start())
         elif kind == _COLON:
             self._value = token.end()
         elif self._value == self._first and self._key is None:
-            # Of a list, too, where no colon follows and nobody asks for it.
+            # In a list as well, where no colon follows and nobody uses the name.
             if token[1]:
                 self._key = token.span()
             else:
                 self._key_start = token.start()
 
-    def _whole(self, end: int) -> None:
+    def _end_part(self, end: int) -> None:
         self.found.append((self._key, (self._first, end), (self._value, end)))
         self._key, self._key_start = None, -1
         self._first = self._value = end + 1
 
 
 class Members(NamedTuple):
-    """``values`` are the wanted members' values; ``repeated`` all of the one that was asked for.
+    """The members that were found: ``values`` of the wanted ones, ``repeated`` all values of one name.
 
-    ``cuts``: what to leave out so that the object has no such member, its comma included.
+    ``cuts``: what to leave out so that the object has no member of that name, its comma included.
     """
 
     values: dict[str, Span]
@@ -115,18 +115,18 @@ class Members(NamedTuple):
     cuts: list[Span]
 
 
-#: So often may a member stand in one object if its places are asked for.
+#: The most members of one name whose places are returned.
 _MOST_REPEATED = 1024
 
 
 def members(
     text: bytes, wanted: Collection[str], *, repeated: str = "", span: Span | None = None
 ) -> Steps[Members]:
-    """Hold ``text``, or what stands there at ``span``, to be a JSON object and find the last of each member
-    called one of ``wanted``; the places of all called ``repeated``.
+    """Validate ``text``, or its part at ``span``, as a JSON object; return the last member of each name in
+    ``wanted``, and the places of all members called ``repeated``.
 
-    Strings, names among them, are not held to be UTF-8. Raises msgspec.DecodeError in msgspec's own words,
-    and RecursionError.
+    Strings, names included, need not be UTF-8. Raises msgspec.DecodeError with msgspec's own text, and
+    RecursionError.
     """
     start, end = span or (0, len(text))
     grammar, outline = GrammarChecker(text, end), _Outline(text)
@@ -152,7 +152,9 @@ def members(
 
 
 def members_of(text: bytes, span: Span, wanted: Collection[str]) -> Steps[dict[str, Span]]:
-    """The last of each wanted member of the object at ``span`` of ``text``, which is known to be JSON."""
+    """Return the last member of each name in ``wanted`` of the object at ``span`` of ``text``, which is
+    valid JSON.
+    """
     outline = _Outline(text)
     names = {name.encode(): name for name in wanted}
     found: dict[str, Span] = {}
@@ -168,9 +170,10 @@ def members_of(text: bytes, span: Span, wanted: Collection[str]) -> Steps[dict[s
 
 
 def entries_of(text: bytes, span: Span, found: list[Span]) -> Steps[None]:
-    """Put the entries of the list at ``span`` of ``text``, which is known to be JSON, into ``found``.
+    """Append the entries of the list at ``span`` of ``text``, which is valid JSON, to ``found``.
 
-    About a thousand at a time, and none after the last yield: who takes them out each time holds no more.
+    About a thousand at a time, and none after the last yield: a caller that empties ``found`` at each yield
+    holds no more.
     """
     outline = _Outline(text)
     for window in windows(text, *span):
@@ -191,9 +194,9 @@ def _entries(outline: _Outline, found: list[Span]) -> Steps[None]:
 
 
 def starts_as_object(text: bytes) -> bool:
-    """Whether ``text`` begins as an object does, or with so many blanks that it may.
+    """Return True if ``text`` begins as an object does, or with so much space that it may.
 
-    Raises msgspec.DecodeError where it begins as no JSON does.
+    Raises msgspec.DecodeError if it begins as no JSON does.
     """
     beginning = text[: json_windows.WINDOW]
     if beginning.lstrip(SPACE)[:1] in (b"{", b""):
@@ -204,13 +207,14 @@ def starts_as_object(text: bytes) -> bool:
 
 
 def raw(text: bytes, span: Span) -> msgspec.Raw:
-    """``text`` at ``span``, without a copy."""
+    """Return ``text`` at ``span``, without a copy."""
     return msgspec.Raw(memoryview(text)[span[0] : span[1]])
 
 
 def spliced(text: bytes, spans: Sequence[Span], key: str, value: bytes) -> list[memoryview]:
-    """``text``, an object, with ``value`` at all of ``spans``, those of its member ``key``; as a new first
-    member where there are none. In pieces, as a copy would take long."""
+    """Return the object ``text`` with ``value`` at all of ``spans``, the values of its member ``key``; as
+    a new first member if there are none. In pieces, as a copy would take long.
+    """
     view, given = memoryview(text), memoryview(value)
     if not spans:
         start = text.find(b"{") + 1
@@ -235,7 +239,7 @@ def _name(text: bytes, key: Span, names: dict[bytes, str]) -> str | None:
     return names.get(spelled)
 
 
-#: In bytes, every character of it escaped.
+#: Bytes, if every character is escaped.
 _LONGEST_NAME = 512
 
 

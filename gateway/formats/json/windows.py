@@ -1,12 +1,12 @@
-"""A big JSON text cut into windows, each held to the grammar by itself.
+"""A large JSON text cut into windows, each of which is checked against the grammar by itself.
 
 Owns: where a text may be cut, and what is wrong with it. Must never enter: members, a dialect, I/O.
 
-msgspec reads fast but all at once, and nothing else runs in the process meanwhile: 64 MiB are 100 ms. So each
-window is given to msgspec by itself, behind a few bytes that open what is open there: a list, an object, a
-string. That it then ends too early is as it should be; whatever else msgspec complains of is what it says of
-the whole, and is raised with the place in the whole. Where a window ends in the nesting is told from its
-brackets alone, once its strings are taken out.
+msgspec reads fast but all at once, and nothing else runs in the process meanwhile: 64 MiB take 100 ms. So
+each window is given to msgspec by itself, after a few bytes that open what is open there: a list, an object,
+a string. The resulting error that the input is truncated is expected; any other error is the one msgspec has
+for the entire text, and is raised with its place in the entire text. Which brackets are open at the end of a
+window is known from its brackets alone, once its strings are removed.
 """
 
 from __future__ import annotations
@@ -17,51 +17,52 @@ from typing import NamedTuple
 
 import msgspec
 
-#: Where a text begins and ends.
+#: The start and the end of a part of a text.
 Span = tuple[int, int]
 
-#: Bytes of a window; to look at them takes a millisecond or two.
+#: Bytes of a window; reading one takes a millisecond or two.
 WINDOW = 128 * 1024
 SPACE = b" \t\r\n"
 OPENING, CLOSING = b"[{", b"]}"
 
 TRUNCATED = "Input data was truncated"
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-#: On reversed text: the last quote that has no backslash of its own.
+#: On reversed text: the last quote that is not escaped.
 _QUOTE_REVERSED = re.compile(rb'"(?=(?:\\\\)*(?!\\))')
-#: What of a string may be cut off: no half of an escape, and of no pair of surrogates.
+#: A part of a string that may be cut off: it ends neither within an escape nor within a pair of surrogates.
 _INSIDE = re.compile(
     rb'(?:[^"\\]++|\\u[dD][89abAB]\w\w\\u\w{4}|\\u(?![dD][89abAB])\w{4}|\\[^u])*+', re.DOTALL
 )
 _QUOTE, _LIST = b'"['
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-#: Pairs of brackets are taken out so often at once, from the inside; the rest one by one.
+#: Pairs of brackets are removed all at once this many times, from the inside; the rest one by one.
 _ROUNDS = 4
-#: A pair of surrogates, in bytes.
+#: Bytes of an escaped pair of surrogates.
 _LONGEST_ESCAPE = 12
-#: Over the length of whatever is taken in one go, in bytes.
+#: Bytes; more than any token that is read at once has.
 _LOOKAHEAD = 32
-#: Digits and blanks in a row say no more than the first of them.
+#: Of a run of digits or spaces only the first matters.
 _LONG_RUNS = re.compile(rb"(?<=[0-9])[0-9]+|(?<=[ \t\r\n])[ \t\r\n]+")
-#: What says nothing yet of the number, or the list, that it begins.
+#: A cut after these would leave a number, or a list, without its first digit.
 _OPENED = b"-0[ \t\r\n"
 _HALF_NUMBER = b"-+.eE"
 _PLACE = re.compile(r"\(byte (\d+)\)")
 
 
-class _Nothing(msgspec.Struct):
-    """An object of which nothing is wanted."""
+class _AnyObject(msgspec.Struct):
+    """An object without any wanted member."""
 
 
-#: Reads an object of which nothing is wanted.
-skip = msgspec.json.Decoder(_Nothing).decode
+#: Reads an object and returns nothing of it.
+skip = msgspec.json.Decoder(_AnyObject).decode
 
 
 class Window(NamedTuple):
-    """A stretch of text.
+    """A part of a text.
 
-    ``bare``: the part outside of strings, with ``s`` for each string. ``brackets``: those of it that have no
-    partner in it, closing ones before opening ones. ``began``, ``inside``: it begins, ends inside a string.
+    ``bare``: what is outside of strings, with ``s`` for each string. ``brackets``: those of it that have no
+    partner in it, closing ones before opening ones. ``began``, ``inside``: the window begins, ends inside a
+    string.
     """
 
     start: int
@@ -73,35 +74,36 @@ class Window(NamedTuple):
 
 
 def windows(text: bytes, start: int, end: int) -> Iterator[Window]:
-    """``text`` from ``start``, outside of a string, to ``end``. No token but a string or a number is cut.
+    """Yield the windows of ``text`` from ``start``, outside of a string, to ``end``. Only strings and numbers
+    are cut.
 
-    Where the text is no JSON, what a window says is wrong, but the window holds the first fault.
+    If the text is no JSON, the fields of a window are wrong, but the window contains the first error.
     """
     inside = False
     while start < end:
         stop = min(start + WINDOW, end)
-        window = _inside(text, start, stop) if inside else _outside(text, start, stop, end)
+        window = _window_inside(text, start, stop) if inside else _window_outside(text, start, stop, end)
         yield window
         start, inside = window.end, window.inside
 
 
-def _inside(text: bytes, start: int, stop: int) -> Window:
+def _window_inside(text: bytes, start: int, stop: int) -> Window:
     found = _INSIDE.match(text, start, stop)
     cut = start if found is None else found.end()
     if cut < stop and text[cut] == _QUOTE:
         return Window(start, cut + 1, began=True)
-    # At the end of the window half an escape is left for the next one; elsewhere it is none.
-    whole = cut == start or stop - cut >= _LONGEST_ESCAPE
-    return Window(start, stop if whole else cut, began=True, inside=True)
+    # At the end of the window half an escape is left for the next window; elsewhere it is an error.
+    complete = cut == start or stop - cut >= _LONGEST_ESCAPE
+    return Window(start, stop if complete else cut, began=True, inside=True)
 
 
-def _outside(text: bytes, start: int, stop: int, end: int) -> Window:
+def _window_outside(text: bytes, start: int, stop: int, end: int) -> Window:
     if stop < end:
         stop = text.rfind(b",", start, stop) + 1 or stop
     piece = text[start:stop]
     if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
         piece, stop = piece[:-1], stop - 1  # of an escape, half
-    # The quote behind it ends the string that is open, if one is; else it is left over.
+    # The added quote ends the string that is open, if there is one; else it remains.
     bare = _STRING.sub(b"s", piece + b'"')
     inside = not bare.endswith(b'"')
     bare = bare[:-1]
@@ -129,24 +131,26 @@ def _unpaired(bare: bytes) -> bytes:
 
 
 class GrammarChecker:
-    """Holds the windows of an object's text to JSON's grammar, one after the other."""
+    """A check of an object's windows, one after the other, against JSON's grammar."""
 
     def __init__(self, text: bytes, end: int) -> None:
         self._text = text
         self._end = end
-        #: Brackets that are open, and those that came since the last place whose state is known.
+        #: Brackets that are open, and those since the last place whose state is known.
         self._open = bytearray()
         self._since = b""
-        #: The last such place is behind a colon, not behind a comma.
+        #: True if the last such place is after a colon, False if it is after a comma.
         self._valued = False
-        #: What came since, cut down to what matters.
+        #: The text since then, reduced to what matters.
         self._carry = b""
 
     def check(self, window: Window) -> None:
-        """Raises msgspec.DecodeError, with the place in the whole text, and RecursionError."""
+        """Raise msgspec.DecodeError, with the place in the entire text, or RecursionError if the window is
+        not valid.
+        """
         prefix = self._prefix() + self._carry
         piece = self._text[window.start : window.end]
-        # A little more, as it takes what ends too early for that and does not ask what else it is.
+        # A little more text, as msgspec reports input that ends too early without a look at what it has.
         more = self._text[window.end : min(window.end + _LOOKAHEAD, self._end)]
         try:
             skip(prefix + piece + more)
@@ -171,15 +175,15 @@ class GrammarChecker:
         self._since += window.brackets
         if window.inside:
             before = (self._carry + window.bare).rstrip(SPACE)
-            self._known(before.endswith(b":") if before else self._valued, b'"')
+            self._set_state(before.endswith(b":") if before else self._valued, b'"')
         elif window.bare.endswith(b","):
-            self._known(False, b"")
+            self._set_state(False, b"")
         elif window.began:
             self._carry = b'""'
         else:
             self._carry += _LONG_RUNS.sub(b"", _STRING.sub(b'""', piece))
 
-    def _known(self, valued: bool, carry: bytes) -> None:
+    def _set_state(self, valued: bool, carry: bytes) -> None:
         for bracket in self._since:
             if bracket in OPENING:
                 self._open.append(bracket)
@@ -190,7 +194,7 @@ class GrammarChecker:
 
 
 def pieces(text: bytes, span: Span) -> Iterator[bytes]:
-    """The text at ``span``, cut behind commas; only what has none for long is cut elsewhere."""
+    """Yield the text at ``span``, cut after commas; elsewhere only where none follows for long."""
     start, end = span
     while start < end:
         stop = min(start + WINDOW, end)
@@ -204,11 +208,11 @@ def pieces(text: bytes, span: Span) -> Iterator[bytes]:
 
 
 def _shifted(error: msgspec.DecodeError, by: int) -> msgspec.DecodeError:
-    """``error`` of a piece, with its place in the whole, which the piece lies ``by`` bytes into."""
+    """Return ``error`` of a piece with its place in the entire text, in which the piece starts at ``by``."""
     return type(error)(_PLACE.sub(lambda place: f"(byte {int(place[1]) + by})", str(error)))
 
 
 def place_of(error: Exception) -> int:
-    """Where msgspec found a fault; 0 where it does not say."""
+    """Return the place at which msgspec found an error; 0 if it does not tell."""
     named = _PLACE.search(str(error))
     return int(named[1]) if named else 0

@@ -68,7 +68,7 @@ class VllmFormat(BaseFormat[Request]):
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
         return large_body.parse(body, headers, self.vocab_size)
 
-    # As they are, where they need nothing of this object: both run for every request.
+    # Assigned without a wrapper: both run for every request, and neither needs this object.
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 

@@ -1,23 +1,23 @@
-"""From what a reply told to how it ended: the one classifier of this dialect.
+"""The ending of a complete reply, derived from its facts; used by every reader of this format.
 
-Owns: the meaning of finish reasons. Must never enter: reading bytes.
+Owns: the meaning of finish reasons (vLLM 0.33.0). Must never enter: reading bytes.
 """
 
 from __future__ import annotations
 
 from gateway.formats.contract import Ending, ReplyFacts
 
-#: Said of a sample that an abort call, a client that left, or a server that shuts down has cut short; the
-#: reply does not tell which.
+#: The finish reason of a sample cut short by an abort call, a client that disconnected or a server that shuts
+#: down; the reply does not tell which.
 ABORTED = "abort"
-#: The engine turns this into an error of the whole reply; here in case one slips through.
+#: The engine turns this reason into an error of the entire reply; handled here in case one gets through.
 FAILED = "error"
 
 _PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
 
 
 def ending_of(facts: ReplyFacts) -> Ending:
-    """How a reply ended that is whole."""
+    """Return the ending of a complete reply."""
     reasons = frozenset(facts.finish_reasons)
     if FAILED in reasons:
         return Ending.ENGINE_ABORT

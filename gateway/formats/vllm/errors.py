@@ -1,6 +1,6 @@
-"""Failures in the engine's own words: the error reply, and the error event inside a stream.
+"""Errors in vLLM's shape: the error reply, and the error event inside a stream.
 
-Owns: the envelope and its ``type`` names. Must never enter: deciding what is an error.
+Owns: the envelope and its ``type`` names (vLLM 0.33.0). Must never enter: deciding what is an error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _TYPES = {
 
 
 def render(error: GatewayError) -> ErrorReply:
-    """The error reply, spelled compactly as the engine does."""
+    """Return the error reply, as compact JSON like the engine's."""
     return error_reply(error, json.dumps({"error": _envelope(error)}, separators=(",", ":")).encode())
 
 
 def in_band(error: GatewayError) -> bytes:
-    """The error event and the end of a stream, spelled with blanks as the engine does."""
+    """Return the error event and the end of a stream, as JSON with spaces like the engine's."""
     return error_event(json.dumps({"error": _envelope(error)}).encode())
 
 

@@ -1,7 +1,7 @@
-"""The one id of an exchange: how a client names it, how the engine spells it, how it is mapped back.
+"""The id of an exchange: how a client names it, how the engine spells it, how it is mapped back.
 
-Owns: the engine's prefix, the test of a name as a header value, the rewriting of ``request_id`` in replies.
-Must never enter: choosing ids (the gateway's matter), HTTP.
+Owns: the engine's prefixes (vLLM 0.33.0), the test of a name as a header value, the rewriting of
+``request_id`` in replies. Must never enter: choosing ids (the gateway's matter), HTTP.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import msgspec
 from gateway.formats.contract import Ids
 from gateway.formats.optional import AbortTarget, EngineId
 
-#: The engine puts this before the id it was given, in replies and in aborts.
+#: The engine puts this before the id it receives, in replies and in aborts.
 PREFIX = "generate-tokens-"
 
-#: What it puts before the id of a request of another route, and whether it numbers the prompts behind it.
+#: Relayed route -> the prefix of its ids, and True if the engine appends the number of each prompt.
 _SPELLINGS: Mapping[str, tuple[str, bool]] = MappingProxyType(
     {"/v1/chat/completions": ("chatcmpl-", False), "/v1/completions": ("cmpl-", True)}
 )
 _NUMBERED = re.compile(r"(.*)-(0|[1-9][0-9]{0,8})", re.DOTALL)
 
-#: A longer name is not put into a header, in characters.
+#: Characters. A longer name is not put into a header.
 NAME_LIMIT = 1024
 
 _HEADER_SAFE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# Engines write no blanks around the colon; something in between might. No string goes on in the next line, so
-# that a broken event takes nothing of the one behind it.
+# Engines write no spaces around the colon; a proxy in between might. A line end in the string ends the match,
+# so that a broken event changes nothing of the next one.
 _BLANKS = 8
 _MEMBER = re.compile(
     rb'("request_id"[ \t\r\n]{0,%d}:[ \t\r\n]{0,%d})("[^"\\\x00-\x1f]*")' % (_BLANKS, _BLANKS)
@@ -37,19 +37,19 @@ _MEMBER = re.compile(
 
 
 def fits_header(name: str) -> bool:
-    """Whether the engine would read ``name`` unchanged from a header line."""
+    """Return True if the engine would read ``name`` unchanged from a header line."""
     return len(name) <= NAME_LIMIT and _HEADER_SAFE.fullmatch(name) is not None
 
 
 def engine_id(dispatch: str) -> str:
-    """What the engine calls the exchange."""
+    """Return the engine's id of the exchange."""
     return PREFIX + dispatch
 
 
 def engine_ids_at(path: str, ids: Ids, *, single: bool) -> list[str]:
-    """What the engine calls a request of another route, or its parts; [] where that is not known.
+    """Return the engine's ids of a request to a relayed route, or of its parts; [] where they are not known.
 
-    ``single``: it has one prompt. All replies to a prompt have one name.
+    ``single``: it has one prompt. All replies to a prompt have the same id.
     """
     if path not in _SPELLINGS:
         return []
@@ -64,8 +64,9 @@ def engine_ids_at(path: str, ids: Ids, *, single: bool) -> list[str]:
 
 
 def abort_target(names: Sequence[str]) -> AbortTarget:
-    """What a client's abort means by ``names``: what its engine calls so or, where that calls nothing so,
-    what the client itself did."""
+    """Return what a client's abort means by ``names``: the engine's ids or, where the engine has no such
+    id, the client's own.
+    """
     ids, spelled = [], []
     for name in names:
         found = _spelled(name)
@@ -90,11 +91,11 @@ def _spelled(name: str) -> EngineId | None:
 
 
 class RequestIdMapper:
-    """Puts the public id where the engine wrote the dispatch id.
+    """A rewriter that replaces the engine's dispatch id by the public id.
 
-    Only the value of a ``request_id`` member is touched: connector data may repeat the engine's id, and there
-    it must stay what the engine knows. A dispatch id that differs from its public id is random, so no text
-    of a model or a client can hold it by chance.
+    Only the value of a ``request_id`` member is changed: connector data may repeat the engine's id, and must
+    keep it. A dispatch id that differs from its public id is random, so no text of a model or a client
+    contains it by chance.
     """
 
     __slots__ = ("_dispatch", "_longest", "_mapped", "_public", "_tail", "_usual", "_value")
@@ -109,21 +110,23 @@ class RequestIdMapper:
         self._tail = b""
 
     def map(self, data: bytes) -> bytes:
-        """Map ``data``, which cuts no id in two: an event, or a whole body."""
+        """Return ``data`` with the public id; ``data`` must not cut an id in two: an event, or an entire
+        body.
+        """
         data = data.replace(self._usual, self._mapped)
         return _MEMBER.sub(self._replace, data) if self._dispatch in data else data
 
     def feed(self, data: bytes) -> bytes:
-        """Map the next piece of a body that is cut anywhere; the end is held back until ``rest``."""
-        # What is held is shorter than any member to come, and the public id does not hold the dispatch id,
-        # so nothing already mapped is mapped again.
+        """Return what is complete after the next piece of a body; the end is kept until ``flush``."""
+        # What is kept is shorter than any member to come, and the public id does not contain the dispatch id,
+        # so nothing is mapped twice.
         mapped = self.map(self._tail + data)
         cut = max(0, len(mapped) - self._longest)
         self._tail = mapped[cut:]
         return mapped[:cut]
 
     def flush(self) -> bytes:
-        """What ``piece`` still holds."""
+        """Return what ``feed`` has kept."""
         tail, self._tail = self._tail, b""
         return tail
 

@@ -1,7 +1,7 @@
-"""Peeking at a big body in steps.
+"""Parsing a large generate body in steps.
 
-Owns: the way through a big body, its text's encoding included. Must never enter: what a field means, which
-projection.py says of every body.
+Owns: reading a large body a part at a time, its text encoding included. Must never enter: what a field means
+(projection.py), which is the same for every body.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PIECE = 256 * 1024
 
 
 def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Request]:
-    """What projection.parse_whole and check_vocabulary do, a few milliseconds at a time."""
+    """Do in steps of a few milliseconds what projection.parse and check_vocabulary do."""
     try:
         text, found = yield from _members(body)
     except msgspec.DecodeError as error:
@@ -71,7 +71,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Reques
 
 
 def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
-    """The text, which is the body itself where that is plain UTF-8, and its members."""
+    """Return the text, which is the body itself if that is plain UTF-8, and its members."""
     plain = yield from _is_utf8(body)
     encoding = json.detect_encoding(body)
     if plain and encoding == "utf-8":
@@ -97,7 +97,7 @@ def _is_utf8(body: bytes) -> Steps[bool]:
 
 
 def _transcoded(body: bytes, encoding: str) -> Steps[bytes]:
-    """A copy in UTF-8. Raises InvalidRequest when the bytes are not text."""
+    """Return a copy in UTF-8. Raises InvalidRequest if the bytes are not text."""
     decode = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
     text = BytesIO()
     try:
@@ -111,7 +111,9 @@ def _transcoded(body: bytes, encoding: str) -> Steps[bytes]:
 
 
 def _ids(text: bytes, span: Span, vocab_size: int | None) -> Steps[int | None]:
-    """How many there are; None for what is no list. Raises InvalidRequest for one outside the vocabulary."""
+    """Return the number of ids, None for what is no list. Raises InvalidRequest for an id outside the
+    vocabulary.
+    """
     if not text.startswith(b"[", span[0]):
         return None
     commas, some, largest = 0, False, -1

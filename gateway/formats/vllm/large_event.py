@@ -1,7 +1,7 @@
-"""Passing on an event of many MiB, in steps.
+"""Relaying an event of many MiB in steps.
 
-Owns: what vLLM's relay reader does with an event, for one that is too large to be taken in at once. Must
-never enter: how a long text is read (formats/large.py), what a chunk means (reader.py).
+Owns: what vLLM's stream reader does with an event, for one that is too large to be read at once. Must never
+enter: how a long text is read (formats/large_event.py), what a chunk means (reader.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.formats.vllm.reply import Choice, Chunk, any_object, error_status
 
 _CHOICE: Shape = MappingProxyType(dict.fromkeys(Choice.__struct_fields__))
 SHAPE: Shape = MappingProxyType({**dict.fromkeys(Chunk.__struct_fields__), "choices": _CHOICE})
-#: How numbers begin that are none in JSON, and that this engine may write.
+#: The first characters of NaN and Infinity, which are not JSON, but which this engine may write.
 _NOT_FINITE = (b"N", b"I")
 
 _decode = msgspec.json.Decoder(Chunk).decode
@@ -47,9 +47,9 @@ def relay_large_event(  # noqa: PLR0913 - the reader's parts
     *,
     passthrough: bool,
 ) -> OutputSteps:
-    """The event, and what ``feed`` makes of the bytes behind it; ``note`` takes over what a chunk says.
+    """Yield the event in pieces, then what ``feed`` returns for the bytes read after it.
 
-    Raises UpstreamMalformed.
+    ``note`` records the facts of a chunk. Raises UpstreamMalformed.
     """
     event = yield from assemble(large)
     found: Summary | None = None
@@ -75,7 +75,9 @@ def _noted(
     *,
     passthrough: bool,
 ) -> Generator[None, None, tuple[Summary | None, list[StreamRewriter]]]:
-    """What was found in it, and what it has to go through. Raises UpstreamMalformed."""
+    """Record the facts of the event. Return its summary and the rewriters it must pass. Raises
+    UpstreamMalformed.
+    """
     data = yield from find_data(event, lines=large.lines)
     if data is None:
         return None, []

@@ -1,8 +1,9 @@
-"""How much a vLLM server has to do.
+"""The load of a vLLM server.
 
-Owns: the questions, and what their answers say. Must never enter: asking them, a policy.
+Owns: the probes for it, and the meaning of their replies (vLLM 0.33.0). Must never enter: sending them, a
+policy.
 
-No answer says that the next request would be refused: only a 429 or 503 does.
+No reply tells that the next request would be refused: only a 429 or 503 does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from gateway.formats.optional import WorkerLoad
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 
-#: Always served, and the scheduler's own numbers, one row per engine.
+#: Always served; the scheduler's own numbers, one row per engine.
 METRICS = ProbeRequest("GET", "/metrics")
 #: For servers whose metrics are switched off. It stays 0 unless tracking is on.
 LOAD = ProbeRequest("GET", "/load")
@@ -35,7 +36,7 @@ _load = msgspec.json.Decoder(_Load).decode
 
 
 def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-    """All engines together, None where the answer does not tell."""
+    """Return the load of all engines together, None if the reply does not tell."""
     if reply.status != 200:
         return None
     return _of_metrics(reply.body) if question == METRICS else _of_load(reply.body)

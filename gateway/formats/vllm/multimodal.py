@@ -1,11 +1,11 @@
-"""Where the images of a prompt stand in its token ids, so that a router can hash its blocks with them.
+"""The positions of a prompt's images in its token ids, so that a router can include them in block hashes.
 
 Owns: the rules that must all hold before an image token may stand for its image. Must never enter: refusing a
-request: where a rule is broken the prompt is routed by its ids alone, and the engine judges it.
+request: if a rule is violated the prompt is routed by its ids alone, and the engine judges it.
 
-The rules are those of other routers in front of this engine, but for one digest: an image is told by the hash
-its client named, as 64 bits, and unless that is a SHA-256 in hexadecimal they are of its BLAKE2b. Such an
-identity means the same in every gateway, and nothing outside of them.
+The rules are those of other routers in front of this engine, except for one digest: an image is identified by
+64 bits of the hash that its client gave, or of that name's BLAKE2b unless it is a SHA-256 in hexadecimal.
+Such an identity means the same in every gateway, and nothing outside of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.formats.routing_hints import ImageSpan
 
-#: The one kind of input whose place in a prompt says all about it.
+#: The only kind of input that is fully described by its position in a prompt.
 MODALITY = "image"
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -43,7 +43,7 @@ _FEATURES = msgspec.json.Decoder(_Features)
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """One image: its range, and the places in it that its embedding fills."""
+    """One image: its range, and the positions in it that its embedding fills."""
 
     start: int
     end: int
@@ -52,17 +52,17 @@ class _Image:
 
 
 class _RuleViolated(Exception):
-    """A rule does not hold."""
+    """A rule is violated."""
 
 
 def image_spans(
     token_ids: Sequence[int], features: msgspec.Raw | bytes, block_size: int, *, tower_lora: bool
 ) -> tuple[ImageSpan, ...] | None:
-    """The stretches of image tokens, in order, each with its image's identity; None where a rule is broken.
+    """Return the spans of image tokens, in order, each with its image's identity; None if a rule is violated.
 
-    ``features`` is the field of that name as JSON, ``block_size`` what the worker's cache counts in, in
-    tokens. ``tower_lora``: an adapter serves the request that changes how images are encoded as well, so that
-    one image is not the same with it and without.
+    ``features`` is the field of that name as JSON, ``block_size`` the block size of the worker's cache, in
+    tokens. ``tower_lora``: the request's adapter also changes how images are encoded, so that an image is not
+    the same with it and without.
     """
     if tower_lora or block_size <= 0:
         return None
@@ -76,14 +76,14 @@ def image_spans(
 
 
 def identity_of(name: str) -> int:
-    """64 bits that tell one image from another."""
+    """Return 64 bits that distinguish one image from another."""
     if _SHA256.fullmatch(name):
         return int(name[:16], 16)
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
 def _images(token_ids: Sequence[int], features: _Features) -> list[_Image]:
-    """The images in the order of their ranges, which neither overlap nor leave the prompt."""
+    """Return the images in the order of their ranges, which neither overlap nor leave the prompt."""
     maps = (features.mm_hashes, features.mm_placeholders, features.kwargs_data, features.mm_metadata)
     if any(found.keys() != {MODALITY} for found in maps if found is not None):
         raise _RuleViolated
@@ -112,7 +112,7 @@ def _image(token_ids: Sequence[int], place: _Range, name: str) -> _Image:
 
 
 def _image_token(token_ids: Sequence[int], images: list[_Image]) -> int:
-    """The one id that stands at every place of every image, and nowhere else in the prompt."""
+    """Return the one id that stands at every position of every image, and nowhere else in the prompt."""
     places = [place for image in images for place in image.places]
     tokens = {token_ids[place] for place in places}
     if len(tokens) != 1:
@@ -124,17 +124,17 @@ def _image_token(token_ids: Sequence[int], images: list[_Image]) -> int:
 
 
 def _check_blocks(token_ids: Sequence[int], token: int, images: list[_Image], size: int) -> None:
-    """A worker that knows of each block only its images, in order, would find the same ones.
+    """Check that a worker which knows only the ordered images of each block would find the same ones.
 
-    It gives each run of image tokens the next image of the block, and the last one to those left over.
+    It gives each run of image tokens the next image of the block, and the last image to the remaining runs.
     """
-    told = {place: image.identity for image in images for place in image.places}
-    for block in sorted({place // size for place in told}):
+    identities = {place: image.identity for image in images for place in image.places}
+    for block in sorted({place // size for place in identities}):
         start, end = block * size, min((block + 1) * size, len(token_ids))
         there = [image.identity for image in images if image.start < end and image.end > start]
         for number, run in enumerate(_runs([at for at in range(start, end) if token_ids[at] == token])):
             found = there[min(number, len(there) - 1)]
-            if any(told[place] != found for place in run):
+            if any(identities[place] != found for place in run):
                 raise _RuleViolated
 
 
@@ -144,7 +144,7 @@ def _stretches(image: _Image) -> Iterator[ImageSpan]:
 
 
 def _runs(places: Sequence[int]) -> Iterator[Sequence[int]]:
-    """``places``, which grow, cut where one does not follow on the other."""
+    """Yield the runs of consecutive numbers in ``places``, which increase."""
     start = 0
     for at in range(1, len(places) + 1):
         if at == len(places) or places[at] != places[at - 1] + 1:

@@ -1,10 +1,10 @@
-"""Telling what stands behind a URL, and whether it takes requests.
+"""The probes that identify a vLLM server, and find out whether it serves requests.
 
-Owns: the questions to a worker and what their answers mean. Must never enter: asking them, other dialects.
+Owns: the probes and what their replies mean (vLLM 0.33.0). Must never enter: sending them, other dialects.
 
-What decides is whether the generate route is there and answers in this dialect, so that an engine with
-several dialects is found by each. An empty object is asked of it: the engine refuses that before it
-generates anything.
+What decides is whether the generate route exists and answers in this dialect, so that an engine with several
+dialects is found by each. The probe sends an empty object: the engine refuses that before it generates
+anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CAPABILITY = "vllm_generate"
 VERSION = ProbeRequest("GET", "/version")
 MODELS = ProbeRequest("GET", "/v1/models")
 GENERATE = ProbeRequest("POST", GENERATE_PATH, b"{}")
-#: Served in development mode only, as is what pauses it.
+#: Served in development mode only, like the routes that pause the engine.
 WEIGHTS = ProbeRequest("GET", "/weight_info")
 PAUSED = ProbeRequest("GET", "/is_paused")
 SLEEPING = ProbeRequest("GET", "/is_sleeping")
@@ -39,7 +39,7 @@ _REASONS = {
 
 
 def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-    """What the answers say; None unless they are this engine's, or the route's in its dialect."""
+    """Return what the replies tell; None unless they are this engine's, or the route's in its dialect."""
     version = _version(replies.get(VERSION.target))
     models = _models(replies.get(MODELS.target))
     named = version is not None or any(model.get("owned_by") == "vllm" for model in models)
@@ -69,22 +69,22 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
 
 
 def _serves(reply: ProbeReply, named: bool) -> bool:
-    """Whether the route answered ``{}`` as one that generates."""
+    """Return True if the route's reply to ``{}`` is that of one that generates."""
     answer = _object(reply)
     if reply.status in (400, 422):
-        # Of a nameless server the complaint itself must show that it knows the fields.
+        # If nothing else names the engine, the error itself must show that it knows the fields.
         return named or b"token_ids" in reply.body or b"sampling_params" in reply.body
-    # Stand-ins of the engine may generate from nothing.
+    # Compatible servers may generate from an empty request.
     return reply.status == 200 and isinstance(answer.get("choices"), list)
 
 
 def _is_engine(reply: ProbeReply | None, version: str | None, models: list[dict[str, Any]]) -> bool:
-    """Whether a server whose route does not serve is this engine all the same."""
+    """Return True if a server without a working route is this engine nevertheless."""
     if any(model.get("owned_by") == "vllm" for model in models):
         return True
     if reply is None:
         return False
-    # Behind a key the models are not told, but the version is.
+    # Without a valid key the models are not listed, but the version is reported.
     return (reply.status == 403 and b"scale-out" in reply.body.lower()) or (
         reply.status == 401 and version is not None
     )
@@ -112,7 +112,7 @@ def _models(reply: ProbeReply | None) -> list[dict[str, Any]]:
 
 
 def _object(reply: ProbeReply | None) -> dict[str, Any]:
-    """The JSON object in a 200 reply, empty for anything else."""
+    """Return the JSON object in a 200 reply, {} for anything else."""
     if reply is None or reply.status != 200:
         return {}
     try:

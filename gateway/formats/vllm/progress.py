@@ -1,6 +1,6 @@
-"""What a stream has told so far, over all its samples.
+"""The progress of a stream over all its samples.
 
-Owns: turning what is in events into facts, the same for every reader of streams. Must never enter: bytes.
+Owns: turning the content of events into facts, for every reader of streams. Must never enter: bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.formats.vllm.reply import Usage, error_status, note_usage
 
 
 class Progress:
-    """``samples`` is how many replies are told apart by index; each has to finish."""
+    """The progress of a stream with ``samples`` samples, distinguished by index; each has to finish."""
 
     __slots__ = ("_samples", "facts", "finished")
 
@@ -23,7 +23,7 @@ class Progress:
         self._samples = samples
 
     def finish(self, index: int, reason: str) -> None:
-        """The sample of that index is over; whatever it says after that changes nothing."""
+        """Record that the sample ``index`` has finished; later events of it change nothing."""
         if index in self.finished:
             return
         self.finished.add(index)
@@ -37,7 +37,7 @@ class Progress:
         note_usage(self.facts, usage, total=total)
 
     def error(self, error: Any) -> int:
-        """An error object. Returns its status."""
+        """Record an error object. Return its status."""
         self.facts.terminal = True
         self.facts.error_status = status = error_status(error)
         return status

@@ -1,11 +1,11 @@
-"""Peeking at a request: the few fields the gateway needs, read the way the engine reads them.
+"""Parsing a generate body: the few fields the gateway needs, read the way the engine reads them.
 
-Owns: what is looked at and how an id is named. Must never enter: the rest of the body, which the engine
-judges in its own words; building token ids.
+Owns: which fields are read and how an id is named (rules of vLLM 0.33.0). Must never enter: the rest of the
+body, which the engine judges in its own words; building token ids.
 
-Nothing is refused here but what is no JSON object: the engine answers everything else itself. The one input
-known to end it is an id outside its vocabulary, on a server without a tokenizer; no probe tells that size, so
-ids are held against one only where a user gave it.
+Only what is no JSON object is refused here: the engine answers everything else itself. The one input known to
+crash it is an id outside its vocabulary, on a server without a tokenizer; no probe tells that size, so ids
+are compared with it only if the user configured it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from gateway.formats.vllm.request import Body, Request, Sampling, UntypedBody, U
 
 T = TypeVar("T")
 
-#: What this engine serves first has the lowest number, so signs are turned; within 32 bits, as elsewhere.
+#: This engine serves the lowest number first, so signs are inverted; within 32 bits, like other formats.
 MOST_URGENT = 2**31 - 1
 LEAST_URGENT = -(2**31)
-#: A rank is below this.
+#: Every rank is below this.
 RANKS = 2**32
 
 
@@ -47,7 +47,7 @@ _IDS = msgspec.json.Decoder(list[int])
 
 
 def parse(body: bytes, headers: Headers) -> Request:
-    """Peek at ``body``. Raises InvalidRequest when it is no JSON object."""
+    """Return the request in ``body``. Raises InvalidRequest if it is no JSON object."""
     cut = cut_ids(body, b'"token_ids"')
     if cut is not None and (fields := _typed_fields(cut.rest)) is not None and fields.token_ids == _STAND_IN:
         start, end = cut.span
@@ -64,7 +64,7 @@ def request_of(
     prompt_tokens: int | None,
     id_cuts: Sequence[Span] | None = None,
 ) -> Request:
-    """The request that ``body`` makes with what was peeked at in it."""
+    """Return the request made of ``body`` and the fields that were read from it."""
     named = header(headers, b"x-request-id")
     return Request(
         body=body,
@@ -84,12 +84,12 @@ def request_of(
 
 
 def check_vocabulary(request: Request, size: int) -> None:
-    """Refuse a prompt with an id of ``size`` and over. Raises InvalidRequest."""
+    """Refuse a prompt with an id of ``size`` or above. Raises InvalidRequest."""
     check_ids(token_ids(request), size)
 
 
 def check_ids(ids: Sequence[int], size: int) -> None:
-    """Raises InvalidRequest for one of ``size`` and over."""
+    """Raise InvalidRequest if one of the ids is ``size`` or above."""
     if ids and max(ids) >= size:
         raise InvalidRequest(
             f"token_ids must hold ids of the model's vocabulary, 0 to {size - 1}",
@@ -99,7 +99,7 @@ def check_ids(ids: Sequence[int], size: int) -> None:
 
 
 def project(request: Request) -> Projection:
-    """What routing, ids and metrics may know of ``request``."""
+    """Return what routing, ids and metrics may know of ``request``."""
     name = request.name
     return Projection(  # in the order of its fields: to name them doubles its price
         request.stream,
@@ -116,9 +116,9 @@ def project(request: Request) -> Projection:
 
 
 def hints(request: Request) -> Hints:
-    """What a policy may want to know.
+    """Return what a policy may want to know.
 
-    Whether the model named is an adapter, a worker's own list tells.
+    Whether the named model is an adapter is known from a worker's own list.
     """
     return Hints(
         priority=min(MOST_URGENT, max(LEAST_URGENT, -request.priority)),
@@ -131,12 +131,14 @@ def hints(request: Request) -> Hints:
 
 
 def token_ids(request: Request) -> Sequence[int]:
-    """The prompt's ids as the engine converts them; () where it would refuse them."""
+    """Return the prompt's ids as the engine converts them; () where it would refuse them."""
     return ids_of(request.token_ids)
 
 
 def ids_of(raw: msgspec.Raw) -> Sequence[int]:
-    """The same of a list, or a part of it."""
+    """Return the ids in a list, or in a part of one, as the engine converts them; () where it would refuse
+    them.
+    """
     try:
         return _IDS.decode(raw)
     except msgspec.MsgspecError:
@@ -147,12 +149,12 @@ def ids_of(raw: msgspec.Raw) -> Sequence[int]:
 
 
 def images(request: Request, block_size: int = 16, *, tower_lora: bool = False) -> Sequence[ImageSpan] | None:
-    """See gateway.formats.routing_hints.Images."""
+    """Return the image spans of the prompt; see gateway.formats.routing_hints.Images."""
     return image_spans(token_ids(request), request.features, block_size, tower_lora=tower_lora)
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    """Without a copy, as what is no null may be long."""
+    """Return True for null, without a copy, as other values may be long."""
     return bytes(memoryview(raw)[:4]) == b"null"
 
 
@@ -166,7 +168,9 @@ def _fields(body: bytes) -> Body:
 
 
 def _typed_fields(body: bytes) -> Body | None:
-    """The fields, if they are of their usual types and the body is plain JSON. Raises InvalidRequest."""
+    """Return the fields, None unless they have their usual types and the body is plain JSON. Raises
+    InvalidRequest.
+    """
     try:
         check_utf8(body)
         return _BODY.decode(body)
@@ -177,7 +181,9 @@ def _typed_fields(body: bytes) -> Body | None:
 
 
 def _converted_fields(body: bytes) -> Body:
-    """The slow way, for a field of a type that the engine may yet convert, or JSON beyond the standard."""
+    """Return the fields the slow way: some have types that the engine converts, or the JSON is not
+    standard.
+    """
     try:
         loose = _ANY_BODY.decode(body)
     except msgspec.ValidationError as error:
@@ -190,7 +196,7 @@ def _converted_fields(body: bytes) -> Body:
 
 
 def convert_fields(loose: UntypedBody) -> Body:
-    """The fields as the engine converts them."""
+    """Return the fields as the engine converts them."""
     sampling = _decoded(_ANY_SAMPLING, loose.sampling_params) or UntypedSampling()
     samples = integer(_decoded(_SCALAR, sampling.n))
     return Body(
@@ -209,7 +215,7 @@ def convert_fields(loose: UntypedBody) -> Body:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
-    """The value of a field, None where its type is one that only the engine's own refusal can answer."""
+    """Return the value of a field, None if its type is one that the engine will refuse."""
     try:
         return decoder.decode(raw)
     except msgspec.MsgspecError:

@@ -1,7 +1,7 @@
-"""Reading a worker's reply: which reader fits it, and the one for streams.
+"""The choice of the reader for a reply, and the relay reader for streams.
 
-Owns: what an event means: tokens, finish, usage, errors, the end. Must never enter: changing an event but for
-its id, a router's own data and the paths in a server's own failure; I/O, a clock.
+Owns: what an event means: tokens, finish, usage, errors, the end (vLLM 0.33.0). Must never enter: changing an
+event except for its id, a router's own data and file paths in a server's own error; I/O, a clock.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def reader(
     passthrough: bool = False,
     event_limit: int = DEFAULT_EVENT_LIMIT,
 ) -> Reader:
-    """The relay reader for a reply with this head.
+    """Return the reader that relays a reply with this head.
 
-    ``passthrough``: an engine's words about its own failures keep the paths of its files. ``event_limit`` is
-    in bytes.
+    ``passthrough``: an engine's messages about its own failures keep their file paths. ``event_limit`` is in
+    bytes.
     """
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     if head.status == 200 and not unreadable:
@@ -53,7 +53,8 @@ def reader(
             )
         if kind == b"application/json":
             return UnaryReader(_mapper(ids))
-    # What cannot be read is held to spot a broken end, but for events, which nobody may delay.
+    # Replies that cannot be parsed are buffered to detect a broken end, except events, which must not be
+    # delayed.
     return PassthroughReader(
         head.status,
         streaming=head.status == 200 and kind == _EVENTS,
@@ -62,7 +63,7 @@ def reader(
 
 
 def is_stream(head: ReplyHead) -> bool:
-    """Whether the reply is a stream that can be read."""
+    """Return True if the reply is a stream that can be parsed."""
     return head.status == 200 and media_type(head.headers) == _EVENTS and not encoded(head.headers)
 
 
@@ -71,9 +72,10 @@ def _mapper(ids: Ids) -> RequestIdMapper | None:
 
 
 class StreamReader:
-    """Passes whole events on as they come. ``samples`` is how many replies are told apart by index.
+    """A reader that relays complete events as they come. ``samples`` is how many samples are distinguished by
+    index.
 
-    The closing ``[DONE]`` is held until ``finish``: without a terminal event before it, an error event must
+    The closing ``[DONE]`` is kept until ``finish``: without a terminal event before it, an error event must
     come first. After the terminal event nothing can be malformed any more.
     """
 
@@ -143,13 +145,13 @@ class StreamReader:
             return b""
         self._ended = True
         if self._closing and self.facts.terminal:
-            # The engine had said all there was to say before its connection broke.
+            # The reply was complete before the connection broke.
             self.facts.ending = ending_of(self.facts)
             return self._closing
         return self._unsent + in_band(error)
 
     def _last(self, rest: bytes) -> bytes:
-        """Judge bytes that no blank line closed; what comes back is to be passed on."""
+        """Parse bytes that no blank line ended; return what is to be relayed of them."""
         try:
             return self._take(rest, payload(rest)) or b""
         except UpstreamMalformed as error:
@@ -159,7 +161,9 @@ class StreamReader:
         return data if self._mapper is None else self._mapper.map(data)
 
     def _take(self, event: bytes, data: bytes | None) -> bytes | None:
-        """Take one event in and return what to pass on; None for ``[DONE]``. Raises UpstreamMalformed."""
+        """Record the facts of an event and return what to relay of it; None for ``[DONE]``. Raises
+        UpstreamMalformed.
+        """
         if data is None:
             return event
         if data == b"[DONE]":
@@ -178,7 +182,7 @@ class StreamReader:
         return self._note(event, chunk)
 
     def _unusual_chunk(self, data: bytes) -> Chunk | None:
-        """An object of another shape; None for what cannot be read but no longer matters."""
+        """Return an object of another shape; None for what cannot be parsed but no longer matters."""
         try:
             return Chunk.of(any_object(data))
         except UpstreamMalformed:
@@ -187,7 +191,7 @@ class StreamReader:
             raise
 
     def _note(self, event: bytes, chunk: Chunk) -> bytes:
-        """Take over what the event says, and return it as it is to be passed on."""
+        """Record the facts of a chunk, and return its event as it is to be relayed."""
         facts = self.facts
         for choice in chunk.choices:
             if choice.token_ids:

@@ -1,7 +1,8 @@
-"""The parts of a reply that are looked at, in a stream's chunk and in a unary reply alike.
+"""The members of a reply that the gateway reads, in a stream's chunk and in a unary reply alike (vLLM
+0.33.0).
 
-Owns: the typed view of them, and a second look at an object of another shape. Must never enter: bytes that
-are passed on.
+Owns: the typed structs they are decoded into, and reading an object of another shape. Must never enter: bytes
+that are relayed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class _Details(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    """Counts for one chunk's sample, or for the whole where no choice is named beside them."""
+    """Token counts: of one sample if they stand beside a choice, else of the entire reply."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -29,7 +30,7 @@ class Usage(msgspec.Struct, gc=False):
 
     @classmethod
     def of(cls, found: Any) -> Usage | None:
-        """What of a JSON value can be read as usage."""
+        """Return the usage that can be read of a JSON value."""
         if not isinstance(found, dict):
             return None
         details = found.get("prompt_tokens_details")
@@ -40,7 +41,7 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    """New tokens of one sample and, with the last of them, why it is finished."""
+    """New tokens of one sample and, with the last of them, why it has finished."""
 
     index: int = 0
     finish_reason: str | None = None
@@ -48,7 +49,7 @@ class Choice(msgspec.Struct, gc=False):
 
     @classmethod
     def of(cls, found: Any, place: int) -> Choice:
-        """What of a JSON value can be read as a choice; ``place`` is its index unless it has one."""
+        """Return the choice that can be read of a JSON value; ``place`` is its index unless it has one."""
         if not isinstance(found, dict):
             return cls(place)
         index = found.get("index")
@@ -61,7 +62,7 @@ class Choice(msgspec.Struct, gc=False):
         )
 
 
-#: Stands for a member that a reply does not have.
+#: The value of a member that a reply does not have.
 ABSENT = msgspec.Raw()
 
 
@@ -75,7 +76,7 @@ class Chunk(msgspec.Struct, gc=False):
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Chunk:
-        """What of a JSON object can be read as a chunk; never fails."""
+        """Return the chunk that can be read of a JSON object; never fails."""
         listed = found.get("choices")
         choices = listed if isinstance(listed, list) else []
         return cls(
@@ -87,7 +88,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class UnaryChoice(msgspec.Struct, gc=False):
-    """One sample of a unary reply; its tokens are counted, not read."""
+    """One sample of a unary reply; its tokens are counted, not decoded."""
 
     finish_reason: str | None = None
     token_ids: msgspec.Raw = msgspec.Raw(b"null")
@@ -102,7 +103,7 @@ class UnaryReply(msgspec.Struct):
 
 
 def any_object(data: bytes) -> dict[str, Any]:
-    """The JSON object in ``data``. Raises UpstreamMalformed when there is none."""
+    """Return the JSON object in ``data``. Raises UpstreamMalformed if there is none."""
     try:
         found = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -113,7 +114,9 @@ def any_object(data: bytes) -> dict[str, Any]:
 
 
 def note_usage(facts: ReplyFacts, usage: Usage, *, total: bool) -> None:
-    """Take counts over. ``total``: ``usage`` is about all samples, so its tokens count if more than seen."""
+    """Add counts to ``facts``. ``total``: they are about all samples, so their tokens count if more than
+    seen.
+    """
     if usage.prompt_tokens is not None:
         facts.prompt_tokens = usage.prompt_tokens
     details = usage.prompt_tokens_details
@@ -124,7 +127,7 @@ def note_usage(facts: ReplyFacts, usage: Usage, *, total: bool) -> None:
 
 
 def error_status(error: Any) -> int:
-    """The HTTP-like code of an error object inside a 200; 500 where it names none."""
+    """Return the HTTP-like code of an error object inside a 200; 500 if it names none."""
     code = error.get("code") if isinstance(error, dict) else None
     return code if isinstance(code, int) and 400 <= code <= 599 else 500
 

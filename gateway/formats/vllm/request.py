@@ -1,7 +1,7 @@
-"""A request as far as it was peeked at, and what is peeked at.
+"""A parsed generate request, and the fields of its body.
 
-Owns: which fields there are. Must never enter: work that is done for every request. This module is not
-compiled, as that would cost the structs what is said of them in their heads.
+Owns: which fields are read. Must never enter: work that is done for every request. This module is not
+compiled, because msgspec needs the struct definitions as Python classes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ NULL = msgspec.Raw(b"null")
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A request as far as it was peeked at. ``name`` is the id its client gave, None if it gave none.
+    """One parsed request. ``name`` is the id that its client gave, None if it gave none.
 
-    ``id_cuts``: where in a big body the id's member stands, None: not looked for.
+    ``id_cuts``: where the members with the id stand in a large body, None for a body that is read at once.
     """
 
     body: bytes
@@ -37,7 +37,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     id_cuts: Sequence[Span] | None = None
 
     def without_body(self) -> Request:
-        """Without what only hints are made of, too."""
+        """Return the request without its body and without what only hints are made of."""
         return msgspec.structs.replace(self, body=b"", token_ids=NULL, features=NULL, cache_salt=None)
 
 
@@ -63,7 +63,7 @@ class UntypedSampling(msgspec.Struct, frozen=True, gc=False):
 
 
 class UntypedBody(msgspec.Struct, gc=False):
-    """The same fields with nothing said of their types."""
+    """The fields of Body as raw JSON, whatever their types are."""
 
     token_ids: msgspec.Raw = msgspec.Raw()
     sampling_params: msgspec.Raw = msgspec.Raw(b"{}")

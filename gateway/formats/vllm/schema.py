@@ -1,7 +1,7 @@
-"""The public shape of requests and replies, for the OpenAPI page.
+"""The public schema of requests and replies, for the OpenAPI page.
 
-Owns: the fields a user may send and gets back, with their meaning. Must never enter: the path of a request;
-nothing is validated with these models, as the engine judges its own fields.
+Owns: the fields a user may send and receives, with their meaning (vLLM 0.33.0). Must never enter: the path of
+a request; nothing is validated with these models, as the engine judges its own fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.formats.openapi import schema_of
 
 
 class _Open(BaseModel):
-    """Fields that are not listed are passed on as they are."""
+    """Base of models whose other fields are allowed."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -212,7 +212,7 @@ _STREAM_REPLY = (
 
 
 def openapi() -> Mapping[str, Any]:
-    """The operation of the generate endpoint; schemas stand in place, so it can be put into any document."""
+    """Return the OpenAPI operation of the generate endpoint, without references."""
     return {
         "summary": "Generate from token ids (vLLM)",
         "description": "The native generate API of vLLM: one prompt of token ids in, token ids out.",

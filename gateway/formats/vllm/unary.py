@@ -1,7 +1,7 @@
-"""The reader of replies that are one JSON object.
+"""The reader of unary replies, which are one JSON object.
 
-Owns: what such a reply tells, whole or, where it is too long to be held, on its way. Must never
-enter: events, changing a reply but for its id.
+Owns: reading the facts of a reply, also of one that is too long to be buffered. Must never enter: events,
+changing a reply except for its id.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ _OVERLAP = 512  # longest member looked for, in bytes
 
 
 class UnaryReader:
-    """One JSON object, checked once it is whole."""
+    """A reader that buffers one JSON object until it is complete; an object over the limit is relayed and
+    scanned.
+    """
 
-    __slots__ = ("_buffer", "_mapper", "_scan", "facts", "identity")
+    __slots__ = ("_buffer", "_mapper", "_scanner", "facts", "identity")
 
     streaming = False
 
@@ -35,17 +37,17 @@ class UnaryReader:
         self.identity = mapper is None
         self._mapper = mapper
         self._buffer = ReplyBuffer()
-        self._scan: _Scan | None = None  # there once the reply is too long to be held
+        self._scanner: _Scanner | None = None  # there once the reply is too long to be held
 
     def feed(self, data: bytes) -> bytes:
         data = self._buffer.feed(data)
         if not data:
             return b""
-        if self._scan is None:
+        if self._scanner is None:
             if not data.lstrip(_SPACE).startswith(b"{"):
                 raise UpstreamMalformed("The worker's reply is not a JSON object")
-            self._scan = _Scan(self.facts)
-        self._scan.feed(data)
+            self._scanner = _Scanner(self.facts)
+        self._scanner.feed(data)
         return data if self._mapper is None else self._mapper.feed(data)
 
     def finish(self) -> bytes:
@@ -57,19 +59,22 @@ class UnaryReader:
         return b""
 
     def _end(self) -> bytes:
-        if self._scan is None:
+        if self._scanner is None:
             body = self._buffer.take()
-            _note_whole(self.facts, body)
+            _note_reply(self.facts, body)
             return body if self._mapper is None else self._mapper.map(body)
-        if not self._scan.closed:
+        if not self._scanner.closed:
             raise UpstreamIncomplete("The worker's reply ended before it was whole")
         self.facts.terminal = True
         return b"" if self._mapper is None else self._mapper.flush()
 
 
-class _Scan:
-    """Facts from the bytes of a reply that is not held. A quote inside a JSON string has a backslash before
-    it, so no generated text looks like one of these members."""
+class _Scanner:
+    """The facts of a reply that is fed in pieces.
+
+    A quote inside a JSON string has a backslash before it, so no generated text looks like one of the members
+    searched for.
+    """
 
     __slots__ = ("_facts", "_tail", "closed")
 
@@ -100,13 +105,13 @@ class _Scan:
 _REPLY = msgspec.json.Decoder(UnaryReply)
 
 
-def _note_whole(facts: ReplyFacts, body: bytes) -> None:
-    """Facts of a whole reply. Raises UpstreamMalformed when it is no JSON object."""
+def _note_reply(facts: ReplyFacts, body: bytes) -> None:
+    """Record the facts of a complete reply. Raises UpstreamMalformed if it is no JSON object."""
     try:
         check_utf8(body)
         reply = _REPLY.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        _note_odd(facts, Chunk.of(any_object(body)))
+        _note_unusual(facts, Chunk.of(any_object(body)))
         return
     for choice in reply.choices:
         facts.tokens += count_items(choice.token_ids) or 0
@@ -115,7 +120,7 @@ def _note_whole(facts: ReplyFacts, body: bytes) -> None:
     _note_end(facts, reply.usage, reply.error)
 
 
-def _note_odd(facts: ReplyFacts, reply: Chunk) -> None:
+def _note_unusual(facts: ReplyFacts, reply: Chunk) -> None:
     for choice in reply.choices:
         facts.tokens += len(choice.token_ids or ())
         if choice.finish_reason is not None:

@@ -1,7 +1,7 @@
-"""What is sent to a worker: the request, its abort; and what a client's own abort call names.
+"""The requests sent to a vLLM server: generate, and aborts; and what a client's own abort call names.
 
-Owns: paths, headers and bodies of these calls. Must never enter: touching a generate body, which goes out
-byte for byte, as this engine takes its id from a header.
+Owns: paths, headers and bodies of these calls (vLLM 0.33.0). Must never enter: changing a generate body,
+which is sent byte for byte, as this engine takes its id from a header.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ABORT = ABORT_PATH.encode()
 
 
 def upstream(request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-    """The client's request under the dispatch id."""
+    """Return the client's request with the dispatch id."""
     lines = to_worker(request.headers, worker.authorization)
     headers = [line for line in lines if line[0] != b"x-request-id"]
     headers.append((b"x-request-id", ids.dispatch[0].encode()))
@@ -34,7 +34,7 @@ def upstream(request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
 
 
 def abort(worker: WorkerView, request: Request, ids: Ids) -> tuple[UpstreamRequest, ...]:
-    """The engine files all samples under one id, and takes it only in its own spelling."""
+    """Return the abort of a request. The engine knows all samples by one id, and only in its own spelling."""
     if ids.parts:
         return ()
     return (_abort(worker, request.headers, map(engine_id, ids.dispatch)),)
@@ -43,7 +43,9 @@ def abort(worker: WorkerView, request: Request, ids: Ids) -> tuple[UpstreamReque
 def abort_relayed(
     worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
 ) -> tuple[UpstreamRequest, ...]:
-    """The same for a route that takes its id from the header, too, and is spelled in a way of its own."""
+    """Return the abort of a request to a relayed route, which takes its id from the header and spells it
+    in its own way.
+    """
     spelled = [] if request.searched else engine_ids_at(path, ids, single=request.single)
     return (_abort(worker, request.headers, spelled),) if spelled else ()
 
@@ -55,7 +57,9 @@ def _abort(worker: WorkerView, given: Headers, ids: Iterable[str]) -> UpstreamRe
 
 
 def aborted_ids(body: bytes) -> AbortTarget:
-    """What a client's abort call names. Raises InvalidRequest, in the engine's words where it has any."""
+    """Return what a client's abort call names. Raises InvalidRequest, with the engine's text where it has
+    one.
+    """
     try:
         call: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

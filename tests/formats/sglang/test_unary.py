@@ -8,13 +8,13 @@ import pytest
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import Ids
-from gateway.formats.passthrough import HOLD_LIMIT
+from gateway.formats.passthrough import BUFFER_LIMIT
 from tests.formats.sglang.support import cuts, document, reading, run
 from tests.formats.support import HEX, JSON, PRIVATE, compact
 
 UNARY: dict[str, Any] = {"input_ids": [1]}
 TWICE: dict[str, Any] = {"input_ids": [[1], [2]], "sampling_params": {"n": 2}}
-LONG = "x" * HOLD_LIMIT
+LONG = "x" * BUFFER_LIMIT
 
 
 # Unary, short.
@@ -104,8 +104,8 @@ def test_private_id_in_a_reply_is_mapped_back() -> None:
 def test_long_reply_is_passed_on_from_the_limit_on() -> None:
     reader = reading(UNARY)
     body = compact(document(5, "length", note=LONG))
-    assert reader.feed(body[:HOLD_LIMIT]) == b""
-    assert reader.feed(body[HOLD_LIMIT:-10]) == body[:-10]
+    assert reader.feed(body[:BUFFER_LIMIT]) == b""
+    assert reader.feed(body[BUFFER_LIMIT:-10]) == body[:-10]
     assert reader.feed(body[-10:]) == body[-10:]
     assert reader.finish() == b""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import Ending, Reader, ReplyHead
-from gateway.formats.passthrough import HOLD_LIMIT
+from gateway.formats.passthrough import BUFFER_LIMIT
 from gateway.formats.vllm import FORMAT
 from tests.formats.support import JSON, PRIVATE, View
 from tests.formats.vllm.support import fuzzed, pieces, reading, request
@@ -119,8 +119,8 @@ def test_private_id_is_mapped_back() -> None:
 
 def test_reply_of_exactly_the_limit_is_held() -> None:
     """One byte more is not."""
-    body = reply(pad=HOLD_LIMIT - len(reply()))
-    assert len(body) == HOLD_LIMIT
+    body = reply(pad=BUFFER_LIMIT - len(reply()))
+    assert len(body) == BUFFER_LIMIT
     reader = reading(stream=False)
     assert reader.feed(body) == b""
     assert reader.finish() == body
@@ -133,7 +133,7 @@ def test_reply_of_exactly_the_limit_is_held() -> None:
 @pytest.mark.parametrize("size", [1000, 65_536, 10_000_000])
 def test_long_reply_is_passed_on_with_its_facts(private: bool, usage_last: bool, size: int) -> None:
     """Over the limit bytes go on as they come, and the facts are the same wherever they stand."""
-    body = reply(pad=HOLD_LIMIT, usage_last=usage_last) + b"\n"
+    body = reply(pad=BUFFER_LIMIT, usage_last=usage_last) + b"\n"
     reader = reading(stream=False, ids=PRIVATE if private else None)
     out = [reader.feed(body[place : place + size]) for place in range(0, len(body), size)]
     assert len(out[-1]) > 0
@@ -145,9 +145,9 @@ def test_long_reply_is_passed_on_with_its_facts(private: bool, usage_last: bool,
 @pytest.mark.parametrize("step", [1, 3, 7, 50])
 def test_facts_of_a_long_reply_survive_small_pieces(step: int) -> None:
     """A member cut in two, even inside its number, is read once and whole."""
-    body = reply(pad=HOLD_LIMIT, usage_last=True)
+    body = reply(pad=BUFFER_LIMIT, usage_last=True)
     reader = reading(stream=False)
-    split = HOLD_LIMIT + 10
+    split = BUFFER_LIMIT + 10
     reader.feed(body[:split])
     for place in range(split, len(body), step):
         reader.feed(body[place : place + step])
@@ -159,7 +159,7 @@ def test_text_of_a_long_reply_is_not_taken_for_facts() -> None:
     """Generated text that spells a member has its quotes escaped."""
     text = json.dumps({"finish_reason": "fake", "usage": {"prompt_tokens": 99}}, separators=(",", ":"))
     reader = reading(stream=False)
-    body = reply(pad=HOLD_LIMIT, text=text)
+    body = reply(pad=BUFFER_LIMIT, text=text)
     reader.feed(body)
     reader.finish()
     assert facts_of(reader) == FACTS
@@ -168,7 +168,7 @@ def test_text_of_a_long_reply_is_not_taken_for_facts() -> None:
 def test_long_reply_that_was_cut_is_incomplete() -> None:
     """What its framing called whole ends without its last brace."""
     reader = reading(stream=False)
-    reader.feed(reply(pad=HOLD_LIMIT)[:-1])
+    reader.feed(reply(pad=BUFFER_LIMIT)[:-1])
     with pytest.raises(UpstreamIncomplete):
         reader.finish()
     assert not reader.facts.terminal
@@ -178,7 +178,7 @@ def test_long_reply_that_is_no_object_is_refused_before_it_leaves() -> None:
     """The limit is reached with nothing sent, so a proper status is still possible."""
     reader = reading(stream=False)
     with pytest.raises(UpstreamMalformed):
-        reader.feed(b"<html>" + b"x" * HOLD_LIMIT)
+        reader.feed(b"<html>" + b"x" * BUFFER_LIMIT)
 
 
 def test_failure_has_no_in_band_form() -> None:
@@ -217,7 +217,7 @@ def test_paths_are_cut_from_a_failure_of_the_engine_and_no_other() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_paths_are_cut_from_a_long_failure_wherever_it_is_cut(seed: int) -> None:
     """Over the limit the same comes out, in pieces."""
-    body = b"x" * (HOLD_LIMIT - 5) + b" /opt/engine/core.py line " * 100
+    body = b"x" * (BUFFER_LIMIT - 5) + b" /opt/engine/core.py line " * 100
     reader = reading(status=500)
     out = b"".join(reader.feed(part) for part in pieces(body, seed)) + reader.finish()
     assert out == body.replace(b"/opt/engine/core.py", b"<path>")

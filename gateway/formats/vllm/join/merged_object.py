@@ -1,9 +1,10 @@
-"""Objects that come in parts, put together as the rules say, in the engine's own bytes.
+"""A JSON object merged from parts by the join rules, in the engine's own bytes.
 
-Owns: what each rule does to a key's values. Must never enter: events, facts, which key has which rule.
+Owns: what each rule does to a key's values. Must never enter: events, facts, which key has which rule
+(rules.py).
 
 Values are kept as they were spelled, lists and texts without their brackets or quotes, so that adding a part
-costs a copy of it and nothing is built from it.
+costs a copy of it and nothing is decoded.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SPACE = b" \t\r\n"
 
 
 def members_of(data: bytes) -> Members:
-    """The members of the object in ``data``. Raises UpstreamMalformed when there is none."""
+    """Return the members of the object in ``data``. Raises UpstreamMalformed if it is none."""
     try:
         return _MEMBERS.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -37,24 +38,24 @@ def members_of(data: bytes) -> Members:
 
 
 def encode_values(found: dict[str, Any]) -> Members:
-    """The members of an object that only Python's parser could read, as Python would write them."""
+    """Encode the values of an object that only Python's parser could read."""
     return {key: json.dumps(value, separators=(",", ":")).encode() for key, value in found.items()}
 
 
 class Slot(Protocol):
-    """The value of one key so far."""
+    """The merged value of one key."""
 
     def add(self, value: bytes) -> None:
-        """One more value, valid JSON and not null."""
+        """Add a value, valid JSON and not null."""
         ...
 
     def parts(self) -> Parts:
-        """The whole value, in pieces."""
+        """Return the merged value, in pieces."""
         ...
 
 
 class Last:
-    """The latest value."""
+    """A key that keeps its latest value."""
 
     __slots__ = ("_value",)
 
@@ -69,7 +70,7 @@ class Last:
 
 
 class First(Last):
-    """The first value."""
+    """A key that keeps its first value."""
 
     __slots__ = ()
 
@@ -79,7 +80,7 @@ class First(Last):
 
 
 class Sequence:
-    """Lists, or texts, one after another. A value of another type replaces what was there."""
+    """A key whose lists, or texts, are concatenated. A value of another type replaces them."""
 
     __slots__ = ("_close", "_comma", "_items", "_other", "_open")
 
@@ -112,7 +113,7 @@ class Sequence:
 
 
 class MergedObject:
-    """An object, key by key; its keys stand in the order they came in."""
+    """One merged object; its keys stand in the order in which they came."""
 
     __slots__ = ("_rules", "_slots")
 
@@ -131,19 +132,21 @@ class MergedObject:
                 slot.add(value)
 
     def sequence(self, key: str, *below: str) -> Sequence | None:
-        """The lists or texts under ``key``, or deeper, to be added to directly; None where there are none."""
+        """Return the list or text under ``key``, or deeper, to be added to directly; None if there is
+        none.
+        """
         slot = self._slots.get(key)
         if isinstance(slot, Nested) and slot.merged is not None:
             return slot.merged.sequence(*below)
         return slot if isinstance(slot, Sequence) else None
 
     def take(self, key: str) -> Parts:
-        """The value of ``key``, which ``parts`` then leaves out; null if there is none."""
+        """Remove ``key`` and return its value, null if there is none."""
         slot = self._slots.pop(key, None)
         return [NULL] if slot is None else slot.parts()
 
     def members(self) -> Parts:
-        """What is left, as members without braces."""
+        """Return the remaining members, without braces."""
         parts: Parts = []
         for key, slot in self._slots.items():
             parts += (b"," if parts else b"", msgspec.json.encode(key), b":", *slot.parts())
@@ -154,7 +157,7 @@ class MergedObject:
 
 
 class Nested:
-    """An object with rules of its own; a value of another type replaces what was there."""
+    """A key whose value is an object with rules of its own. A value of another type replaces it."""
 
     __slots__ = ("_other", "merged")
 
@@ -179,7 +182,7 @@ _SLOTS: Mapping[MergeRule, Callable[[], Slot]] = {
     MergeRule.TEXT: lambda: Sequence(b'""', b""),
     MergeRule.FIRST: First,
     MergeRule.NESTED: Nested,
-    # A value that is expected once is the latest one.
+    # Of a value that is expected once, the latest is kept.
     MergeRule.LAST: Last,
     MergeRule.TERMINAL: Last,
     MergeRule.UNSTREAMED: Last,

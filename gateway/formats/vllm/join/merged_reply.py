@@ -1,7 +1,7 @@
-"""The reply that a stream adds up to, so far, and its bytes at the end.
+"""The joined reply: what a stream's events add up to, and its bytes at the end.
 
-Owns: the order of the unary reply, what no event carries, the nulls that events leave out. Must never enter:
-events, facts, what a rule does (``merged``), which key has which rule (``rules``).
+Owns: the order of the unary reply, the members that no event carries, the nulls that events leave out. Must
+never enter: events, facts, what a rule does (merged_object.py), which key has which rule (rules.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from gateway.formats.vllm.join.rules import REPLY, SHARED_END, USAGE, WITH_NULLS
 
 
 class MergedReply:
-    """``given`` is what the request, the worker and the reply's head say in place of any event."""
+    """One joined reply. ``given`` has the members that come from the request, the worker and the reply's
+    head.
+    """
 
     __slots__ = ("_given", "_reply", "_usage", "samples")
 
@@ -28,7 +30,7 @@ class MergedReply:
         self._usage: dict[str, bytes] = {}
 
     def add(self, members: Members) -> None:
-        """What an event says of the reply itself, choices and usage left out."""
+        """Add the members of an event except its choices and its usage."""
         self._reply.add(members)
 
     def sample(self, index: int) -> MergedSample:
@@ -38,13 +40,13 @@ class MergedReply:
         return sample
 
     def count(self, usage: Members, *, total: bool) -> None:
-        """Usage of all, or of one sample so far, which tells of the prompt only."""
+        """Add the usage of all samples, or of one sample, which counts for the prompt only."""
         for key, raw in usage.items():
             if (total or key.startswith("prompt_")) and (value := bytes(raw)) != NULL:
                 self._usage[key] = value
 
     def body(self, prompt: int, tokens: int, mapper: RequestIdMapper | None) -> bytes:
-        """The whole reply. ``prompt`` and ``tokens`` count where the engine has not told."""
+        """Return the reply. ``prompt`` and ``tokens`` count where the engine has not reported usage."""
         head = b"".join(self._head(prompt, tokens))
         parts: Parts = [head if mapper is None else mapper.map(head), b'"choices":[']
         for place, index in enumerate(sorted(self.samples)):
@@ -52,35 +54,35 @@ class MergedReply:
         return b"".join((*parts, b"]}"))
 
     def _head(self, prompt: int, tokens: int) -> Iterator[bytes | bytearray]:
-        """All but the choices, each member with its comma."""
+        """Yield all members but the choices, each with its comma."""
         yield b"{"
-        told = {key: self._reply.take(key) for key in REPLY}
-        told["usage"] = [self._total(prompt, tokens)]
+        values = {key: self._reply.take(key) for key in REPLY}
+        values["usage"] = [self._total(prompt, tokens)]
         for key, rule in REPLY.items():
             if key == SHARED_END and (unknown := self._reply.members()):
                 yield from (*unknown, b",")
             if rule is not MergeRule.PER_INDEX:
-                yield from (b'"%b":' % key.encode(), *self._value(key, rule, told[key]), b",")
+                yield from (b'"%b":' % key.encode(), *self._value(key, rule, values[key]), b",")
 
-    def _value(self, key: str, rule: MergeRule, told: Parts) -> Parts:
-        if rule is MergeRule.GIVEN and told == [NULL]:
+    def _value(self, key: str, rule: MergeRule, values: Parts) -> Parts:
+        if rule is MergeRule.GIVEN and values == [NULL]:
             return [msgspec.json.encode(self._given[key])]
-        if key == SHARED_END and told == [NULL]:
+        if key == SHARED_END and values == [NULL]:
             return [b'"tokens"']
-        return [_whole(key, b"".join(told))] if key in WITH_NULLS else told
+        return [_with_nulls(key, b"".join(values))] if key in WITH_NULLS else values
 
     def _total(self, prompt: int, tokens: int) -> bytes:
-        """``usage``: what the engine counted, and the rest."""
+        """Return ``usage``: what the engine counted, completed by our own counts."""
         found = self._usage
         counted = {"prompt_tokens": prompt, "total_tokens": prompt + tokens, "completion_tokens": tokens}
         keys = [*USAGE, *(key for key in found if key not in USAGE)]
         return _object(
-            (key, _whole(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
+            (key, _with_nulls(key, found.get(key) or msgspec.json.encode(counted.get(key)))) for key in keys
         )
 
 
-def _whole(key: str, value: bytes) -> bytes:
-    """``value`` with the nulls that an event leaves out."""
+def _with_nulls(key: str, value: bytes) -> bytes:
+    """Return ``value`` with the nulls that an event leaves out."""
     names = WITH_NULLS.get(key, ())
     if not names or not value.startswith(b"{"):
         return value

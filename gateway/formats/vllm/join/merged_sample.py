@@ -1,10 +1,10 @@
-"""One sample of a stream that is being joined: its object so far, and the short way for the usual event.
+"""One sample of a stream that is being joined: its merged object, and the fast path for the usual event.
 
 Owns: which events are usual. Must never enter: what a rule does, facts.
 
-Nearly every event of a long stream brings new tokens of one known sample and says nothing else. Reading it
-into a fixed shape costs a fraction of looking at each of its keys, and gives the same: what does not fit that
-shape exactly takes the long way.
+Nearly every event of a long stream brings new tokens of one known sample and nothing else. Decoding it into a
+fixed struct costs a fraction of a look at each of its keys, and gives the same result: what does not fit that
+struct exactly takes the slow path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class MergedSample:
-    """The object of one index."""
+    """The merged object of one sample."""
 
     __slots__ = ("_content", "_fold", "_ids", "_text")
 
@@ -54,14 +54,14 @@ class MergedSample:
         self._content: Sequence | None = None
 
     def add(self, members: Members) -> None:
-        """What an event says of the sample, whatever it is."""
+        """Add any event of the sample."""
         self._fold.add(members)
         self._ids = self._fold.sequence("token_ids")
         self._text = self._fold.sequence("text")
         self._content = self._fold.sequence("logprobs", "content")
 
     def add_usual(self, choice: UsualChoice) -> bool:
-        """The same, the short way; False, and nothing has happened, where only the long one will do."""
+        """Add a usual event. Return False, with nothing added, if it needs ``add``."""
         ids, text, logprobs, content = self._ids, choice.text, choice.logprobs, self._content
         if ids is None or (text and self._text is None) or (logprobs is not None and content is None):
             return False

@@ -1,7 +1,7 @@
-"""The join reader: a stream becomes the reply that the engine gives to the same request without one.
+"""The join reader: turns a stream of events into the unary reply.
 
-Owns: what an event adds to the reply and to the facts, an error in a stream as the error reply it would have
-been. Must never enter: how the reply is written (``joined``), what a rule does (``merged``).
+Owns: what an event adds to the reply and to the facts, the error reply in place of an error event. Must never
+enter: how the reply is written (merged_reply.py), what a rule does (merged_object.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def join(  # noqa: PLR0913 - the contract's four, and two settings
     passthrough: bool,
     event_limit: int = DEFAULT_EVENT_LIMIT,
 ) -> Reader:
-    """The join reader for a reply with this head; the relay reader for one that is no stream."""
+    """Return the join reader for a reply with this head, the relay reader for one that is no stream."""
     if not is_stream(head):
         return reader(request, ids, head, passthrough=passthrough, event_limit=event_limit)
     given = {"model": _model(request, worker), "created": _created(head)}
@@ -53,7 +53,9 @@ def join(  # noqa: PLR0913 - the contract's four, and two settings
 
 
 def _model(request: Request, worker: WorkerView) -> str | None:
-    """The engine names the adapter that was asked for, else the first of its own names."""
+    """Return the model that the engine names: the adapter that was requested, else the first of its own
+    names.
+    """
     info = worker.info
     if info is None or not info.models or request.model in info.adapters:
         return request.model
@@ -61,7 +63,7 @@ def _model(request: Request, worker: WorkerView) -> str | None:
 
 
 def _created(head: ReplyHead) -> int | None:
-    """The engine's own clock, in seconds, as its reply began."""
+    """Return the time at which the reply began by the engine's own clock, in seconds, None without a date."""
     date = header(head.headers, b"date")
     try:
         return None if date is None else int(parsedate_to_datetime(date.decode("latin-1")).timestamp())
@@ -70,10 +72,10 @@ def _created(head: ReplyHead) -> int | None:
 
 
 class JoinReader:
-    """Gives nothing before ``finish``, then the whole reply.
+    """A reader that returns nothing before ``finish``, then the unary reply.
 
-    Where the stream held an error, the reply is the error alone, as it is without a stream, and
-    ``facts.error_status`` the status that it would have come with.
+    If the stream contained an error, the reply is the error alone, as it is without a stream, and
+    ``facts.error_status`` the status that it would have had.
     """
 
     __slots__ = (
@@ -128,7 +130,7 @@ class JoinReader:
         return b""
 
     def _end(self) -> None:
-        """Raises UpstreamIncomplete unless all was said."""
+        """Raise UpstreamIncomplete unless the reply is complete."""
         rest = b"" if self._closed else self._scanner.pending
         try:
             if rest:
@@ -140,7 +142,7 @@ class JoinReader:
             raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
 
     def _take(self, data: bytes | None) -> bool:
-        """Take the data of one event in; True for ``[DONE]``. Raises UpstreamMalformed."""
+        """Add the data of one event. Return True for ``[DONE]``. Raises UpstreamMalformed."""
         if data is None:
             return False
         if data == b"[DONE]":
@@ -156,7 +158,7 @@ class JoinReader:
         return False
 
     def _broken(self, error: UpstreamMalformed) -> None:
-        """After the terminal event nothing can be malformed any more."""
+        """Raise ``error``, unless it follows the terminal event."""
         if not self.facts.terminal:
             raise error
 
@@ -205,7 +207,7 @@ class JoinReader:
         self._reply.count(members_of(text), total=total)
 
     def _fail(self, error: Any) -> None:
-        """The engine spells an error without blanks where it is no event."""
+        """Make the error reply; the engine writes an error without spaces where it is no event."""
         status = self._progress.error(error)
         body = _compact({"error": error})
         self._error = cut_paths(body) if status >= 500 and not self._passthrough else body

@@ -1,10 +1,10 @@
-"""How the events of a stream add up to the reply the engine gives without one: a table, key by key.
+"""The join rules: how each key of a unary reply is made from the events of a stream.
 
-Owns: the class of every key of a reply. Must never enter: code that reads bytes.
+Owns: the rule of every key of a reply. Must never enter: code that reads bytes.
 
-What a stream does not carry cannot be joined: prompt logprobs and connector data are left out of events
-without a word, so they are null in a joined reply whatever was asked for, and so are cached tokens unless a
-usage event named them.
+Source: vLLM 0.33.0. What a stream does not carry cannot be joined: prompt logprobs and connector data are
+left out of events without notice, so they are null in a joined reply whatever was requested, and so are
+cached tokens unless a usage event named them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 
 class MergeRule(Enum):
-    """What becomes of a key's values, event by event. A null says nothing: it never replaces a value."""
+    """The way a key's value is made from those of the events. A null never replaces a value."""
 
     APPEND = "lists, one after another"
     TEXT = "strings, one after another"
@@ -29,10 +29,10 @@ class MergeRule(Enum):
     UNSTREAMED = "in no event, so null; if it comes after all, the latest value"
 
 
-#: The class of a key that is in no table.
+#: The rule of a key that is in no table.
 DEFAULT = MergeRule.LAST
 
-#: Top level, in the order of the unary reply, which has every key whether null or not.
+#: The top level, in the order of the unary reply, which has every key whether null or not.
 REPLY: Mapping[str, MergeRule] = MappingProxyType(
     {
         "request_id": MergeRule.FIRST,
@@ -51,10 +51,10 @@ REPLY: Mapping[str, MergeRule] = MappingProxyType(
     }
 )
 
-#: Keys that are unknown come before this one: an engine's new ones stand with those all output modes share.
+#: Unknown keys are written before this one: an engine adds new keys to those that all output modes share.
 SHARED_END = "output_mode"
 
-#: One sample. Its keys stand in a stream in the order of the unary reply, so no order is kept here.
+#: One sample. In a stream its keys have the order of the unary reply, so no order is kept here.
 CHOICE: Mapping[str, MergeRule] = MappingProxyType(
     {
         "index": MergeRule.FIRST,
@@ -70,10 +70,10 @@ CHOICE: Mapping[str, MergeRule] = MappingProxyType(
     }
 )
 
-#: What is in ``logprobs`` of a sample.
+#: The keys of a sample's ``logprobs``.
 LOGPROBS: Mapping[str, MergeRule] = MappingProxyType({"content": MergeRule.APPEND})
 
-#: ``usage``, in the order of the unary reply.
+#: The keys of ``usage``, in the order of the unary reply.
 USAGE = (
     "prompt_tokens",
     "total_tokens",
@@ -82,7 +82,7 @@ USAGE = (
     "completion_tokens_details",
 )
 
-#: Keys of the objects in the usage event that it leaves out where they are null, and a unary reply does not.
+#: Keys that the usage event leaves out where they are null, and a unary reply does not.
 WITH_NULLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "prompt_tokens_details": ("cached_tokens", "created_cache_tokens", "multimodal_tokens"),
@@ -98,7 +98,7 @@ WITH_NULLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-#: Keys of a joined reply, at any depth, whose values may differ from a unary one's: the engine's clock.
+#: Keys of a joined reply, at any depth, whose values may differ from a unary reply's: the engine's clock.
 VOLATILE = frozenset(
     {
         "created",
