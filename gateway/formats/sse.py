@@ -1,8 +1,7 @@
 """Finding server-sent events in bytes.
 
 Owns: where an event ends and what its data is. Must never enter: a dialect, JSON, I/O, third-party packages.
-Source of the rules: the WHATWG event-stream format; SGLang 0.5.22 and vLLM 0.33.0 use ``data: ...`` and
-``\\n\\n`` only.
+Source of the rules: the WHATWG event-stream format; the engines use ``data: ...`` and ``\\n\\n`` only.
 """
 
 from __future__ import annotations
