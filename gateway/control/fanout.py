@@ -33,7 +33,7 @@ from gateway.fleet.client import (
     send_call,
     send_call_within_quota,
 )
-from gateway.fleet.cordons.pauses import Parts
+from gateway.fleet.cordons.cordons import Reasons as Parts
 from gateway.fleet.worker import Worker
 from gateway.formats.routes import Recipients
 

@@ -13,7 +13,7 @@ import json
 from urllib.parse import parse_qs
 
 from gateway.fleet.client import WorkerCall
-from gateway.fleet.cordons.pauses import Parts
+from gateway.fleet.cordons.cordons import Reasons as Parts
 
 #: The resources that a call to release memory pauses if it names no tags.
 MEMORY = frozenset({"weights", "kv_cache"})

@@ -112,7 +112,8 @@ class Queue:
         self._round_due = False
         #: How many wait now.
         self.waiting = 0
-        fleet.released = self._released
+        if limited:
+            fleet.call_on_release(self._on_release)
 
     @property
     def on(self) -> bool:
@@ -161,7 +162,7 @@ class Queue:
                 while self._round():  # noqa: ASYNC110 - it is a pace, nothing is waited for
                     await asyncio.sleep(PACE)
 
-    def _released(self) -> None:
+    def _on_release(self) -> None:
         """Some worker has room. Not here, in the midst of another exchange: one that it calls might end at
         once, and call the next one."""
         if self.waiting and not self._round_due:

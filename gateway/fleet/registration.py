@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.fleet.allow import UrlPattern, permitted
-from gateway.fleet.cordons.cordons import HELD, REMOVED, waived
+from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, weights_allowed
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
 from gateway.fleet.registry import Fleet
@@ -38,13 +38,13 @@ class Registration:
         members: Members,
         fleet: Fleet,
         allowed: Sequence[UrlPattern],
-        sharing: CordonReplication,
+        replication: CordonReplication,
     ) -> None:
         self._store = store
         self._members = members
         self._fleet = fleet
         self._allowed = allowed
-        self._sharing = sharing
+        self._replication = replication
 
     @property
     def store(self) -> Store:
@@ -60,8 +60,8 @@ class Registration:
         """Register a worker, or change what is known of it. Raises UrlNotAllowed."""
         if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
-        if REMOVED in self._sharing.marks.of(record.url):
-            await self._sharing.edit({record.url: {REMOVED: False}})
+        if DISMISSED in self._replication.cordons.of(record.url):
+            await self._replication.write({record.url: {DISMISSED: False}})
         await self._store.put(record)
         return self._members.admit(record)
 
@@ -71,7 +71,7 @@ class Registration:
         pinned = self._members.is_pinned(worker.url)
         self._members.dismiss(worker.url)
         if pinned:
-            await self._sharing.edit({worker.url: {REMOVED: True}})
+            await self._replication.write({worker.url: {DISMISSED: True}})
 
     async def forget(self, url: str) -> bool:
         """Take a record away whose worker is no member here, as it was written elsewhere a moment ago.
@@ -86,20 +86,20 @@ class Registration:
     async def cordon(self, worker: Worker) -> None:
         """Give it no request until it is opened."""
         if await self._recorded(worker, held=True):
-            self._fleet.cordon(worker, CordonSource.OWNER, "held until it is opened")
+            self._fleet.cordon(worker, CordonSource.OWNER)
         else:
-            await self._sharing.edit({worker.url: {HELD: True}})
+            await self._replication.write({worker.url: {BY_OWNER: True}})
 
     async def uncordon(self, worker: Worker) -> None:
         """Lift every hold on it."""
         await self._recorded(worker, held=False)
-        edit = dict.fromkeys(self._sharing.marks.of(worker.url), False)
+        edit = dict.fromkeys(self._replication.cordons.of(worker.url), False)
         version = worker.weight_version
         if CordonSource.WEIGHTS in worker.cordons and (version is None or is_text(version)):
-            edit[waived(version)] = True
+            edit[weights_allowed(version)] = True
         self._fleet.uncordon(worker)
         if edit:
-            await self._sharing.edit({worker.url: edit})
+            await self._replication.write({worker.url: edit})
 
     async def _recorded(self, worker: Worker, *, held: bool) -> bool:
         """Keep it in the store, where that can be written to and has the worker; whether it is so."""

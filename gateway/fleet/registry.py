@@ -10,6 +10,7 @@ import logging
 import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
@@ -30,13 +31,26 @@ from gateway.upstream.resolver import Resolver
 log = logging.getLogger(__name__)
 
 
-class Fleet:
-    """Registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
+class FleetMetrics(Protocol):
+    """Counters of what happens in a fleet."""
 
-    ``resolver`` is shared with whoever else looks names up. ``died`` is called with its ``incarnation``
-    when a worker is found dead. A worker below ``min_weight_version`` is cordoned.
-    A worker is leased to ``most_in_flight`` at once; None: to any number. ``head`` limits what heads of its
-    replies may be.
+    def moved(self, before: WorkerState, after: WorkerState) -> None: ...
+
+    def placed(self, placement: Placement) -> None: ...
+
+
+class _NoMetrics:
+    def moved(self, before: WorkerState, after: WorkerState) -> None: ...
+
+    def placed(self, placement: Placement) -> None: ...
+
+
+class Fleet:
+    """The registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
+
+    ``on_death`` is called with the ``incarnation`` of each worker that is found dead. A worker below
+    ``min_weight_version`` is cordoned. A worker has at most ``most_in_flight`` leases at once; None: any
+    number. ``head`` limits the heads of its replies. ``affinity`` picks the worker of a request with a key.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a whole fleet
@@ -44,24 +58,26 @@ class Fleet:
         policy: Policy,
         connect_timeout: float,
         tls: ssl.SSLContext | None = None,
-        died: Callable[[object], None] = lambda life: None,
+        on_death: Callable[[object], None] = lambda incarnation: None,
         resolver: Resolver | None = None,
         min_weight_version: str | None = None,
         most_in_flight: int | None = None,
         head: HeadLimits = DEFAULT_HEAD,
-        homes: RendezvousAffinity | None = None,
+        affinity: RendezvousAffinity | None = None,
+        metrics: FleetMetrics | None = None,
     ) -> None:
-        #: What is written to workers; whoever answers requests writes to it, too.
+        #: For all writes to workers and to clients.
         self.write_batch = WriteBatch()
-        #: What is read from workers goes through it.
+        #: The read buffer that all connections to workers share.
         self._scratch = bytearray(READ_SIZE)
         self.quotas = Quotas()
         self._resolver = resolver or Resolver()
         self._policy = policy
-        self._homes = homes or RendezvousAffinity()
+        self._affinity = affinity or RendezvousAffinity()
         self._connect_timeout = connect_timeout
         self._tls = tls
-        self._died = died
+        self._on_death = on_death
+        self._metrics = metrics or _NoMetrics()
         self._min_weight_version = min_weight_version
         self._most_in_flight = most_in_flight
         self._head = head
@@ -69,14 +85,7 @@ class Fleet:
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._followers = Followers()
-        #: Told the URL of a worker at which nobody is.
-        self.vanished: Callable[[str], None] = lambda url: None
-        #: Told each transition, from and to.
-        self.moved: Callable[[WorkerState, WorkerState], None] = lambda before, after: None
-        #: Told that a worker was let go of, where there is a limit on what it may have.
-        self.released: Callable[[], None] = lambda: None
-        #: Told of each lease for a key whether that was at its home.
-        self.placed: Callable[[Placement], None] = lambda placement: None
+        self._on_release: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         ready = sum(worker.state is WorkerState.READY for worker in self._workers.values())
@@ -163,26 +172,21 @@ class Fleet:
 
     def _change(self, worker: Worker, after: WorkerState) -> None:
         before, worker.state = worker.state, after
-        self.moved(before, after)
+        self._metrics.moved(before, after)
         level = logging.WARNING if after is WorkerState.DEAD else logging.INFO
         why = f": {worker.reason}" if worker.reason else ""
         log.log(level, "worker %s: %s -> %s%s", worker.url, before, after, why)
         if after is WorkerState.DEAD:
-            self._bury(worker)
+            self._on_dead(worker)
         self._rosters.clear()
         if self._workers.get(worker.url) is worker:
             self._followers.tell(ChangeKind.STATE, worker)
 
-    def _bury(self, worker: Worker) -> None:
-        """Nothing that was known of the process is true of the one after it."""
-        life, worker.incarnation = worker.incarnation, object()
+    def _on_dead(self, worker: Worker) -> None:
+        """Forget what was known of the process: none of it is true of the one after it."""
+        incarnation, worker.incarnation = worker.incarnation, object()
         worker.reported, worker.others, worker.load_question = None, 0, 0
-        self._died(life)
-
-    def absent(self, worker: Worker) -> None:
-        """There is nobody at its URL: whoever comes next was neither paused nor opened by anybody."""
-        worker.allowed_weights = Worker
-        self.vanished(worker.url)
+        self._on_death(incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
         """Its probes told this of it."""
@@ -206,7 +210,7 @@ class Fleet:
         if arrived:
             self.uncordon(worker, CordonSource.OWNER)
 
-    def cordon(self, worker: Worker, source: CordonSource, why: str) -> None:
+    def cordon(self, worker: Worker, source: CordonSource, why: str = "cordoned by its owner") -> None:
         """Give ``worker`` no request until ``source`` uncordons it, whatever its probes say meanwhile."""
         worker.cordons[source] = why
         if worker.usable or worker.state is WorkerState.CORDONED:
@@ -271,8 +275,8 @@ class Fleet:
                 raise Overloaded("all workers are busy at the moment; please try again")
         if key is not None:
             members = self._roster(capability).members_of(model)
-            worker, placement = self._homes.place(key, fit, members, full)
-            self.placed(placement)
+            worker, placement = self._affinity.assign(key, fit, members, full)
+            self._metrics.placed(placement)
         else:
             worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
         worker.in_flight += 1
@@ -295,11 +299,15 @@ class Fleet:
         most = self._most_in_flight
         return None if most is None else sum(max(0, most - worker.in_flight) for worker in workers)
 
+    def call_on_release(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` at each ``release`` from now on: there is room for another lease."""
+        self._on_release = callback
+
     def release(self, worker: Worker) -> None:
-        """Let go of it; the last one lets a worker go that drains."""
+        """End a lease. A draining worker whose last lease ends leaves the fleet."""
         worker.in_flight -= 1
-        if self._most_in_flight is not None:
-            self.released()
+        if self._on_release is not None:
+            self._on_release()
         if worker.state is WorkerState.DRAINING and not worker.in_flight:
             self._leave(worker)
 

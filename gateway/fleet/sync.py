@@ -1,7 +1,7 @@
-"""The fleet following a store.
+"""Apply the changes of a store to the fleet.
 
-Owns: applying a store's changes to the members and their marks. Must never enter: a store, what a record
-means (``members``) or a mark (``marks``).
+Owns: which change goes to the members and which to the cordons. Must never enter: a store, what a record or a
+cordon means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 BATCH = 32
 
 
-class Following:
+class StoreFollower:
     """One per app. Follows ``store``."""
 
     def __init__(self, store: Store) -> None:
@@ -35,32 +35,32 @@ class Following:
         """Whether the fleet is known to be what the store has."""
         return self.store.healthy and self._applies
 
-    async def run(self, members: Members, marks: Cordons, allowed: Sequence[UrlPattern] = ()) -> None:
+    async def run(self, members: Members, cordons: Cordons, allowed: Sequence[UrlPattern] = ()) -> None:
         """Apply every change, until the store is closed. Its records must match ``allowed`` as well: others
         than this gateway write to it. Begun again, it begins with all there is."""
         applied = 0
         async with aclosing(self.store.watch()) as changes:
             async for change in changes:
                 self._applies = False
-                _apply(change, members, marks, allowed)
+                _apply(change, members, cordons, allowed)
                 self._applies = True
                 applied += 1
                 if applied % BATCH == 0:
                     await asyncio.sleep(0)
 
 
-def _apply(change: Change, members: Members, marks: Cordons, allowed: Sequence[UrlPattern]) -> None:
+def _apply(change: Change, members: Members, cordons: Cordons, allowed: Sequence[UrlPattern]) -> None:
     match change:
         case Reset(records):
-            marks.tell_all(change.cordons)
+            cordons.merge_store(change.cordons)
             members.keep_only(one for one in records.values() if _may_enter(one, allowed))
         case Put(record):
             if _may_enter(record, allowed):
                 members.refresh(record)
-        case CordonsChanged(url, words):
-            marks.tell(url, words)
+        case CordonsChanged(url, reasons):
+            cordons.merge_store_change(url, reasons)
         case Gone(url):
-            members.gone(url)
+            members.on_record_removed(url)
 
 
 def _may_enter(record: WorkerRecord, allowed: Sequence[UrlPattern]) -> bool:

@@ -22,6 +22,8 @@ from gateway.upstream.address import Address
 from gateway.upstream.pool import Pool
 
 _NEVER = float("-inf")
+#: ``Worker.allowed_weights`` of a worker that was not uncordoned with too old weights.
+NO_WEIGHTS = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,8 @@ class Worker:
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
         self.cordons: dict[CordonSource, str] = {}
-        #: The weight version at which it was opened although that was too low.
-        self.allowed_weights: object = Worker
+        #: The weight version at which it was uncordoned although that is too low; None: it told none.
+        self.allowed_weights: object = NO_WEIGHTS
         self.infos: Mapping[str, WorkerInfo] = {}
         self._views: dict[str, View] = {}
         self.in_flight = 0

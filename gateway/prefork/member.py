@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.members import Members
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
@@ -18,7 +19,7 @@ from gateway.loop.tasks import Tasks
 from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Verb
 from gateway.prefork.peers import Peers
-from gateway.prefork.replication import WideMarks
+from gateway.prefork.replication import PeerCordons
 from gateway.proxy.aborts import Aborter
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.telemetry.metrics import Metrics
@@ -37,13 +38,14 @@ class Member:
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
-        sharing: CordonReplication,
+        replication: CordonReplication,
+        members: Members,
     ) -> None:
         self._peers = peers
         self._tasks = Tasks()
         self.aggregate = Aggregate(peers, metrics)
         self.aborter = PreforkAborter(peers, aborter, formats)
-        self._marks = WideMarks(peers, sharing)
+        self._cordons = PeerCordons(peers, replication, members)
         peers.on_drain(lifecycle.stop)
 
     async def start(self, fleet: Fleet) -> None:
@@ -52,7 +54,7 @@ class Member:
         Return once the cordons that the other processes know are applied here.
         """
         await self._peers.open()
-        await self._marks.learn()
+        await self._cordons.fetch()
         self._tasks.keep(lambda: self._report_usable(fleet), "report of usable workers")
         self._tasks.keep(self.aggregate.report_counts, "report of counts")
 

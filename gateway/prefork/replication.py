@@ -1,8 +1,7 @@
-"""What one process was told of its workers, known to all of them.
+"""Cordons of one process, known to all processes of the gateway.
 
-Owns: telling the others what was said here, being told by them, and learning what was said before this
-process was there. Must never enter: what a mark means, stores.
-"""
+Owns: sending cordons to the peers, receiving theirs, and fetching those that are older than this process.
+Must never enter: what a cordon means, stores."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import json
 import logging
 
 from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.members import Members
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.prefork.peers import Peers, PeersUnavailable, Reply
@@ -17,44 +17,49 @@ from gateway.stores.versioned import Updates, updates_from_json
 
 log = logging.getLogger(__name__)
 
-#: How long the supervisor may take beyond what it waits for the others, in seconds.
+#: How long the supervisor may take beyond what it waits for the peers, in seconds.
 _SLACK = 0.2
 
 
-class WideMarks:
-    """``sharing`` is this process's."""
+async def send_cordons(peers: Peers, updates: Updates) -> None:
+    """Return once all peers have merged ``updates``, or did not answer in time, which is logged."""
+    try:
+        within = ANSWER_TIMEOUTS[Verb.CORDONS] + _SLACK
+        answers = await peers.ask(Verb.CORDONS, json.dumps(updates).encode(), within)
+    except PeersUnavailable as error:
+        return log.warning("the other processes may not know which workers are cordoned: %s", error)
+    if answers.missing:
+        log.warning("%d processes do not know yet which workers are cordoned", answers.missing)
 
-    def __init__(self, peers: Peers, sharing: CordonReplication) -> None:
+
+class PeerCordons:
+    """What the peers send of cordons, merged into ``replication``, and the answers to what they ask."""
+
+    def __init__(self, peers: Peers, replication: CordonReplication, members: Members) -> None:
         self._peers = peers
-        self._sharing = sharing
-        sharing.to_processes = self._tell
-        peers.on_question(Verb.CORDONS, self._heard)
-        peers.on_question(Verb.ALL_CORDONS, self._asked)
+        self._replication = replication
+        self._members = members
+        peers.on_question(Verb.CORDONS, self._on_updates)
+        peers.on_question(Verb.ALL_CORDONS, self._on_question)
 
-    async def learn(self) -> None:
-        """Take over what the others were told. Any of them knows all of it."""
+    async def fetch(self) -> None:
+        """Merge what the peers know. Any of them knows all of it."""
         try:
             answers = await self._peers.ask(
                 Verb.ALL_CORDONS, within=ANSWER_TIMEOUTS[Verb.ALL_CORDONS] + _SLACK
             )
         except PeersUnavailable as error:
-            return log.warning("it is not known which workers are paused or held: %s", error)
-        for edits in answers.bodies:
-            self._sharing.heard(updates_from_json(edits))
+            return log.warning("it is not known which workers are cordoned: %s", error)
+        for body in answers.bodies:
+            self._receive(updates_from_json(body))
 
-    async def _tell(self, edits: Updates) -> None:
-        try:
-            answers = await self._peers.ask(
-                Verb.CORDONS, json.dumps(edits).encode(), ANSWER_TIMEOUTS[Verb.CORDONS] + _SLACK
-            )
-        except PeersUnavailable as error:
-            return log.warning("the other processes may not know who is paused or held: %s", error)
-        if answers.missing:
-            log.warning("%d processes do not know yet who is paused or held", answers.missing)
-
-    def _heard(self, question: bytes, reply: Reply) -> None:
-        self._sharing.heard(updates_from_json(json.loads(question)))
+    def _on_updates(self, body: bytes, reply: Reply) -> None:
+        self._receive(updates_from_json(json.loads(body)))
         reply(b"null")
 
-    def _asked(self, question: bytes, reply: Reply) -> None:
-        reply(json.dumps(self._sharing.marks.all).encode())
+    def _on_question(self, body: bytes, reply: Reply) -> None:
+        reply(json.dumps(self._replication.cordons.all).encode())
+
+    def _receive(self, updates: Updates) -> None:
+        for url in self._replication.receive(updates):
+            self._members.dismiss(url)

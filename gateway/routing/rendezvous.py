@@ -72,7 +72,7 @@ class RendezvousAffinity:
     def __init__(self, factor: float = 1.5) -> None:
         self._factor = factor
 
-    def place(
+    def assign(
         self, key: str, usable: Sequence[W], members: Sequence[W], full: Collection[W] = ()
     ) -> tuple[W, Placement]:
         """One of ``usable``, which is never empty. ``members`` are these, those that are ``full``, and those

@@ -1,7 +1,7 @@
-"""What was said of a mark, and which of two sayings is the later one.
+"""An entry of a last-writer-wins map, and which of two entries of one key counts.
 
-Owns: the order that all processes and gateways agree on, and how it is spelt. Must never enter: what a mark
-means, who is told, a clock.
+Owns: the order of entries, on which all processes and gateways agree, and its text. Must never enter: what an
+entry means, a clock.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ _DIGITS = 20
 
 
 class Versioned(NamedTuple):
-    """Whether a mark is there, as somebody said. The larger of two counts, in whatever order they arrive, so
-    that all who have heard the same agree.
+    """A last-writer-wins register: of two entries of one key, the larger one is the later write and counts.
 
-    ``at`` is larger than that of all that ``who`` had heard of: microseconds of a clock, or one more. Two
-    that are equal in it were said at once, and their order is any, but the same everywhere. ``who`` is the
-    process of a gateway that says it. Both are 0 and "" where a store has a mark from somebody who knows no
-    order: a person, or a gateway before there was one.
-    """
+    ``timestamp`` is larger than that of every entry that ``writer`` had seen: microseconds of a clock, or the
+    largest one seen plus 1. Entries with equal timestamps were written concurrently; their order is
+    arbitrary, but the same everywhere. ``writer`` is a process of a gateway. ``present`` says whether the
+    entry adds or removes its key. An undated entry (0, "") was written by somebody who knows no order: a
+    person who edits a file, or a gateway of an old version."""
 
     timestamp: int
     writer: str
@@ -32,27 +31,29 @@ class Versioned(NamedTuple):
 
     @property
     def text(self) -> str:
-        """``at`` and ``who``; later ones are larger texts, "" is not dated."""
+        """``timestamp`` and ``writer``; a later one is a larger text, and "" is undated."""
         return f"{self.timestamp:0{_DIGITS}d} {self.writer}" if self.dated else ""
 
     @classmethod
     def from_text(cls, text: str, present: bool) -> Versioned:
-        """What ``text`` says; whatever else it is counts as not dated."""
-        count, _, who = text.partition(" ")
+        """Return the entry with this ``text``; any other text is undated."""
+        count, _, writer = text.partition(" ")
         if len(count) == _DIGITS and count.isascii() and count.isdigit():
-            return cls(int(count), who, present)
+            return cls(int(count), writer, present)
         return undated(present)
 
 
-#: By URL, and by word of a mark.
+#: Entries by worker URL and by reason.
 Updates = Mapping[str, Mapping[str, Versioned]]
 
 
 def undated(present: bool) -> Versioned:
-    """Said by somebody who knows no order."""
+    """Return an entry without an order."""
     return Versioned(0, "", present)
 
 
 def updates_from_json(members: Mapping[str, Mapping[str, Any]]) -> Updates:
-    """Edits that this program wrote as JSON."""
-    return {url: {word: Versioned(*row) for word, row in words.items()} for url, words in members.items()}
+    """Return updates from the JSON object that ``json.dumps`` made of them."""
+    return {
+        url: {reason: Versioned(*row) for reason, row in reasons.items()} for url, reasons in members.items()
+    }

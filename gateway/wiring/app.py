@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.catalog import Endpoint, EngineRoutes
 from gateway.control import engine_metrics, information, sessions, system
@@ -24,18 +25,18 @@ from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import MethodNotAllowed
 from gateway.fleet.cordons.cordons import Cordons
-from gateway.fleet.cordons.pauses import Pauses
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons.replication import CordonReplication, no_peers
 from gateway.fleet.health.health import Health
 from gateway.fleet.members import Members
 from gateway.fleet.queue import Queue
 from gateway.fleet.registration import Registration
 from gateway.fleet.registry import Fleet
-from gateway.fleet.sync import Following
+from gateway.fleet.sync import StoreFollower
 from gateway.formats.base import AnyFormat
 from gateway.loop.time_slices import TimeSlices
 from gateway.prefork.member import Member
 from gateway.prefork.peers import Peers
+from gateway.prefork.replication import send_cordons
 from gateway.proxy.aborts import Aborter
 from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.handler import GenerateHandler
@@ -70,7 +71,7 @@ class Shared:
     processes writes to standard output."""
 
     store: Store
-    following: Following
+    following: StoreFollower
     keys: KeySources
     tls: ReloadingContext | None
     peers: Peers | None
@@ -156,13 +157,13 @@ def create_app(
     served = serving(settings, catalog)
     store = STORES[settings.discovery_backend](settings)
     keys, tls = sources_of(settings), worker_tls(settings)
-    shared = Shared(store, Following(store), keys=keys, tls=tls, peers=peers, lock=lock)
-    services = _services(settings, [endpoint.format for endpoint in served.generate], shared)
-    sharing = CordonReplication(Cordons(services.fleet), store)
-    members = _members(settings, services, sharing.marks)
-    registration = Registration(store, members, services.fleet, settings.worker_patterns, sharing)
-    member = None if peers is None else _member(peers, services, served.generate, sharing)
-    views = _views(services, registration, member, Pauses(sharing))
+    shared = Shared(store, StoreFollower(store), keys=keys, tls=tls, peers=peers, lock=lock)
+    formats = {endpoint.format.name: endpoint.format for endpoint in served.generate}
+    services, replication = _services(settings, list(formats.values()), shared)
+    members = _members(settings, services, replication)
+    registration = Registration(store, members, services.fleet, settings.worker_patterns, replication)
+    member = None if peers is None else _member(peers, services, formats, replication, members)
+    views = _views(services, registration, member, replication)
     app = control_app(settings, served.generate, views, served.routes, served.relays)
     control = _behind_a_door(app, settings, served.routes, services.guard)
     handlers = {
@@ -178,7 +179,9 @@ def create_app(
         )
         for endpoint in (*served.generate, *served.relays)
     }
-    background = Background(services, shared.following, members, sharing, member, settings.worker_patterns)
+    background = Background(
+        services, shared.following, members, replication, member, settings.worker_patterns
+    )
     background.kept_fresh += [*keys.all, *([] if tls is None else [tls])]
     return Gateway(handlers, control, services, background, _client_limits(settings))
 
@@ -197,13 +200,19 @@ def _client_limits(settings: Settings) -> ClientLimits:
 
 
 def _member(
-    peers: Peers, services: Services, catalog: Sequence[Endpoint], sharing: CordonReplication
+    peers: Peers,
+    services: Services,
+    formats: Mapping[str, AnyFormat],
+    replication: CordonReplication,
+    members: Members,
 ) -> Member:
-    formats = {endpoint.format.name: endpoint.format for endpoint in catalog}
-    return Member(peers, services.metrics, services.lifecycle, services.aborter, formats, sharing)
+    metrics, aborter = services.metrics, services.aborter
+    return Member(peers, metrics, services.lifecycle, aborter, formats, replication, members)
 
 
-def _views(services: Services, registration: Registration, member: Member | None, pauses: Pauses) -> Views:
+def _views(
+    services: Services, registration: Registration, member: Member | None, pauses: CordonReplication
+) -> Views:
     fleet, lifecycle, metrics = services.fleet, services.lifecycle, services.metrics.render
     if member is None:
         return Views(fleet, lifecycle, services.aborter, metrics, registration, pauses)
@@ -223,39 +232,27 @@ def _behind_a_door(control: AsgiApp, settings: Settings, routes: EngineRoutes, g
     return AuthMiddleware(control, guard, scopes.of, dialects)
 
 
-def _members(settings: Settings, services: Services, marks: Cordons) -> Members:
-    services.fleet.vanished = lambda url: marks.lift(url, held=False)
-    members = Members(services.fleet, services.health, settings.worker_authorization, marks)
+def _members(settings: Settings, services: Services, replication: CordonReplication) -> Members:
+    members = Members(services.fleet, services.health, settings.worker_authorization, replication)
     for entry in settings.workers:
         members.pin(WorkerRecord(entry.url, format=entry.format))
     return members
 
 
-def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) -> Services:
+def _services(
+    settings: Settings, formats: Sequence[AnyFormat], shared: Shared
+) -> tuple[Services, CordonReplication]:
     tls, peers = shared.tls, shared.peers
-    query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
-    fleet = Fleet(
-        POLICIES[settings.router_mode](random.Random()),
-        settings.connect_timeout_secs,
-        None if tls is None else tls.context,
-        died=lambda life: query_of_death.worker_died(life, time.monotonic()),
-        resolver=Resolver(),
-        min_weight_version=settings.min_weight_version,
-        most_in_flight=settings.share(settings.max_in_flight_per_worker),
-        head=settings.head_limit,
-        homes=RendezvousAffinity(settings.router_overload_factor),
-    )
-    in_flight: InFlight[InFlightEntry] = InFlight(shared=peers is not None)
     access_log = AccessLog(
         enabled=settings.access_log,
         shape=settings.access_log_format,
         lock=shared.lock,
         process=None if peers is None else peers.process,
     )
-    interval = settings.sse_keep_alive_interval_ms
     metrics = Metrics(
         settings.metrics_prefix,
         settings.buckets,
+        # Called by each scrape, so that the fleet and the queue, which count in these metrics, are there.
         CurrentValues(
             workers=lambda: fleet.workers,
             dropped_lines=lambda: access_log.dropped,
@@ -264,7 +261,24 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) 
         ),
         supervisor=None if peers is None else peers.supervisor,
     )
-    fleet.moved, fleet.placed = metrics.moved, metrics.placed
+    query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
+    fleet = Fleet(
+        POLICIES[settings.router_mode](random.Random()),
+        settings.connect_timeout_secs,
+        None if tls is None else tls.context,
+        on_death=lambda incarnation: query_of_death.worker_died(incarnation, time.monotonic()),
+        resolver=Resolver(),
+        min_weight_version=settings.min_weight_version,
+        most_in_flight=settings.share(settings.max_in_flight_per_worker),
+        head=settings.head_limit,
+        affinity=RendezvousAffinity(settings.router_overload_factor),
+        metrics=metrics,
+    )
+    send_to_peers = no_peers if peers is None else partial(send_cordons, peers)
+    replication = CordonReplication(Cordons(fleet), shared.store, send_to_peers)
+    health = Health(fleet, formats, settings.probe_interval_secs, on_unreachable=replication.on_unreachable)
+    in_flight: InFlight[InFlightEntry] = InFlight(shared=peers is not None)
+    interval = settings.sse_keep_alive_interval_ms
     queue = Queue(
         fleet,
         metrics,
@@ -274,10 +288,10 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) 
         limited=settings.max_in_flight_per_worker is not None,
     )
     lifecycle = Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs)
-    return Services(
+    services = Services(
         fleet=fleet,
         queue=queue,
-        health=Health(fleet, formats, settings.probe_interval_secs),
+        health=health,
         in_flight=in_flight,
         aborter=Aborter(in_flight),
         lifecycle=lifecycle,
@@ -291,3 +305,4 @@ def _services(settings: Settings, formats: Sequence[AnyFormat], shared: Shared) 
         overload_status=settings.overload_status_code,
         sse_comment_interval=None if interval is None else interval / 1000,
     )
+    return services, replication

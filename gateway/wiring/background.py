@@ -13,7 +13,7 @@ from functools import partial
 from gateway.fleet.allow import UrlPattern
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
-from gateway.fleet.sync import Following
+from gateway.fleet.sync import StoreFollower
 from gateway.loop.tasks import Tasks
 from gateway.prefork.member import Member
 from gateway.proxy.services import Services
@@ -31,9 +31,9 @@ class Background:
     def __init__(  # noqa: PLR0913 - all that begins and ends with the application
         self,
         services: Services,
-        following: Following,
+        following: StoreFollower,
         members: Members,
-        sharing: CordonReplication,
+        replication: CordonReplication,
         member: Member | None,
         allowed: Sequence[UrlPattern],
     ) -> None:
@@ -41,7 +41,7 @@ class Background:
         self._following = following
         self._store = following.store
         self._members = members
-        self._sharing = sharing
+        self._replication = replication
         self._allowed = allowed
         self._member = member
         self._tasks = Tasks()
@@ -51,10 +51,10 @@ class Background:
     async def start(self) -> None:
         """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
         process of several."""
-        services, marks = self._services, self._sharing.marks
+        services = self._services
         if self._member is not None:
             await self._member.start(services.fleet)
-        following = partial(self._following.run, self._members, marks, self._allowed)
+        following = partial(self._following.run, self._members, self._replication.cordons, self._allowed)
         self._tasks.keep(following, "following the store")
         self._tasks.keep(self._watch_workers, "beginning to watch workers")
         self._tasks.keep(lambda: keep_fresh(self.kept_fresh), "reading keys and certificates again")
@@ -70,14 +70,14 @@ class Background:
         if self._store.keeps_cordons:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_WORD):
-                    await self._sharing.marks.told.wait()
+                    await self._replication.cordons.loaded.wait()
         self._members.watch_all()
 
     async def stop(self) -> None:
         """End all of it; aborts under way get a moment to be heard."""
         services = self._services
         await services.aborter.close(ABORT_GRACE)
-        await self._sharing.close()
+        await self._replication.close()
         await self._store.close()
         await services.health.stop()
         await self._tasks.stop()

@@ -418,7 +418,7 @@ async def test_held_worker_serves_once_it_is_opened() -> None:
         assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 200
         assert (await rigged.client.post(f"{where}/hold")).status_code == 200
         assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 503
-        assert (await row(rigged, sim.url))["reason"] == "held until it is opened"
+        assert (await row(rigged, sim.url))["reason"] == "cordoned by its owner"
         await registered(rigged, sim.url)  # the last word of its owner counts
         assert (await row(rigged, sim.url))["state"] == "ready"
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from random import Random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from gateway.fleet.allow import UrlPattern
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Cordons, waived
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, weights_allowed
+from gateway.fleet.cordons.replication import CordonReplication, no_peers
 from gateway.fleet.members import Members
 from gateway.fleet.registration import Registration, UrlNotAllowed
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
-from gateway.routing.policy import LeastInFlight
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates
-from tests.fleet.test_members import Watch
+from tests.fleet.support import ProbedWorkers, fleet_of, presence
 
 A = WorkerRecord("http://a:1")
 
@@ -40,13 +39,15 @@ class Failing(MemoryStore):
         return await super().delete(url)
 
 
-def desk(*allowed: str) -> tuple[Registration, Fleet, Failing, Members]:
-    watch: Any = Watch()
-    fleet, store = Fleet(LeastInFlight(Random(0)), 5.0), Failing()
-    sharing = CordonReplication(Cordons(fleet), store)
-    members = Members(fleet, watch, None, sharing.marks)
+def desk(
+    *allowed: str, send_to_peers: Callable[[Updates], Awaitable[None]] | None = None
+) -> tuple[Registration, Fleet, Failing, Members]:
+    health: Any = ProbedWorkers()
+    fleet, store = fleet_of(), Failing()
+    replication = CordonReplication(Cordons(fleet), store, send_to_peers or no_peers)
+    members = Members(fleet, health, None, replication)
     patterns = [UrlPattern.parse(pattern) for pattern in allowed]
-    return Registration(store, members, fleet, patterns, sharing), fleet, store, members
+    return Registration(store, members, fleet, patterns, replication), fleet, store, members
 
 
 async def records(store: MemoryStore) -> Reset:
@@ -143,23 +144,20 @@ async def test_open_lifts_every_hold() -> None:
 
 async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
     """A worker given at the start is held, opened, removed and taken back in all of them."""
-    registration, fleet, store, members = desk()
+    sent: list[Changes] = []
+
+    async def send_to_peers(updates: Updates) -> None:
+        sent.append(presence(updates))
+
+    registration, fleet, _, members = desk(send_to_peers=send_to_peers)
     members.pin(A)
     (worker,) = fleet.workers
-    said: list[Any] = []
-
-    async def others(edits: Updates) -> None:
-        said.append(
-            {url: {word: each.present for word, each in words.items()} for url, words in edits.items()}
-        )
-
-    registration._sharing.to_processes = others
     await registration.cordon(worker)
     await registration.uncordon(worker)
     await registration.remove(worker)
     await registration.add(A)
-    words = [{HELD: True}, {HELD: False}, {REMOVED: True}, {REMOVED: False}]
-    assert said == [{A.url: each} for each in words]
+    words = [{BY_OWNER: True}, {BY_OWNER: False}, {DISMISSED: True}, {DISMISSED: False}]
+    assert sent == [{A.url: each} for each in words]
 
 
 async def test_opening_old_weights_is_said_with_their_version() -> None:
@@ -169,5 +167,5 @@ async def test_opening_old_weights_is_said_with_their_version() -> None:
     (worker,) = fleet.workers
     fleet.cordon(worker, CordonSource.WEIGHTS, "old")
     await registration.uncordon(worker)
-    assert registration._sharing.marks.of(A.url) == {waived(None)}
+    assert registration._replication.cordons.of(A.url) == {weights_allowed(None)}
     assert not worker.cordons

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,9 @@ from gateway.errors import InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import USABLE, CordonSource, WorkerEvent, WorkerState
-from gateway.fleet.worker import Worker
+from gateway.fleet.worker import NO_WEIGHTS, Worker
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.routing.policy import POLICIES, LeastInFlight
+from gateway.routing.policy import POLICIES, LeastInFlight, Policy
 from gateway.routing.rendezvous import ALLOWANCE, Placement, RendezvousAffinity
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
@@ -25,8 +26,23 @@ from gateway.upstream.connection import Connection
 CAPABILITY = "generate"
 
 
-def fleet_of(*workers: Worker) -> Fleet:
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0)
+class NotingFleet(Fleet):
+    """A fleet that notes its transitions, and the placements of leases for a key."""
+
+    def __init__(self, policy: Policy, **options: Any) -> None:
+        super().__init__(policy, 5.0, metrics=self, **options)
+        self.moves: list[tuple[str, str]] = []
+        self.placements: list[Placement] = []
+
+    def moved(self, before: WorkerState, after: WorkerState) -> None:
+        self.moves.append((before, after))
+
+    def placed(self, placement: Placement) -> None:
+        self.placements.append(placement)
+
+
+def fleet_of(*workers: Worker, policy: Policy | None = None, **options: Any) -> NotingFleet:
+    fleet = NotingFleet(policy or LeastInFlight(Random(0)), **options)
     for worker in workers:
         fleet.add(worker)
     return fleet
@@ -154,20 +170,11 @@ def test_worker_that_was_tried_is_not_leased_again() -> None:
         fleet.lease(CAPABILITY, "m", tried)
 
 
-def placed(fleet: Fleet) -> list[Placement]:
-    """What the fleet tells of leases for a key, as it comes."""
-    told: list[Placement] = []
-    fleet.placed = told.append
-    return told
-
-
 @pytest.mark.parametrize("mode", POLICIES)
 def test_key_goes_home_whatever_the_policy(mode: str) -> None:
     """And a request without one goes by it, and is told of to nobody."""
-    fleet = Fleet(POLICIES[mode](Random(0)), 5.0)
-    for name in "abcd":
-        fleet.add(member(name))
-    told = placed(fleet)
+    fleet = fleet_of(*map(member, "abcd"), policy=POLICIES[mode](Random(0)))
+    told = fleet.placements
     for key in map(str, range(20)):
         assert len({fleet.lease(CAPABILITY, None, (), key).url for _ in range(3)}) == 1
     assert told == [Placement.HOME] * 60
@@ -177,7 +184,7 @@ def test_key_goes_home_whatever_the_policy(mode: str) -> None:
 @pytest.mark.parametrize("event", [WorkerEvent.DIE, WorkerEvent.FULL, WorkerEvent.DOUBT, WorkerEvent.CORDON])
 def test_key_whose_home_is_away_settles_on_another_until_it_is_back(event: WorkerEvent) -> None:
     fleet = fleet_of(*map(member, "abcd"))
-    told, home = placed(fleet), fleet.lease(CAPABILITY, None, (), "k")
+    told, home = fleet.placements, fleet.lease(CAPABILITY, None, (), "k")
     fleet.on(home, event)
     settled = {fleet.lease(CAPABILITY, None, (), "k") for _ in range(9)}
     assert len(settled) == 1 and settled != {home}
@@ -202,7 +209,7 @@ def test_home_of_a_key_is_among_those_that_serve_its_model() -> None:
     """One that serves it and is away was its home; one of another model never was."""
     ours, others = [member(name, "m") for name in "abc"], [member(name, "n") for name in "defghi"]
     fleet = fleet_of(*ours, *others)
-    told = placed(fleet)
+    told = fleet.placements
     homes = {key: fleet.lease(CAPABILITY, "m", (), key) for key in map(str, range(30))}
     assert set(homes.values()) == set(ours) and set(told) == {Placement.HOME}
     fleet.on(ours[0], WorkerEvent.DIE)
@@ -214,7 +221,7 @@ def test_home_of_a_key_is_among_those_that_serve_its_model() -> None:
 
 def test_home_with_too_much_to_do_is_passed_over() -> None:
     fleet = fleet_of(*map(member, "ab"))
-    told = placed(fleet)
+    told = fleet.placements
     for _ in range(ALLOWANCE + 1):
         fleet.lease(CAPABILITY, None, (), "k")
     assert told == [Placement.HOME] * ALLOWANCE + [Placement.OVERLOADED]
@@ -222,9 +229,7 @@ def test_home_with_too_much_to_do_is_passed_over() -> None:
 
 
 def test_no_home_is_passed_over_where_that_is_off() -> None:
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0, homes=RendezvousAffinity(0))
-    for name in "ab":
-        fleet.add(member(name))
+    fleet = fleet_of(*map(member, "ab"), affinity=RendezvousAffinity(0))
     for _ in range(200):
         fleet.lease(CAPABILITY, None, (), "k")
     assert sorted(worker.in_flight for worker in fleet.workers) == [0, 200]
@@ -233,10 +238,8 @@ def test_no_home_is_passed_over_where_that_is_off() -> None:
 @pytest.mark.parametrize("factor", [0, 1.5])
 def test_home_that_has_all_it_may_have_is_left_for_the_next(factor: float) -> None:
     """Whatever factor there is, and nobody gets one more than it may have."""
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0, most_in_flight=2, homes=RendezvousAffinity(factor))
-    for name in "ab":
-        fleet.add(member(name))
-    told = placed(fleet)
+    fleet = fleet_of(*map(member, "ab"), most_in_flight=2, affinity=RendezvousAffinity(factor))
+    told = fleet.placements
     homes = [fleet.lease(CAPABILITY, None, (), "k") for _ in range(4)]
     assert homes[0] is homes[1] is not homes[2] is homes[3]
     assert told == [Placement.HOME] * 2 + [Placement.OVERLOADED] * 2
@@ -247,10 +250,8 @@ def test_home_that_has_all_it_may_have_is_left_for_the_next(factor: float) -> No
 
 
 def test_home_that_is_away_is_unavailable_also_where_others_are_full() -> None:
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0, most_in_flight=1)
-    for name in "abc":
-        fleet.add(member(name))
-    told, home = placed(fleet), fleet.lease(CAPABILITY, None, (), "k")
+    fleet = fleet_of(*map(member, "abc"), most_in_flight=1)
+    told, home = fleet.placements, fleet.lease(CAPABILITY, None, (), "k")
     fleet.on(home, WorkerEvent.DIE)
     first, second = (fleet.lease(CAPABILITY, None, (), "k") for _ in range(2))
     assert len({home, first, second}) == 3
@@ -542,7 +543,7 @@ def test_worker_opened_by_hand_stays_open_with_the_weights_it_has() -> None:
     assert shown(worker)[0] == "held"
     fleet.uncordon(worker)
     fleet.on(worker, WorkerEvent.DIE)
-    fleet.absent(worker)
+    worker.allowed_weights = NO_WEIGHTS
     tell(fleet, worker, "3")
     assert shown(worker)[0] == "held"
 
@@ -568,9 +569,7 @@ def test_worker_that_drains_leaves_with_its_last_lease() -> None:
 
 def test_each_transition_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """To the metrics and in one line of the log."""
-    moves: list[tuple[str, str]] = []
     fleet = fleet_of(member("a", state=WorkerState.JOINING))
-    fleet.moved = lambda before, after: moves.append((before, after))
     (a,) = fleet.workers
     with caplog.at_level(logging.INFO):
         for event in (
@@ -584,7 +583,7 @@ def test_each_transition_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         ):
             fleet.on(a, event, "why")
         fleet.drain(a)
-    assert moves == [
+    assert fleet.moves == [
         ("joining", "ready"),
         ("ready", "busy"),
         ("busy", "suspect"),
@@ -594,4 +593,4 @@ def test_each_transition_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         ("draining", "gone"),
     ]
     assert [record.getMessage() for record in caplog.records][1] == "worker http://a:1: ready -> busy: why"
-    assert len(caplog.records) == len(moves)
+    assert len(caplog.records) == len(fleet.moves)

@@ -11,7 +11,7 @@ import pytest
 from gateway.fleet.allow import UrlPattern
 from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.members import Members
-from gateway.fleet.sync import Following
+from gateway.fleet.sync import StoreFollower
 from gateway.stores.base import Change, CordonsChanged, Reset
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
@@ -21,47 +21,47 @@ from tests.support.gateway import until
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
 
 
-class Noted:
-    """Members and their marks, which note what they are told."""
+class NotingMembers:
+    """A double of members and cordons, which notes what is applied."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.applied: list[Any] = []
 
-    def tell_all(self, marks: Updates) -> None:
-        if marks:
-            self.told.append(dict(marks))
+    def merge_store(self, cordons: Updates) -> None:
+        if cordons:
+            self.applied.append(dict(cordons))
 
-    def tell(self, url: str, words: Mapping[str, Versioned]) -> None:
-        self.told.append((url, words))
+    def merge_store_change(self, url: str, reasons: Mapping[str, Versioned]) -> None:
+        self.applied.append((url, reasons))
 
     def keep_only(self, records: Iterable[WorkerRecord]) -> None:
-        self.told.append([record.url for record in records])
+        self.applied.append([record.url for record in records])
 
     def refresh(self, record: WorkerRecord) -> None:
-        self.told.append(record.url)
+        self.applied.append(record.url)
 
-    def gone(self, url: str) -> None:
-        self.told.append(f"-{url}")
+    def on_record_removed(self, url: str) -> None:
+        self.applied.append(f"-{url}")
 
 
 @pytest.fixture
 def members() -> Iterator[Any]:
-    assert all(hasattr(Members, name) for name in ("keep_only", "refresh", "gone"))
-    assert all(hasattr(Cordons, name) for name in ("tell", "tell_all"))
-    yield Noted()
+    assert all(hasattr(Members, name) for name in ("keep_only", "refresh", "on_record_removed"))
+    assert all(hasattr(Cordons, name) for name in ("merge_store", "merge_store_change"))
+    yield NotingMembers()
 
 
 async def test_every_change_is_applied_in_order_until_the_store_is_closed(members: Any) -> None:
     store = MemoryStore()
     await store.put(A)
-    following = asyncio.ensure_future(Following(store).run(members, members))
-    await until(lambda: len(members.told) == 1)
+    following = asyncio.ensure_future(StoreFollower(store).run(members, members))
+    await until(lambda: len(members.applied) == 1)
     await store.put(B)
     await store.delete(A.url)
-    await until(lambda: len(members.told) == 3)
+    await until(lambda: len(members.applied) == 3)
     await store.close()
     await asyncio.wait_for(following, 5)
-    assert members.told == [[A.url], B.url, f"-{A.url}"]
+    assert members.applied == [[A.url], B.url, f"-{A.url}"]
 
 
 async def test_record_that_may_be_no_worker_is_passed_over_and_told_of(
@@ -72,28 +72,28 @@ async def test_record_that_may_be_no_worker_is_passed_over_and_told_of(
     await store.put(A)
     await store.put(WorkerRecord("http://evil:1"))
     allowed = [UrlPattern.parse("a"), UrlPattern.parse("b")]
-    following = asyncio.ensure_future(Following(store).run(members, members, allowed))
-    await until(lambda: len(members.told) == 1)
+    following = asyncio.ensure_future(StoreFollower(store).run(members, members, allowed))
+    await until(lambda: len(members.applied) == 1)
     await store.put(WorkerRecord("http://worse:1"))
     await store.put(B)
-    await until(lambda: len(members.told) == 2)
+    await until(lambda: len(members.applied) == 2)
     await store.close()
     await asyncio.wait_for(following, 5)
-    assert members.told == [[A.url], B.url]
+    assert members.applied == [[A.url], B.url]
     assert "http://evil:1" in caplog.text and "http://worse:1" in caplog.text
 
 
-async def test_marks_are_applied_before_the_workers_they_are_about(members: Any) -> None:
+async def test_cordons_are_applied_before_the_workers_they_are_about(members: Any) -> None:
     """So that one which is paused joins as such."""
 
-    class Marking(MemoryStore):
+    class CordoningStore(MemoryStore):
         async def watch(self) -> AsyncGenerator[Change, None]:
             yield Reset({A.url: A}, {A.url: there})
             yield CordonsChanged(A.url, away)
 
     there, away = {"held": Versioned(7, "a", True)}, {"held": Versioned(8, "a", False)}
-    await Following(Marking()).run(members, members)
-    assert members.told == [{A.url: there}, [A.url], (A.url, away)]
+    await StoreFollower(CordoningStore()).run(members, members)
+    assert members.applied == [{A.url: there}, [A.url], (A.url, away)]
 
 
 async def test_change_that_cannot_be_applied_is_told_of_until_all_are_applied_again(members: Any) -> None:
@@ -103,10 +103,10 @@ async def test_change_that_cannot_be_applied_is_told_of_until_all_are_applied_ag
         raise RuntimeError("a bug")
 
     store, apply = MemoryStore(), members.refresh
-    following = Following(store)
+    following = StoreFollower(store)
     members.refresh = fail
     running = asyncio.ensure_future(following.run(members, members))
-    await until(lambda: bool(members.told))
+    await until(lambda: bool(members.applied))
     assert following.healthy
     await store.put(A)
     with pytest.raises(RuntimeError):
@@ -115,6 +115,6 @@ async def test_change_that_cannot_be_applied_is_told_of_until_all_are_applied_ag
     members.refresh = apply
     running = asyncio.ensure_future(following.run(members, members))
     await until(lambda: following.healthy)
-    assert members.told == [[], [A.url]]
+    assert members.applied == [[], [A.url]]
     await store.close()
     await asyncio.wait_for(running, 5)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from random import Random
+from functools import partial
+from typing import Any
 
 import pytest
 
-from gateway.fleet.cordons.cordons import HELD, Cordons, paused
+from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Cordons, paused
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.registry import Fleet
+from gateway.fleet.members import Members
 from gateway.prefork.frames import Frame, FrameParser, Verb
 from gateway.prefork.hub import Hub
 from gateway.prefork.peers import Peers
-from gateway.prefork.replication import WideMarks
-from gateway.routing.policy import LeastInFlight
+from gateway.prefork.replication import PeerCordons, send_cordons
 from gateway.stores.memory import MemoryStore
+from gateway.stores.record import WorkerRecord
+from tests.fleet.support import ProbedWorkers, fleet_of
 from tests.support.gateway import until
 
 URL = "http://w:1"
@@ -32,14 +34,18 @@ class Process:
             each.setblocking(False)
         self.channel = ours
         self.peers = Peers(theirs)
-        self.sharing = CordonReplication(Cordons(Fleet(LeastInFlight(Random(0)), 1.0)), MemoryStore())
-        self.wide = WideMarks(self.peers, self.sharing)
+        send_to_peers = partial(send_cordons, self.peers)
+        self.fleet = fleet_of()
+        self.replication = CordonReplication(Cordons(self.fleet), MemoryStore(), send_to_peers)
+        health: Any = ProbedWorkers()
+        self.members = Members(self.fleet, health, None, self.replication)
+        self.peer_cordons = PeerCordons(self.peers, self.replication, self.members)
 
     @property
-    def marks(self) -> object:
-        """Those that are there."""
-        marks = self.sharing.marks
-        return {url: marks.of(url) for url in marks.all if marks.of(url)}
+    def cordons(self) -> object:
+        """The reasons that are present, by URL."""
+        cordons = self.replication.cordons
+        return {url: cordons.of(url) for url in cordons.all if cordons.of(url)}
 
 
 class Supervised:
@@ -78,29 +84,29 @@ class Supervised:
 async def test_every_process_knows_before_the_edit_returns() -> None:
     """A worker is not called before all have stopped giving it requests."""
     async with Supervised(3) as processes:
-        await processes[1].sharing.edit({URL: {PAUSE: True}})
-        assert [process.marks for process in processes] == [{URL: {PAUSE}}] * 3
-        await processes[2].sharing.edit({URL: {PAUSE: False}})
-        assert [process.marks for process in processes] == [{}] * 3
+        await processes[1].replication.write({URL: {PAUSE: True}})
+        assert [process.cordons for process in processes] == [{URL: {PAUSE}}] * 3
+        await processes[2].replication.write({URL: {PAUSE: False}})
+        assert [process.cordons for process in processes] == [{}] * 3
 
 
 async def test_process_that_starts_later_learns_the_cordons() -> None:
     async with Supervised(2) as (old, new):
-        old.sharing.marks.say({URL: {HELD: True}})
-        await new.wide.learn()
-        assert new.marks == {URL: {HELD}}
+        old.replication.cordons.write({URL: {BY_OWNER: True}})
+        await new.peer_cordons.fetch()
+        assert new.cordons == {URL: {BY_OWNER}}
 
 
 async def test_older_answer_that_comes_late_undoes_nothing() -> None:
     """A process that was started asks what was said before it, and is told what is said meanwhile: a worker
     that was resumed stays so."""
     async with Supervised(2) as (old, new):
-        await old.sharing.edit({URL: {PAUSE: True}})
-        older = old.sharing.marks.all
-        await old.sharing.edit({URL: {PAUSE: False}})
-        assert new.marks == {}
-        new.sharing.heard(older)
-        assert new.marks == {} == old.marks
+        await old.replication.write({URL: {PAUSE: True}})
+        older = old.replication.cordons.all
+        await old.replication.write({URL: {PAUSE: False}})
+        assert new.cordons == {}
+        new.replication.receive(older)
+        assert new.cordons == {} == old.cordons
 
 
 async def test_pause_and_resume_at_once_end_alike_everywhere() -> None:
@@ -108,10 +114,10 @@ async def test_pause_and_resume_at_once_end_alike_everywhere() -> None:
     async with Supervised(3) as processes:
         for _ in range(20):
             await asyncio.gather(
-                processes[0].sharing.edit({URL: {PAUSE: True}}),
-                processes[1].sharing.edit({URL: {PAUSE: False}}),
+                processes[0].replication.write({URL: {PAUSE: True}}),
+                processes[1].replication.write({URL: {PAUSE: False}}),
             )
-            assert len({str(process.marks) for process in processes}) == 1
+            assert len({str(process.cordons) for process in processes}) == 1
 
 
 async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
@@ -119,7 +125,18 @@ async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.Log
     async with Supervised(1) as (alone,):
         alone.channel.shutdown(socket.SHUT_WR)
         await until(lambda: alone.peers.supervisor_lost)
-        await alone.sharing.edit({URL: {HELD: True}})
-        await alone.wide.learn()
-    assert alone.marks == {URL: {HELD}}
-    assert "may not know who is paused" in caplog.text and "not known which" in caplog.text
+        await alone.replication.write({URL: {BY_OWNER: True}})
+        await alone.peer_cordons.fetch()
+    assert alone.cordons == {URL: {BY_OWNER}}
+    assert "may not know which workers are cordoned" in caplog.text and "not known which" in caplog.text
+
+
+async def test_worker_that_one_process_dismissed_leaves_all_of_them() -> None:
+    async with Supervised(2) as processes:
+        for process in processes:
+            process.members.pin(WorkerRecord(URL))
+        processes[0].members.dismiss(URL)
+        await processes[0].replication.write({URL: {DISMISSED: True}})
+        assert not any(process.fleet.workers for process in processes)
+        processes[1].members.pin(WorkerRecord(URL))
+        assert not processes[1].fleet.workers, "as long as nobody registers it again"

@@ -31,7 +31,7 @@ def fleet(count: int, first: int = 0) -> list[Member]:
 
 
 def homes(workers: Sequence[Member]) -> dict[str, str]:
-    place = RendezvousAffinity().place
+    place = RendezvousAffinity().assign
     return {key: place(key, workers, workers)[0].name for key in KEYS}
 
 
@@ -49,8 +49,8 @@ def test_home_depends_on_names_alone(key: str, count: int, chance: Random) -> No
     ours, theirs = fleet(count), fleet(count)
     chance.shuffle(theirs)
     assert (
-        RendezvousAffinity().place(key, ours, ours)[0].name
-        == RendezvousAffinity().place(key, theirs, theirs)[0].name
+        RendezvousAffinity().assign(key, ours, ours)[0].name
+        == RendezvousAffinity().assign(key, theirs, theirs)[0].name
     )
 
 
@@ -88,22 +88,22 @@ def test_no_two_workers_weigh_the_same(key: str, names: list[str]) -> None:
 def test_home_that_is_away_is_told_as_unavailable() -> None:
     """And the key stays where it went, for as long as that lasts."""
     members = fleet(4)
-    home, placement = RendezvousAffinity().place("k", members, members)
+    home, placement = RendezvousAffinity().assign("k", members, members)
     assert placement is Placement.HOME
     rest = [member for member in members if member is not home]
-    assert {RendezvousAffinity().place("k", rest, members)[1] for _ in range(3)} == {Placement.UNAVAILABLE}
-    assert len({RendezvousAffinity().place("k", rest, members)[0].name for _ in range(3)}) == 1
+    assert {RendezvousAffinity().assign("k", rest, members)[1] for _ in range(3)} == {Placement.UNAVAILABLE}
+    assert len({RendezvousAffinity().assign("k", rest, members)[0].name for _ in range(3)}) == 1
     other = next(key for key in KEYS if home_of(key, members) is not home)
-    assert RendezvousAffinity().place(other, rest, members) == (home_of(other, members), Placement.HOME)
+    assert RendezvousAffinity().assign(other, rest, members) == (home_of(other, members), Placement.HOME)
 
 
 def home_of(key: str, members: Sequence[Member]) -> Member:
-    return RendezvousAffinity().place(key, members, members)[0]
+    return RendezvousAffinity().assign(key, members, members)[0]
 
 
 def test_key_that_everybody_uses_is_shared_once_its_home_has_too_much() -> None:
     """Up to so many times the average, and the same ones take what is over."""
-    members, place = fleet(8), RendezvousAffinity(1.5).place
+    members, place = fleet(8), RendezvousAffinity(1.5).assign
     for _ in range(800):
         place("hot", members, members)[0].in_flight += 1
     loads = sorted(member.in_flight for member in members)
@@ -115,7 +115,7 @@ def test_key_that_everybody_uses_is_shared_once_its_home_has_too_much() -> None:
 
 def test_few_requests_are_never_too_much() -> None:
     """All others idle: what a cache saves is worth more than their help."""
-    members, place = fleet(8), RendezvousAffinity(1).place
+    members, place = fleet(8), RendezvousAffinity(1).assign
     home = home_of("k", members)
     for _ in range(ALLOWANCE):
         chosen, placement = place("k", members, members)
@@ -131,11 +131,11 @@ def test_home_that_is_busy_among_busy_ones_is_kept() -> None:
         member.in_flight = 500
     home = home_of("k", members)
     home.in_flight = 700
-    assert RendezvousAffinity(1.5).place("k", members, members) == (home, Placement.HOME)
+    assert RendezvousAffinity(1.5).assign("k", members, members) == (home, Placement.HOME)
 
 
 def test_no_factor_keeps_every_key_at_home() -> None:
-    members, place = fleet(3), RendezvousAffinity(0).place
+    members, place = fleet(3), RendezvousAffinity(0).assign
     for _ in range(500):
         place("k", members, members)[0].in_flight += 1
     assert sorted(member.in_flight for member in members) == [0, 0, 500]
@@ -144,5 +144,5 @@ def test_no_factor_keeps_every_key_at_home() -> None:
 @given(st.lists(st.integers(0, 2000), min_size=1, max_size=12), st.floats(1, 4), st.text())
 def test_somebody_is_always_found(loads: list[int], factor: float, key: str) -> None:
     members = [Member(f"w{number}", load) for number, load in enumerate(loads)]
-    chosen, _ = RendezvousAffinity(factor).place(key, members, members)
+    chosen, _ = RendezvousAffinity(factor).assign(key, members, members)
     assert chosen.in_flight <= max(ALLOWANCE, factor * (sum(loads) + 1) / len(loads)) + 1

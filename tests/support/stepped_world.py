@@ -19,7 +19,7 @@ from gateway.downstream.connection import ClientConnection
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
 from gateway.fleet.states import WorkerEvent
-from gateway.fleet.sync import Following
+from gateway.fleet.sync import StoreFollower
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
@@ -184,9 +184,9 @@ def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
     settings, formats = _settings(workers), _formats()
     store = MemoryStore()
     outside = composition.Shared(
-        store, Following(store), keys=sources_of(settings), tls=None, peers=None, lock=None
+        store, StoreFollower(store), keys=sources_of(settings), tls=None, peers=None, lock=None
     )
-    services = composition._services(settings, list(formats.values()), outside)
+    services, _ = composition._services(settings, list(formats.values()), outside)
     for entry in settings.workers:
         services.fleet.add(Worker(Address.parse(entry.url)))
     return services, formats[kind]

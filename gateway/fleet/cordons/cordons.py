@@ -1,12 +1,13 @@
-"""What was said of workers through the gateway, beside their records: that they are held, paused, removed.
+"""Which workers are cordoned through the gateway, and why: a replicated last-writer-wins map.
 
-Owns: the words, what is known of them here, and the holds that follow. Must never enter: a dialect, HTTP,
-telling anybody (``sharing`` does).
+Owns: the map, the spelling of its reasons, and the cordons of the fleet that follow from it. Must never
+enter: a dialect, HTTP, sending anything (``replication`` does).
 
-A mark belongs to a URL, whether its worker is a member of this gateway, of a store, or of neither yet. Of all
-that was said of it, here, in other processes and in the store, the latest counts (``Versioned``); so nothing
-depends on what arrives first, or twice. A mark that was lifted is remembered for a while, for those who hear
-of it late.
+A key is a worker's URL and a reason, a value is a ``Versioned``. This is the LWW-element-set of Shapiro et
+al., "A comprehensive study of Convergent and Commutative Replicated Data Types" (INRIA RR-7506, 2011),
+section 3.3.3: replicas that merged the same entries are equal, in whatever order and how often these arrived.
+A removed reason stays in the map for a while (a tombstone), against entries that arrive late. A URL needs no
+worker: its worker may be a member of another gateway, or not registered yet.
 """
 
 from __future__ import annotations
@@ -22,180 +23,158 @@ from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
 from gateway.stores.versioned import Updates, Versioned
 
-#: Cordons of one worker, each a word.
-Words = frozenset[str]
-#: By URL, and by word whether it is to be there.
+#: Reasons of one worker, as they are stored.
+Reasons = frozenset[str]
+#: By URL and by reason: whether the reason is to be present.
 Changes = Mapping[str, Mapping[str, bool]]
 
-#: Nobody gives it requests until it is opened.
-HELD = "held"
-#: It was given at the start, and is no member any more. Who is started anew is told anew, so this is said to
-#: other processes and not to a store.
-REMOVED = "removed"
-_PAUSED, _WAIVED = "paused:", "waived:"
+#: Cordoned by its owner over the API.
+BY_OWNER = "held"
+#: A worker of --worker that was removed over the API. It is sent to the other processes and never stored, as
+#: a gateway that is started again has its --worker again.
+DISMISSED = "removed"
+_PAUSED, _WEIGHTS_ALLOWED = "paused:", "waived:"
 
-#: Lifted marks that are remembered: so many, and more for each worker. The oldest go first.
-LIFTED, LIFTED_EACH = 1024, 4
+#: Tombstones that are kept: so many, and more for each worker. The oldest are dropped first.
+TOMBSTONES, TOMBSTONES_PER_WORKER = 1024, 4
 _NEVER = Versioned(-1, "", present=False)
 
 
 def paused(kind: str, part: str) -> str:
-    """The mark of a worker that lacks this part of a kind; a kind holds no colon."""
+    """Return the reason of a worker whose ``part`` of this kind is paused. A kind has no colon in it."""
     return f"{_PAUSED}{kind}:{part}"
 
 
-def waived(version: str | None) -> str:
-    """The mark of one that was opened although its weight version, None: it tells none, was too low."""
-    return _WAIVED + ("" if version is None else version)
+def weights_allowed(version: str | None) -> str:
+    """Return the reason of a worker that was uncordoned although this weight version is too low. It is the
+    one reason that does not cordon. None: the worker tells no version."""
+    return _WEIGHTS_ALLOWED + ("" if version is None else version)
 
 
-def parts_of(words: Iterable[str], kind: str) -> Words:
-    """The parts of ``kind`` that a worker with these marks lacks."""
-    start = paused(kind, "")
-    return frozenset(word.removeprefix(start) for word in words if word.startswith(start))
+def paused_parts(reasons: Iterable[str], kind: str) -> Reasons:
+    """Return the parts of ``kind`` that are paused according to ``reasons``."""
+    prefix = paused(kind, "")
+    return frozenset(reason.removeprefix(prefix) for reason in reasons if reason.startswith(prefix))
 
 
 def microseconds() -> int:
-    """Of the host's clock: what was said in an outage, or before a restart, has to be earlier than what is
-    said after it, wherever. Where clocks differ, so may the order of what is said within the difference by
-    those who have not heard of each other."""
+    """Return the time of the host's clock, as an entry written during an outage or before a restart must be
+    older than one written after it, in any process. Where hosts' clocks differ, entries of writers that have
+    not heard of each other may be ordered wrongly within that difference."""
     return time.time_ns() // 1000
 
 
 class Cordons:
-    """One per app. ``fleet`` has the workers that they are about."""
+    """The map of one process. Its entries are applied to the workers of ``fleet``."""
 
     def __init__(self, fleet: Fleet, clock: Callable[[], int] = microseconds) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._who = secrets.token_hex(4)
+        self._writer = secrets.token_hex(4)
         self._latest = 0
-        self._there: dict[str, dict[str, Versioned]] = {}
-        #: By URL and word; what was said last is at the end.
-        self._lifted: OrderedDict[tuple[str, str], Versioned] = OrderedDict()
-        #: A store has told all that it has.
-        self.told = asyncio.Event()
-        #: Told the URL of a worker that is no member any more.
-        self.removed: Callable[[str], object] = lambda url: None
-        #: Told what was said by nobody but the gateway itself.
-        self.lifted: Callable[[Updates], None] = lambda edits: None
-        #: Told a URL that has marks since somebody said so, and no worker.
-        self.homeless: Callable[[str], None] = lambda url: None
+        self._entries: dict[str, dict[str, Versioned]] = {}
+        #: Keys of the removed reasons, the last removed one at the end.
+        self._tombstones: OrderedDict[tuple[str, str], None] = OrderedDict()
+        #: Set once all entries of a store were merged.
+        self.loaded = asyncio.Event()
 
     @property
     def all(self) -> Updates:
-        """All that is known, lifted marks as well."""
-        found = {url: dict(words) for url, words in self._there.items()}
-        for (url, word), said in self._lifted.items():
-            found.setdefault(url, {})[word] = said
-        return found
+        """All entries, tombstones included."""
+        return {url: dict(reasons) for url, reasons in self._entries.items()}
 
-    def of(self, url: str) -> Words:
-        """The marks of one worker."""
-        return frozenset(self._there.get(url, ()))
+    def of(self, url: str) -> Reasons:
+        """Return the reasons that are present for one worker."""
+        return frozenset(reason for reason, entry in self._entries.get(url, {}).items() if entry.present)
 
-    def known(self, url: str, word: str) -> Versioned | None:
-        """What was said last of this mark, None: nothing, or it is long lifted."""
-        return self._there.get(url, {}).get(word) or self._lifted.get((url, word))
+    def entry(self, url: str, reason: str) -> Versioned | None:
+        """Return the entry of a key; None if there is none, or its tombstone was dropped."""
+        return self._entries.get(url, {}).get(reason)
 
-    def say(self, wishes: Changes) -> Updates:
-        """Somebody says so to this process, after all that is known to it; to be told to all others."""
-        now = max(self._clock(), self._latest + 1)
-        edits = {
-            url: {word: Versioned(now, self._who, there) for word, there in words.items()}
-            for url, words in wishes.items()
-        }
-        self._take(edits)
-        return edits
-
-    def hear(self, edits: Updates) -> Updates:
-        """Another process says so; what of it is news."""
-        news = self._take(edits)
-        for url in news:
-            if self.of(url) - {REMOVED} and self._find(url) is None:
-                self.homeless(url)
-        return news
-
-    def tell(self, url: str, words: Mapping[str, Versioned]) -> None:
-        """A store has a change of these marks. What has no date was done a moment ago by somebody who knows
-        none."""
-        there, now = self.of(url), max(self._clock(), self._latest + 1)
-        dated = {
-            word: said if said.dated else said._replace(timestamp=now)
-            for word, said in words.items()
-            if said.dated or said.present != (word in there)
-        }
-        self._take({url: dated})
-
-    def tell_all(self, marks: Updates) -> None:
-        """A store has these. What has no date is older than anything else."""
-        self._take(marks)
-        self.told.set()
-
-    def lift(self, url: str, *, held: bool) -> None:
-        """Who stands behind ``url`` is another one from now on, or nobody. With ``held`` it is no member any
-        more, else whoever comes next is held like the one before."""
-        words = {word: False for word in self.of(url) if word != REMOVED and (held or word != HELD)}
-        if words:
-            self.lifted(self.say({url: words}))
-
-    def enter(self, worker: Worker) -> None:
-        """It is a member from now on."""
-        self._show(worker, dict.fromkeys(self.of(worker.url), True))
-
-    def _take(self, edits: Updates) -> Updates:
-        news: dict[str, Mapping[str, Versioned]] = {}
-        for url, words in edits.items():
-            later = {word: said for word, said in words.items() if said > (self.known(url, word) or _NEVER)}
-            if later:
-                news[url] = later
-                for word, said in later.items():
-                    self._set(url, word, said)
-                if (worker := self._find(url)) is not None:
-                    self._show(worker, {word: said.present for word, said in later.items()})
-        self._forget()
-        return news
-
-    def _set(self, url: str, word: str, said: Versioned) -> None:
-        self._latest = max(self._latest, said.timestamp)
-        self._lifted.pop((url, word), None)
-        if said.present:
-            self._there.setdefault(url, {})[word] = said
-            return
-        self._lifted[url, word] = said
-        words = self._there.get(url, {})
-        if words.pop(word, None) is not None and not words:
-            del self._there[url]
-
-    def _forget(self) -> None:
-        if len(self._lifted) > LIFTED:
-            most = LIFTED + LIFTED_EACH * len(self._fleet.workers)
-            while len(self._lifted) > most:
-                self._lifted.popitem(last=False)
-
-    def _find(self, url: str) -> Worker | None:
+    def worker(self, url: str) -> Worker | None:
+        """Return the member of the fleet with exactly this URL."""
         worker = self._fleet.find(url)
         return worker if worker is not None and worker.url == url else None
 
-    def _show(self, worker: Worker, words: Mapping[str, bool]) -> None:
-        """Hold or open ``worker`` as these marks, which came or went, have it."""
-        for word, there in words.items():
-            if word == HELD and there:
-                self._fleet.cordon(worker, CordonSource.OWNER, "held until it is opened")
-            elif word == HELD and not worker.record.held:
-                self._fleet.uncordon(worker, CordonSource.OWNER)
-            elif word == REMOVED and there:
-                self.removed(worker.url)
-            elif word.startswith(_WAIVED) and there:
-                self._fleet.allow_weights(worker, word.removeprefix(_WAIVED) or None)
-        if any(word.startswith(_PAUSED) for word in words):
-            self._show_pauses(worker)
+    def write(self, changes: Changes) -> Updates:
+        """Write ``changes`` as the latest entries of this process; return them for all other replicas."""
+        now = max(self._clock(), self._latest + 1)
+        updates = {
+            url: {reason: Versioned(now, self._writer, present) for reason, present in reasons.items()}
+            for url, reasons in changes.items()
+        }
+        self.merge(updates)
+        return updates
 
-    def _show_pauses(self, worker: Worker) -> None:
-        kinds = {word.split(":")[1] for word in self.of(worker.url) if word.startswith(_PAUSED)}
+    def merge(self, updates: Updates) -> Updates:
+        """Merge entries of another replica; return those that were later than the ones known here."""
+        news: dict[str, Mapping[str, Versioned]] = {}
+        for url, entries in updates.items():
+            later = {
+                reason: entry
+                for reason, entry in entries.items()
+                if entry > (self.entry(url, reason) or _NEVER)
+            }
+            if not later:
+                continue
+            news[url] = later
+            for reason, entry in later.items():
+                self._set(url, reason, entry)
+            if (worker := self.worker(url)) is not None:
+                self._apply(worker, later)
+        self._drop_tombstones()
+        return news
+
+    def merge_store(self, entries: Updates) -> None:
+        """Merge all entries of a store. An undated one is older than any other."""
+        self.merge(entries)
+        self.loaded.set()
+
+    def merge_store_change(self, url: str, entries: Mapping[str, Versioned]) -> None:
+        """Merge a change in a store. An undated one was made just now, by somebody who knows no order."""
+        present, now = self.of(url), max(self._clock(), self._latest + 1)
+        dated = {
+            reason: entry if entry.dated else entry._replace(timestamp=now)
+            for reason, entry in entries.items()
+            if entry.dated or entry.present != (reason in present)
+        }
+        self.merge({url: dated})
+
+    def apply_to(self, worker: Worker) -> None:
+        """Apply what is known of ``worker``, which is a member from now on."""
+        self._apply(worker, {r: e for r, e in self._entries.get(worker.url, {}).items() if e.present})
+
+    def _set(self, url: str, reason: str, entry: Versioned) -> None:
+        self._latest = max(self._latest, entry.timestamp)
+        self._entries.setdefault(url, {})[reason] = entry
+        self._tombstones.pop((url, reason), None)
+        if not entry.present:
+            self._tombstones[url, reason] = None
+
+    def _drop_tombstones(self) -> None:
+        if len(self._tombstones) <= TOMBSTONES:
+            return
+        most = TOMBSTONES + TOMBSTONES_PER_WORKER * len(self._fleet.workers)
+        while len(self._tombstones) > most:
+            (url, reason), _ = self._tombstones.popitem(last=False)
+            del self._entries[url][reason]
+            if not self._entries[url]:
+                del self._entries[url]
+
+    def _apply(self, worker: Worker, entries: Mapping[str, Versioned]) -> None:
+        """Cordon or uncordon ``worker`` according to these entries, which are new."""
+        for reason, entry in entries.items():
+            if reason == BY_OWNER and entry.present:
+                self._fleet.cordon(worker, CordonSource.OWNER, "cordoned by its owner")
+            elif reason == BY_OWNER and not worker.record.held:
+                self._fleet.uncordon(worker, CordonSource.OWNER)
+            elif reason.startswith(_WEIGHTS_ALLOWED) and entry.present:
+                self._fleet.allow_weights(worker, reason.removeprefix(_WEIGHTS_ALLOWED) or None)
+        if not any(reason.startswith(_PAUSED) for reason in entries):
+            return
+        kinds = {reason.split(":")[1] for reason in self.of(worker.url) if reason.startswith(_PAUSED)}
         if kinds:
-            self._fleet.cordon(
-                worker, CordonSource.PAUSED, f"paused through the gateway: {', '.join(sorted(kinds))}"
-            )
+            why = f"paused through the gateway: {', '.join(sorted(kinds))}"
+            self._fleet.cordon(worker, CordonSource.PAUSED, why)
         else:
             self._fleet.uncordon(worker, CordonSource.PAUSED)

@@ -1,66 +1,50 @@
-"""Workers that left without a word of their users: whether who comes next at their URL is the same engine.
+"""Decide whether a worker that reappears at a URL is the same process, which keeps its cordons, or a new one.
 
-Owns: when they left, and for how long their marks wait for them. Must never enter: what a mark means, why a
-record went, asking anybody.
+Owns: which workers departed, and for how long their cordons wait for them. Must never enter: a reason, why a
+record was removed, a request to a worker.
 
-A lease runs out because its keeper hung, a pod is unready for a moment: the engine that was paused is paused
-when it is back. It is another one if its owner says so (WorkerRecord.incarnation), and taken for another one
-after an hour.
+A record can go while its engine runs on: a lease runs out because its keeper hung, or a pod is not ready for
+a moment. An engine that was paused is still paused when it is back. It is another process if its owner says
+so (``WorkerRecord.incarnation``), and is taken for another one after an hour.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from gateway.fleet.cordons.cordons import Cordons
 from gateway.stores.record import WorkerRecord
 
-#: How long marks wait for their worker, in seconds, and for how many workers; the first that left go first.
+#: How long cordons wait for their worker, in seconds, and for how many workers; the first that departed is
+#: dropped first.
 LONGEST, MOST = 3600.0, 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    at: float
-    incarnation: str = ""
-
-
 class Departures:
-    """One per app. ``now`` is a monotonic clock."""
+    """The workers that departed. ``now`` is a monotonic clock, in seconds."""
 
-    def __init__(self, marks: Cordons, now: Callable[[], float] = time.monotonic) -> None:
-        self._marks = marks
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._left: dict[str, _Left] = {}
-        marks.homeless = self.unseen
+        #: By URL, in the order of departure: the time of it, and the incarnation that departed.
+        self._departed: dict[str, tuple[float, str]] = {}
 
-    def left(self, record: WorkerRecord) -> bool:
-        """Its record went; whether there are marks that wait for it."""
-        if not self._marks.of(record.url):
-            return False
-        self._note(record.url, _Left(self._now(), record.incarnation))
-        return True
+    def __contains__(self, url: str) -> bool:
+        return url in self._departed
 
-    def unseen(self, url: str) -> None:
-        """There are marks of a worker that is none: it left a moment ago, or is not here yet."""
-        if url not in self._left:
-            self._note(url, _Left(self._now()))
+    def add(self, url: str, incarnation: str = "") -> list[str]:
+        """Note that the worker at ``url`` departed; return the URLs that are not waited for any longer."""
+        self._departed.pop(url, None)
+        self._departed[url] = (self._now(), incarnation)
+        dropped = []
+        while len(self._departed) > MOST or self._is_over(next(iter(self._departed.values()))[0]):
+            dropped.append(next(iter(self._departed)))
+            del self._departed[dropped[-1]]
+        return dropped
 
-    def came(self, record: WorkerRecord) -> None:
-        """A worker is there from now on: lift the marks of one before it."""
-        left = self._left.pop(record.url, None)
-        if left is not None and (self._over(left) or record.succeeds(left.incarnation)):
-            self._marks.lift(record.url, held=True)
+    def is_another(self, record: WorkerRecord) -> bool:
+        """Return True if the worker that is at ``record.url`` from now on is not the one that departed."""
+        at, incarnation = self._departed.pop(record.url, (None, ""))
+        return at is not None and (self._is_over(at) or record.succeeds(incarnation))
 
-    def _note(self, url: str, left: _Left) -> None:
-        self._left.pop(url, None)
-        self._left[url] = left
-        while len(self._left) > MOST or self._over(next(iter(self._left.values()))):
-            first = next(iter(self._left))
-            del self._left[first]
-            self._marks.lift(first, held=True)
-
-    def _over(self, left: _Left) -> bool:
-        return self._now() - left.at > LONGEST
+    def _is_over(self, at: float) -> bool:
+        return self._now() - at > LONGEST

@@ -1,107 +1,195 @@
-"""Telling marks to whoever shares the fleet: the other processes of this gateway, and other gateways.
+"""Replicate cordons to all who share the fleet: the other processes of this gateway, and other gateways.
 
-Owns: that each is told, writes to the store that are tried again until it has them. Must never enter: what a
-mark means, which of two counts, a store's kind, the channel between processes.
+Owns: sending each write to them, writes to the store that are repeated until it has them, and which events of
+a worker's life remove its cordons. Must never enter: which of two entries counts, a store's kind, the channel
+between processes, a dialect.
+
+A worker is paused in kinds that are independent of each other: one whose generation is paused and whose
+memory was released serves again when both are undone. A kind has parts, as memory is released and resumed in
+parts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from gateway.fleet.cordons.cordons import REMOVED, Changes, Cordons
+from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, Reasons, paused, paused_parts
+from gateway.fleet.cordons.departures import Departures
+from gateway.fleet.worker import NO_WEIGHTS, Worker
 from gateway.loop.tasks import Tasks
 from gateway.stores.base import Store, StoreUnavailable
+from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates, Versioned
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a write that failed is tried again.
-AGAIN = 1.0
-#: Cordons in one write, which has to be done within a second.
+#: Seconds until a write that failed is repeated.
+RETRY_INTERVAL = 1.0
+#: Entries in one write, which has to be done within a second.
 BATCH = 1024
 
 
+async def no_peers(updates: Updates) -> None:
+    """Send updates to no one: this process is the only one of its gateway."""
+
+
 class CordonReplication:
-    """One per app. ``marks`` are those of this process."""
+    """The cordons of one process, and their replication.
 
-    def __init__(self, marks: Cordons, store: Store) -> None:
-        self.marks = marks
+    ``send_to_peers`` returns once the other processes of the gateway have merged the updates, within a
+    second."""
+
+    def __init__(
+        self,
+        cordons: Cordons,
+        store: Store,
+        send_to_peers: Callable[[Updates], Awaitable[None]] = no_peers,
+        departures: Departures | None = None,
+    ) -> None:
+        self.cordons = cordons
         self._store = store
+        self._send_to_peers = send_to_peers
+        self._departures = departures or Departures()
         self._tasks = Tasks()
-        #: URLs and words, in the order in which they are written.
+        #: Keys that the store does not have yet, in the order in which they are written.
         self._unwritten: dict[tuple[str, str], None] = {}
-        self._failing = False
-        self._writing = asyncio.Lock()
-        #: Tells the other processes of this gateway.
-        self.to_processes: Callable[[Updates], Awaitable[None]] = _nobody
-        marks.lifted = self._lifted
+        self._store_failing = False
+        self._write_lock = asyncio.Lock()
 
-    async def edit(self, wishes: Changes) -> None:
-        """Apply ``wishes`` here, and return when all others of this gateway do as well and the store has
-        them, so that other gateways learn of it. Never longer than a second, whoever does not answer; the
-        store is written to until it takes them."""
-        await self._tell(self.marks.say(wishes))
+    async def write(self, changes: Changes) -> None:
+        """Apply ``changes`` here, and return when all other processes of this gateway have applied them and
+        the store has them, for other gateways to learn of. Return after a second at the latest, even if one
+        of them does not answer; the store is written to until it has them."""
+        await self._replicate(self.cordons.write(changes))
 
-    def heard(self, edits: Updates) -> None:
-        """Another process was told so. All of them write it, as any may be the one that lives."""
-        if self._to_write(self.marks.hear(edits)):
-            self._tasks.spawn(self._write(), "writing marks")
+    def receive(self, updates: Updates) -> list[str]:
+        """Merge updates of another process; return the URLs of workers that were dismissed by it.
+
+        Each process writes them to the store, as any of them may be the one that survives.
+        """
+        news = self.cordons.merge(updates)
+        for url in news:
+            if (
+                self.cordons.of(url) - {DISMISSED}
+                and not self.cordons.worker(url)
+                and url not in self._departures
+            ):
+                self._drop_expired(self._departures.add(url))
+        self._note_unwritten(news)
+        if self._unwritten:
+            self._tasks.spawn(self._write_store(), "writing cordons")
+        return [
+            url
+            for url, entries in news.items()
+            if DISMISSED in entries and entries[DISMISSED].present and self.cordons.worker(url)
+        ]
 
     async def close(self) -> None:
         """Write nothing any more."""
         await self._tasks.stop()
 
-    def _lifted(self, edits: Updates) -> None:
-        self._tasks.spawn(self._tell(edits), "telling marks")
+    # -- pauses
 
-    async def _tell(self, edits: Updates) -> None:
-        self._to_write(edits)
-        await asyncio.gather(self.to_processes(edits), self._write())
+    async def pause(
+        self, workers: Collection[Worker], kind: str, parts: Collection[str]
+    ) -> Mapping[Worker, Reasons]:
+        """Note that ``parts`` of ``kind`` are paused at ``workers``; return which of them were not before, by
+        worker. Returns as ``write`` does."""
+        wanted = frozenset(parts)
+        added = {worker: wanted - paused_parts(self.cordons.of(worker.url), kind) for worker in workers}
+        reasons = dict.fromkeys((paused(kind, part) for part in wanted), True)
+        await self.write({worker.url: reasons for worker in workers})
+        return added
 
-    def _to_write(self, edits: Updates) -> bool:
-        """Whether there is something to be written now."""
+    async def resume(self, worker: Worker, kind: str, parts: Collection[str], *, every: bool = False) -> None:
+        """Note that ``parts`` of ``kind``, and with ``every`` all other parts, are not paused any more.
+
+        It is written even for parts that are not known to be paused here: another process or gateway may have
+        paused them a moment ago. Returns as ``write`` does.
+        """
+        resumed = frozenset(parts)
+        if every:
+            resumed |= paused_parts(self.cordons.of(worker.url), kind)
+        if resumed:
+            await self.write({worker.url: dict.fromkeys((paused(kind, part) for part in resumed), False)})
+
+    # -- events that remove cordons
+
+    def remove_all(self, url: str, *, keep_owner: bool = False) -> None:
+        """Remove every cordon of ``url``: its worker was dismissed, or is another process from now on. With
+        ``keep_owner`` the process that comes next is cordoned by its owner like the one before."""
+        kept = {DISMISSED, BY_OWNER} if keep_owner else {DISMISSED}
+        if reasons := self.cordons.of(url) - kept:
+            updates = self.cordons.write({url: dict.fromkeys(reasons, False)})
+            self._tasks.spawn(self._replicate(updates), "sending cordons")
+
+    def on_unreachable(self, worker: Worker) -> None:
+        """Nothing listens at its URL, so its process has ended: the next one is neither paused, nor allowed
+        weights that are too old."""
+        worker.allowed_weights = NO_WEIGHTS
+        self.remove_all(worker.url, keep_owner=True)
+
+    def on_record_removed(self, record: WorkerRecord) -> bool:
+        """Return True if the worker has cordons, which wait for it to be registered again."""
+        if not self.cordons.of(record.url):
+            return False
+        self._drop_expired(self._departures.add(record.url, record.incarnation))
+        return True
+
+    def on_worker_added(self, record: WorkerRecord) -> None:
+        """Remove the cordons of ``record.url`` if another process than the departed one is there now."""
+        if self._departures.is_another(record):
+            self.remove_all(record.url)
+
+    def _drop_expired(self, urls: list[str]) -> None:
+        for url in urls:
+            self.remove_all(url)
+
+    # -- sending
+
+    async def _replicate(self, updates: Updates) -> None:
+        self._note_unwritten(updates)
+        await asyncio.gather(self._send_to_peers(updates), self._write_store())
+
+    def _note_unwritten(self, updates: Updates) -> None:
         if self._store.keeps_cordons:
-            found = ((url, word) for url, words in edits.items() for word in words if word != REMOVED)
-            self._unwritten |= dict.fromkeys(found)
-        return bool(self._unwritten)
+            keys = ((url, reason) for url, entries in updates.items() for reason in entries)
+            self._unwritten |= dict.fromkeys(key for key in keys if key[1] != DISMISSED)
 
-    async def _write(self, *, again: bool = False) -> None:
-        """Write all that is unwritten, in one go however many wait for it. While that fails, nobody waits."""
-        async with self._writing:
-            while (again or not self._failing) and (edits := self._batch()):
+    async def _write_store(self, *, again: bool = False) -> None:
+        """Write all that is unwritten, together with what concurrent callers wait for. While writes fail,
+        only the task that repeats them (``again``) waits for the store."""
+        async with self._write_lock:
+            while (again or not self._store_failing) and (updates := self._next_batch()):
                 try:
-                    await self._store.write_cordons(edits)
+                    await self._store.write_cordons(updates)
                 except StoreUnavailable as error:
-                    return self._failed(error)
-                self._failing = False
-                for url, words in edits.items():
-                    for word, said in words.items():
-                        if self.marks.known(url, word) == said:
-                            self._unwritten.pop((url, word), None)
+                    return self._on_store_failure(error)
+                self._store_failing = False
+                for url, entries in updates.items():
+                    for reason, entry in entries.items():
+                        if self.cordons.entry(url, reason) == entry:
+                            self._unwritten.pop((url, reason), None)
 
-    def _batch(self) -> Mapping[str, Mapping[str, Versioned]]:
-        """What is to be written next. What nobody remembers any more is no matter of the store either."""
-        edits: dict[str, dict[str, Versioned]] = {}
-        for url, word in list(self._unwritten)[:BATCH]:
-            if (said := self.marks.known(url, word)) is None:
-                del self._unwritten[url, word]
+    def _next_batch(self) -> Updates:
+        """Return the entries to be written next. A key whose tombstone was dropped is not written at all."""
+        updates: dict[str, dict[str, Versioned]] = {}
+        for url, reason in list(self._unwritten)[:BATCH]:
+            if (entry := self.cordons.entry(url, reason)) is None:
+                del self._unwritten[url, reason]
             else:
-                edits.setdefault(url, {})[word] = said
-        return edits
+                updates.setdefault(url, {})[reason] = entry
+        return updates
 
-    def _failed(self, error: StoreUnavailable) -> None:
-        if not self._failing:
-            log.warning("other gateways do not know yet who is paused or held: %s", error)
-            self._failing = True
-            self._tasks.keep(self._write_later, "writing marks again")
+    def _on_store_failure(self, error: StoreUnavailable) -> None:
+        if not self._store_failing:
+            log.warning("other gateways do not know yet which workers are cordoned: %s", error)
+            self._store_failing = True
+            self._tasks.keep(self._repeat_writes, "writing cordons again")
 
-    async def _write_later(self) -> None:
-        while self._failing:
-            await asyncio.sleep(AGAIN)
-            await self._write(again=True)
-
-
-async def _nobody(edits: Updates) -> None:
-    """There are no other processes."""
+    async def _repeat_writes(self) -> None:
+        while self._store_failing:
+            await asyncio.sleep(RETRY_INTERVAL)
+            await self._write_store(again=True)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -61,7 +61,7 @@ class Health:
     is amiss. ``patience`` is the seconds a question may take.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its settings, and whom it reports to
         self,
         fleet: Fleet,
         formats: Iterable[AnyFormat],
@@ -69,8 +69,10 @@ class Health:
         *,
         recovery: float = RECOVERY_INTERVAL,
         patience: float = PROBE_TIMEOUT,
+        on_unreachable: Callable[[Worker], object] = lambda worker: None,
     ) -> None:
         self._fleet = fleet
+        self._on_unreachable = on_unreachable
         self._formats: Mapping[str, AnyFormat] = {format.name: format for format in formats}
         self._interval = interval
         self._recovery = min(interval, recovery) if interval else recovery
@@ -95,9 +97,9 @@ class Health:
         if watched is not None and watched.task is not None:
             watched.task.cancel()
 
-    def look_after(self, worker: Worker) -> None:
+    def check_reachable(self, worker: Worker) -> None:
         """It left, and is watched no more: find out once whether anybody is there still."""
-        self._tasks.spawn(self._look_after(worker), f"last probe of {worker.url}")
+        self._tasks.spawn(self._check_reachable(worker), f"last probe of {worker.url}")
 
     def suspect(self, worker: Worker, *, refused: bool) -> None:
         """The data plane met a failure: a refused connection, or else a broken reply. Probe soon."""
@@ -131,14 +133,14 @@ class Health:
 
     # -- one worker
 
-    async def _look_after(self, worker: Worker) -> None:
+    async def _check_reachable(self, worker: Worker) -> None:
         format = next(iter(self._formats.values()))
         with suppress(NotAsked):
             try:
                 await ask(worker, format.health, patience=self._patience, first_contact=True)
             except Unreachable as fault:
-                if fault.absent:
-                    self._fleet.absent(worker)
+                if fault.unreachable:
+                    self._on_unreachable(worker)
 
     async def _watch(self, worker: Worker, watched: _Watched) -> None:
         """Probe for ever."""
@@ -179,8 +181,8 @@ class Health:
             log.warning("worker %s was not probed: %s", worker.url, fault)
         elif isinstance(fault, Unreachable):
             self._fleet.on(worker, WorkerEvent.DIE, str(fault))
-            if fault.absent:
-                self._fleet.absent(worker)
+            if fault.unreachable:
+                self._on_unreachable(worker)
         elif isinstance(fault, str):
             self._struck(worker, began, fault)
         elif fault is not None:

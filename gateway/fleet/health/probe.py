@@ -32,12 +32,12 @@ class NotAsked(Exception):
 class Unreachable(Exception):
     """There is nobody to ask: no TCP connection, or no TLS on it. The text says which, and why.
 
-    ``absent``: it is not there at all, so that whoever answers next is another process.
+    ``unreachable``: it is not there at all, so that whoever answers next is another process.
     """
 
-    def __init__(self, why: str, *, absent: bool = False) -> None:
+    def __init__(self, why: str, *, unreachable: bool = False) -> None:
         super().__init__(why)
-        self.absent = absent
+        self.unreachable = unreachable
 
 
 async def ask(
@@ -59,7 +59,7 @@ async def ask(
     except ConnectFailed as error:
         if isinstance(error.cause, TimeoutError):
             return None
-        raise Unreachable(_why(error), absent=tls_fault(error.cause) is None) from error
+        raise Unreachable(_why(error), unreachable=tls_fault(error.cause) is None) from error
     except UpstreamIncomplete as error:
         if (fault := _broken_off(worker, error)) is not None:
             raise Unreachable(fault) from error

@@ -1,8 +1,7 @@
-"""What is known of marks, and the holds that follow."""
+"""The last-writer-wins map of cordons, and the cordons of the fleet that follow from it."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import permutations, product
@@ -10,111 +9,109 @@ from itertools import permutations, product
 import pytest
 
 from gateway.fleet.cordons import cordons as module
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Cordons, microseconds, parts_of, paused, waived
-from gateway.fleet.registry import Fleet
-from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
+from gateway.fleet.cordons.cordons import (
+    BY_OWNER,
+    Cordons,
+    microseconds,
+    paused,
+    paused_parts,
+    weights_allowed,
+)
+from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.routing.policy import LeastInFlight
 from gateway.stores.file.cordons import StoredCordons
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates, Versioned, undated
 from gateway.upstream.address import Address
+from tests.fleet.support import fleet_of
 
 URL, OTHER = "http://w:1", "http://other:1"
 PAUSE = paused("memory", "kv_cache")
+ADD, REMOVE = {URL: {PAUSE: True}}, {URL: {PAUSE: False}}
 
 
-def made(
+def cordons_of(
     record: WorkerRecord | None = None, least: str | None = None, clock: Callable[[], int] = microseconds
 ) -> tuple[Cordons, Worker]:
-    fleet = Fleet(LeastInFlight(random.Random(0)), 1.0, min_weight_version=least)
-    worker = Worker(Address.parse(URL), record=record)
-    fleet.add(worker)
-    fleet.on(worker, WorkerEvent.SERVES)
-    return Cordons(fleet, clock), worker
-
-
-def said(at: int, there: bool, who: str = "somebody") -> Updates:
-    return {URL: {PAUSE: Versioned(at, who, there)}}
+    fleet = fleet_of(URL, record=record, min_weight_version=least)
+    return Cordons(fleet, clock), fleet.workers[0]
 
 
 def test_parts_are_those_of_one_kind() -> None:
-    words = {paused("memory", "a:b"), paused("generation", "generation"), HELD}
-    assert parts_of(words, "memory") == {"a:b"}
+    reasons = {paused("memory", "a:b"), paused("generation", "generation"), BY_OWNER}
+    assert paused_parts(reasons, "memory") == {"a:b"}
 
 
-def test_what_a_store_tells_holds_and_opens() -> None:
-    marks, worker = made()
-    there = Versioned(7, "a", True)
-    marks.tell_all({URL: {HELD: there, PAUSE: there}, OTHER: {HELD: there}})
+def test_entries_of_a_store_cordon_and_uncordon() -> None:
+    cordons, worker = cordons_of()
+    present = Versioned(7, "a", True)
+    cordons.merge_store({URL: {BY_OWNER: present, PAUSE: present}, OTHER: {BY_OWNER: present}})
+    assert cordons.loaded.is_set()
     assert set(worker.cordons) == {CordonSource.OWNER, CordonSource.PAUSED}
-    marks.tell(URL, {PAUSE: Versioned(8, "a", False)})
+    cordons.merge_store_change(URL, {PAUSE: Versioned(8, "a", False)})
     assert set(worker.cordons) == {CordonSource.OWNER}
-    marks.tell(URL, {HELD: Versioned(8, "b", False)})
-    assert worker.usable and marks.of(OTHER) == {HELD}
+    cordons.merge_store_change(URL, {BY_OWNER: Versioned(8, "b", False)})
+    assert worker.usable and cordons.of(OTHER) == {BY_OWNER}
 
 
-def test_worker_that_joins_is_held_by_marks_that_were_there_before() -> None:
-    marks, worker = made()
-    marks.tell("http://late:1", {PAUSE: Versioned(7, "a", True)})
+def test_worker_that_joins_is_cordoned_by_entries_that_are_older_than_it() -> None:
+    cordons, worker = cordons_of()
+    cordons.merge_store_change("http://late:1", {PAUSE: Versioned(7, "a", True)})
     late = Worker(Address.parse("http://late:1"))
-    marks.enter(late)
-    marks.enter(worker)
+    for each in (late, worker):
+        cordons.apply_to(each)
     assert CordonSource.PAUSED in late.cordons and not worker.cordons
 
 
-def test_what_was_said_before_is_no_news_however_late_it_comes() -> None:
-    """A worker that was resumed is not held again by it."""
-    marks, worker = made()
-    pause = marks.say({URL: {PAUSE: True}})
-    marks.say({URL: {PAUSE: False}})
-    assert not marks.hear(pause)
-    marks.tell(URL, pause[URL])
-    marks.tell_all(pause)
-    assert worker.usable and not marks.of(URL)
+def test_older_entry_changes_nothing_however_late_it_arrives() -> None:
+    """A worker that was resumed is not cordoned again by it."""
+    cordons, worker = cordons_of()
+    pause = cordons.write(ADD)
+    cordons.write(REMOVE)
+    assert not cordons.merge(pause)
+    cordons.merge_store_change(URL, pause[URL])
+    cordons.merge_store(pause)
+    assert worker.usable and not cordons.of(URL)
 
 
-def test_what_is_said_is_later_than_all_that_was_heard() -> None:
-    """Whatever the clock of whom it was heard from."""
-    marks, _ = made(clock=lambda: 5)
-    ahead = marks.hear(said(1 << 60, there=True))
-    assert ahead == said(1 << 60, there=True)
-    marks.say({URL: {PAUSE: False}})
-    assert not marks.of(URL) and not marks.hear(ahead)
-    first, second = marks.say({URL: {PAUSE: True}}), marks.say({URL: {PAUSE: False}})
-    assert first[URL][PAUSE] < second[URL][PAUSE]
+def test_write_is_later_than_every_entry_that_was_merged_whatever_the_clocks_say() -> None:
+    cordons, _ = cordons_of(clock=lambda: 5)
+    ahead = {URL: {PAUSE: Versioned(1 << 60, "somebody", True)}}
+    assert cordons.merge(ahead) == ahead
+    cordons.write(REMOVE)
+    assert not cordons.of(URL) and not cordons.merge(ahead)
+    assert cordons.write(ADD)[URL][PAUSE] < cordons.write(REMOVE)[URL][PAUSE]
 
 
-def test_restart_says_later_things_than_what_was_said_before_it() -> None:
-    """So that a resume counts that was said while the store was away."""
-    before, _ = made()
-    stored = before.say({URL: {PAUSE: True}})
-    after, worker = made()
-    after.say({URL: {PAUSE: False}})
-    after.tell_all(stored)
+def test_write_after_a_restart_is_later_than_what_the_store_kept_from_before() -> None:
+    """So a resume that was written while the store was away counts."""
+    stored = cordons_of()[0].write(ADD)
+    after, worker = cordons_of()
+    after.write(REMOVE)
+    after.merge_store(stored)
     assert worker.usable
 
 
-def test_change_that_is_not_dated_counts_as_made_now() -> None:
-    """Somebody edits the file, or is a gateway that knows no order."""
-    marks, worker = made()
-    marks.say({URL: {PAUSE: True}})
-    marks.tell(URL, {PAUSE: undated(present=True)})
-    marks.tell(URL, {PAUSE: undated(present=False)})
+def test_undated_change_in_a_store_counts_as_made_now() -> None:
+    """Somebody edits the file, or a gateway writes it that knows no order."""
+    cordons, worker = cordons_of()
+    cordons.write(ADD)
+    cordons.merge_store_change(URL, {PAUSE: undated(present=True)})
+    cordons.merge_store_change(URL, {PAUSE: undated(present=False)})
     assert worker.usable
-    marks.tell(URL, {PAUSE: undated(present=True)})
+    cordons.merge_store_change(URL, {PAUSE: undated(present=True)})
     assert not worker.usable
-    marks.say({URL: {PAUSE: False}})
+    cordons.write(REMOVE)
     assert worker.usable
 
 
-def test_mark_that_is_not_dated_is_older_than_anything_when_a_store_is_read_first() -> None:
-    marks, worker = made()
-    marks.tell_all({URL: {PAUSE: undated(present=True)}})
+def test_undated_entry_of_a_store_that_is_read_first_is_older_than_any_other() -> None:
+    cordons, worker = cordons_of()
+    cordons.merge_store({URL: {PAUSE: undated(present=True)}})
     assert not worker.usable
-    marks.say({URL: {PAUSE: False}})
-    marks.tell_all({URL: {PAUSE: undated(present=True)}})
+    cordons.write(REMOVE)
+    cordons.merge_store({URL: {PAUSE: undated(present=True)}})
     assert worker.usable
 
 
@@ -130,120 +127,80 @@ def in_order(steps: Sequence[str], *before: tuple[str, str]) -> Sequence[Sequenc
 
 @pytest.mark.parametrize(("here", "there"), [(True, False), (False, True)])
 @pytest.mark.parametrize("clocks", [(7, 7), (8, 7)])
-def test_two_edits_in_two_processes_end_alike_in_both_in_every_order(
+def test_concurrent_writes_in_two_processes_end_alike_in_both_in_every_order(
     here: bool, there: bool, clocks: tuple[int, int]
 ) -> None:
-    """Each says one, hears the other's, and is told all that the other knew at some moment, before that edit
-    or after it. Whoever had heard of the other's when it said its own has the last word."""
-    steps = ("say0", "say1", "hear0", "hear1", "ask0", "ask1", "learn0", "learn1")
-    order_of = (("say0", "hear1"), ("say1", "hear0"), ("ask0", "learn0"), ("ask1", "learn1"))
+    """Each writes, receives the other's write, and fetches all entries of the other at some moment. Whoever
+    had received the other's write before its own has the last word."""
+    steps = ("write0", "write1", "recv0", "recv1", "ask0", "ask1", "fetch0", "fetch1")
+    order_of = (("write0", "recv1"), ("write1", "recv0"), ("ask0", "fetch0"), ("ask1", "fetch1"))
     for order in in_order(steps, *order_of):
-        processes = [made(clock=lambda at=at: at)[0] for at in clocks]  # type: ignore[misc]
-        edits: list[Updates] = [{}, {}]
+        processes = [cordons_of(clock=lambda at=at: at)[0] for at in clocks]  # type: ignore[misc]
+        writes: list[Updates] = [{}, {}]
         answers: list[Updates] = [{}, {}]
         for step in order:
             which = int(step[-1])
             match step[:-1]:
-                case "say":
-                    edits[which] = processes[which].say({URL: {PAUSE: (here, there)[which]}})
-                case "hear":
-                    processes[which].hear(edits[1 - which])
+                case "write":
+                    writes[which] = processes[which].write({URL: {PAUSE: (here, there)[which]}})
+                case "recv":
+                    processes[which].merge(writes[1 - which])
                 case "ask":
                     answers[which] = processes[1 - which].all
-                case "learn":
-                    processes[which].hear(answers[which])
+                case "fetch":
+                    processes[which].merge(answers[which])
         ends = {process.of(URL) == {PAUSE} for process in processes}
         assert len(ends) == 1, order
-        for last, heard in (("say0", "hear0"), ("say1", "hear1")):
-            if order.index(heard) < order.index(last):
+        for last, received in (("write0", "recv0"), ("write1", "recv1")):
+            if order.index(received) < order.index(last):
                 assert ends == {(here, there)[int(last[-1])]}, order
 
 
 @pytest.mark.parametrize(("here", "there"), list(product([True, False], repeat=2)))
-def test_two_edits_in_two_gateways_end_alike_in_both_and_the_store_in_every_order(
+def test_concurrent_writes_in_two_gateways_end_alike_in_both_and_the_store_in_every_order(
     here: bool, there: bool
 ) -> None:
-    """Each is written some time after it was said; what the store has is told now and then, and at last."""
-    steps = ("say0", "say1", "write0", "write1", "tell0", "tell1")
-    for order in in_order(steps, ("say0", "write0"), ("say1", "write1")):
-        gateways, store = [made(clock=lambda: 7)[0] for _ in range(2)], StoredCordons({})
-        edits: list[Updates] = [{}, {}]
-        for step in (*order, "tell0", "tell1"):
+    """Each write reaches the store later; each gateway reads the store now and then, and at last."""
+    steps = ("write0", "write1", "store0", "store1", "read0", "read1")
+    for order in in_order(steps, ("write0", "store0"), ("write1", "store1")):
+        gateways, store = [cordons_of(clock=lambda: 7)[0] for _ in range(2)], StoredCordons({})
+        writes: list[Updates] = [{}, {}]
+        for step in (*order, "read0", "read1"):
             which = int(step[-1])
             match step[:-1]:
-                case "say":
-                    edits[which] = gateways[which].say({URL: {PAUSE: (here, there)[which]}})
                 case "write":
-                    store.update(edits[which])
-                case "tell":
-                    gateways[which].tell(URL, StoredCordons(store.members).known.get(URL, {}))
-        stored = {word for word, each in store.known[URL].items() if each.present}
+                    writes[which] = gateways[which].write({URL: {PAUSE: (here, there)[which]}})
+                case "store":
+                    store.update(writes[which])
+                case "read":
+                    gateways[which].merge_store_change(URL, StoredCordons(store.members).known.get(URL, {}))
+        stored = {reason for reason, entry in store.known[URL].items() if entry.present}
         assert gateways[0].of(URL) == gateways[1].of(URL) == stored, order
 
 
-def test_lifted_marks_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are forgotten."""
-    monkeypatch.setattr(module, "LIFTED", 10)
-    monkeypatch.setattr(module, "LIFTED_EACH", 2)
-    marks, _ = made()
+def test_oldest_tombstones_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOMBSTONES", 10)
+    monkeypatch.setattr(module, "TOMBSTONES_PER_WORKER", 2)
+    cordons, _ = cordons_of()
     for number in range(100):
-        marks.say({f"http://{number}:1": {HELD: True}})
-        marks.say({f"http://{number}:1": {HELD: False}})
-    assert list(marks.all) == [f"http://{number}:1" for number in range(88, 100)]
+        cordons.write({f"http://{number}:1": {BY_OWNER: True}})
+        cordons.write({f"http://{number}:1": {BY_OWNER: False}})
+    assert list(cordons.all) == [f"http://{number}:1" for number in range(88, 100)]
 
 
-def test_mark_that_goes_leaves_a_record_its_hold() -> None:
-    marks, worker = made(WorkerRecord(URL, held=True))
-    marks.say({URL: {HELD: True}})
-    marks.say({URL: {HELD: False}})
+def test_removed_reason_does_not_end_the_cordon_of_a_record() -> None:
+    cordons, worker = cordons_of(WorkerRecord(URL, held=True))
+    cordons.write({URL: {BY_OWNER: True}})
+    cordons.write({URL: {BY_OWNER: False}})
     assert CordonSource.OWNER in worker.cordons
 
 
-def test_another_process_at_a_url_is_held_but_not_paused() -> None:
-    """And whoever is registered there after the worker was removed, is neither."""
-    marks, worker = made()
-    lifted: list[Updates] = []
-    marks.lifted = lifted.append
-    marks.say({URL: {HELD: True, PAUSE: True, waived("1"): True}})
-    marks.lift(URL, held=False)
-    assert marks.of(URL) == {HELD}
-    assert set(worker.cordons) == {CordonSource.OWNER}
-    marks.lift(URL, held=True)
-    assert not marks.of(URL)
-    marks.lift(URL, held=True)
-    assert [set(edits[URL]) for edits in lifted] == [{PAUSE, waived("1")}, {HELD}]
-
-
-def test_opened_weights_are_opened_in_every_process_that_sees_them() -> None:
-    """Others are not."""
-    marks, worker = made(least="5")
-    fleet = marks._fleet
-    for version, held in (("3", False), ("4", True)):
-        marks.say({URL: {waived("3"): True}})
+def test_allowed_weights_uncordon_in_every_process_that_sees_this_version() -> None:
+    cordons, worker = cordons_of(least="5")
+    fleet = cordons._fleet
+    for version, cordoned in (("3", False), ("4", True)):
+        cordons.write({URL: {weights_allowed("3"): True}})
         fleet.describe(worker, {"echo": WorkerInfo("engine", "cap", True, weight_version=version)})
-        assert (CordonSource.WEIGHTS in worker.cordons) is held
-    marks.say({URL: {waived("4"): True}})
+        assert (CordonSource.WEIGHTS in worker.cordons) is cordoned
+    cordons.write({URL: {weights_allowed("4"): True}})
     assert not worker.cordons
-
-
-def test_removal_is_applied_and_outlives_what_else_is_lifted() -> None:
-    marks, worker = made()
-    removed: list[str] = []
-    marks.removed = removed.append
-    marks.say({URL: {REMOVED: True, HELD: True}})
-    assert removed == [URL] and worker.state is WorkerState.CORDONED
-    marks.lift(URL, held=True)
-    assert marks.of(URL) == {REMOVED}
-
-
-def test_mark_of_nobody_is_told_of_when_another_process_says_it() -> None:
-    """Not when a store has it, which may be for another gateway, nor when it is a removal."""
-    marks, _ = made()
-    homeless: list[str] = []
-    marks.homeless = homeless.append
-    there = Versioned(7, "a", True)
-    marks.hear({URL: {HELD: there}, OTHER: {REMOVED: there}})
-    marks.tell("http://third:1", {HELD: there})
-    assert not homeless
-    marks.hear({OTHER: {HELD: there}})
-    assert homeless == [OTHER]

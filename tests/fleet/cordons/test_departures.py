@@ -1,79 +1,53 @@
-"""For how long the marks of a worker that left wait for it."""
+"""For how long the cordons of a worker that departed wait for it."""
 
 from __future__ import annotations
-
-from random import Random
 
 import pytest
 
 from gateway.fleet.cordons import departures as module
-from gateway.fleet.cordons.cordons import HELD, REMOVED, Cordons, paused
 from gateway.fleet.cordons.departures import LONGEST, Departures
-from gateway.fleet.registry import Fleet
-from gateway.routing.policy import LeastInFlight
-from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Versioned
+from gateway.stores.record import INCARNATION, WorkerRecord
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
-PAUSE = paused("generation", "generation")
 
 
-class World:
-    """A clock that is set by hand, and marks of A and B."""
+class Clock:
+    now = 0.0
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.marks = Cordons(Fleet(LeastInFlight(Random(0)), 1.0))
-        self.lapses = Departures(self.marks, lambda: self.now)
-        self.marks.say({A.url: {PAUSE: True}, B.url: {HELD: True}})
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_worker_that_is_back_within_the_time_has_its_marks() -> None:
-    world = World()
-    assert world.lapses.left(A)
-    world.now = LONGEST
-    world.lapses.came(A)
-    assert world.marks.of(A.url) == {PAUSE}
-    world.now = 3 * LONGEST
-    world.lapses.came(A)
-    assert world.marks.of(A.url) == {PAUSE}, "it had not left again"
+@pytest.mark.parametrize(("seconds", "another"), [(LONGEST, False), (LONGEST + 1, True)])
+def test_worker_that_is_back_within_an_hour_is_the_same(seconds: float, another: bool) -> None:
+    departures = Departures(clock := Clock())
+    departures.add(A.url)
+    clock.now = seconds
+    assert departures.is_another(A) is another
+    clock.now *= 3
+    assert not departures.is_another(A), "it had not departed again"
 
 
-def test_whoever_comes_later_is_taken_for_another() -> None:
-    world = World()
-    world.lapses.left(A)
-    world.now = LONGEST + 1
-    world.lapses.came(A)
-    assert not world.marks.of(A.url)
+def test_departures_are_forgotten_after_an_hour_when_others_depart() -> None:
+    departures = Departures(clock := Clock())
+    assert departures.add(A.url) == []
+    clock.now = LONGEST + 1
+    assert departures.add(B.url) == [A.url]
+    assert A.url not in departures and B.url in departures
 
 
-def test_marks_of_whom_nobody_expects_any_more_are_lifted_when_others_leave() -> None:
-    world = World()
-    world.lapses.left(A)
-    world.now = LONGEST + 1
-    world.lapses.left(B)
-    assert not world.marks.of(A.url) and world.marks.of(B.url) == {HELD}
-
-
-def test_marks_wait_for_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first that left go first."""
+def test_first_departure_is_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 1)
-    world = World()
-    world.lapses.left(A)
-    world.lapses.left(B)
-    assert not world.marks.of(A.url) and world.marks.of(B.url) == {HELD}
+    departures = Departures()
+    assert departures.add(A.url) == [] and departures.add(B.url) == [A.url]
 
 
-def test_worker_without_marks_is_not_waited_for() -> None:
-    assert not World().lapses.left(WorkerRecord("http://c:1"))
-
-
-def test_marks_that_come_after_their_worker_left_wait_no_longer() -> None:
-    """Another process was told of a pause a moment before the record went. A removal waits for nobody."""
-    world = World()
-    there = Versioned(1 << 60, "other", True)
-    world.marks.hear({"http://c:1": {PAUSE: there}, "http://d:1": {REMOVED: there}})
-    world.now = LONGEST + 1
-    world.lapses.left(A)
-    assert world.marks.of("http://d:1") == {REMOVED}
-    assert not world.marks.of("http://c:1")
+@pytest.mark.parametrize(
+    ("before", "after", "another"),
+    [("one", "two", True), ("one", "one", False), ("one", "", False), ("", "two", False)],
+)
+def test_another_incarnation_is_another_worker(before: str, after: str, another: bool) -> None:
+    """Where its owner does not tell both, it may be the same."""
+    departures = Departures()
+    departures.add(A.url, before)
+    assert departures.is_another(WorkerRecord(A.url, labels={INCARNATION: after})) is another

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -45,9 +45,12 @@ async def watched(
     recovery: float = 0.01,
     patience: float = 5.0,
     formats: tuple[Any, ...] = (ECHO,),
+    on_unreachable: Callable[[Worker], object] = lambda worker: None,
 ) -> AsyncIterator[tuple[Health, Fleet]]:
     fleet = Fleet(LeastInFlight(Random(0)), 5.0)
-    health = Health(fleet, formats, interval, recovery=recovery, patience=patience)
+    health = Health(
+        fleet, formats, interval, recovery=recovery, patience=patience, on_unreachable=on_unreachable
+    )
     for worker in workers:
         fleet.add(worker)
         health.watch(worker)
@@ -500,18 +503,17 @@ async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good()
 
 async def test_nobody_at_the_url_is_told_apart_from_silence() -> None:
     """Whoever comes next is another process only in the first case."""
-    vanished: list[str] = []
+    unreachable: list[Worker] = []
     async with engine() as server:
         worker = server.worker()
-        async with watched(worker, patience=0.05) as (_, fleet):
-            fleet.vanished = vanished.append
+        async with watched(worker, patience=0.05, on_unreachable=unreachable.append):
             await becomes(worker, READY)
             server.answers.clear()
             await becomes(worker, DEAD)
-            assert not vanished
+            assert not unreachable
             server.stop()
-            await until(lambda: bool(vanished))
-            assert set(vanished) == {worker.url}
+            await until(lambda: bool(unreachable))
+            assert set(unreachable) == {worker}
 
 
 async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
@@ -608,13 +610,12 @@ async def test_worker_that_left_is_asked_once_whether_it_is_there_still() -> Non
     """Only that nobody listens says that whoever comes next is another one."""
     async with engine() as server:
         worker = server.worker()
-        async with watched(interval=NEVER) as (health, fleet):
-            vanished: list[str] = []
-            fleet.vanished = vanished.append
-            health.look_after(worker)
+        unreachable: list[Worker] = []
+        async with watched(interval=NEVER, on_unreachable=unreachable.append) as (health, fleet):
+            health.check_reachable(worker)
             await server.asked("/health")
             await asyncio.sleep(0.02)
-            assert not vanished and server.count("/health") == 1
+            assert not unreachable and server.count("/health") == 1
             server.stop()
-            health.look_after(worker)
-            await until(lambda: vanished == [worker.url])
+            health.check_reachable(worker)
+            await until(lambda: unreachable == [worker])
