@@ -195,15 +195,12 @@ def emit(event: bytes, cuts: Sequence[Span], through: Sequence[StreamRewriter]) 
     start = 0
     for left, right in [*cuts, (len(event), len(event))]:
         for place in range(start, left, STEP):
-            yield _through(event[place : min(place + STEP, left)], through)
+            piece = event[place : min(place + STEP, left)]
+            for rewriter in through:
+                piece = rewriter.feed(piece)
+            yield piece
         start = right
     tail = b""
     for rewriter in through:
         tail = rewriter.feed(tail) + rewriter.flush()
     yield tail
-
-
-def _through(data: bytes, through: Sequence[StreamRewriter]) -> bytes:
-    for rewriter in through:
-        data = rewriter.feed(data)
-    return data

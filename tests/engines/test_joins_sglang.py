@@ -12,10 +12,10 @@ import pytest
 
 from gateway.formats.contract import Ids, ReplyHead
 from gateway.formats.sglang import FORMAT
-from gateway.formats.sglang.join.rules import TIMINGS
 from gateway.formats.worker_contract import WorkerInfo
 from tests.engines.conftest import Servers, require
 from tests.engines.front import PROMPT, Json
+from tests.formats.sglang.support import TIMINGS
 
 #: Ids that the engine makes up, and what depends on who asked before.
 _BY_CHANCE = TIMINGS | {"id", "cached_tokens", "cached_tokens_details"}

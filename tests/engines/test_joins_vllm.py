@@ -10,10 +10,10 @@ import pytest
 
 from gateway.formats.contract import Ids, ReplyHead
 from gateway.formats.vllm import FORMAT
-from gateway.formats.vllm.join.rules import VOLATILE
 from gateway.formats.vllm.upstream import GENERATE_PATH
 from gateway.formats.worker_contract import WorkerInfo
 from tests.engines.front import PROMPT, Json
+from tests.formats.vllm.support import VOLATILE
 
 
 @dataclass(frozen=True)

@@ -106,15 +106,11 @@ def read_fields(body: bytes) -> tuple[BodyFields, PromptIds | None]:
                 start, end = cut.span
                 fields.input_ids = msgspec.Raw(memoryview(body)[start:end])
                 return fields, PromptIds(cut.ids)
-    return _read(body), None
-
-
-def _read(body: bytes) -> BodyFields:
     try:
-        return _decode(body)
+        return _decode(body), None
     except msgspec.ValidationError:
         # A field has another type than usual, possibly one that a later field of the same name replaces.
-        return _by_member(body)
+        return _by_member(body), None
 
 
 def is_flagged(name: str, raw: msgspec.Raw) -> bool:
@@ -159,14 +155,11 @@ def fill(fields: BodyFields, members: Mapping[str, msgspec.Raw]) -> None:
     if (raw := members.get("rid")) is not None:
         fields.rid = _typed(_rid, raw, "rid", "a string or a list of strings")
     if (raw := members.get("sampling_params")) is not None:
-        fields.sampling_params = _sampling(raw)
-
-
-def _sampling(raw: msgspec.Raw) -> Sampling | list[Sampling] | None:
-    entries = items(raw)
-    if entries is not None:
-        return [sampling_of(entry) for entry in entries]
-    return sampling_of(raw) if raw != NULL else None
+        entries = items(raw)
+        if entries is not None:
+            fields.sampling_params = [sampling_of(entry) for entry in entries]
+        else:
+            fields.sampling_params = sampling_of(raw) if raw != NULL else None
 
 
 def sampling_of(raw: msgspec.Raw) -> Sampling:

@@ -52,16 +52,13 @@ def _without_stream(document: dict[str, Any], status: int) -> bytes:
         # the same.
         longer = isinstance(error, dict) and "retryable" in error and "message" in error
         return msgspec.json.encode({"error": {"message": error["message"]} if longer else error})
-    message = _finish_message(document)
+    message = document["meta_info"]["finish_reason"].get("message")
+    if not isinstance(message, str):
+        message = ""
     if status == 400:
         return msgspec.json.encode({"error": {"message": message}})
     flat = {"object": "error", "message": message, "type": str(status), "param": None, "code": status}
     return msgspec.json.encode(flat)
-
-
-def _finish_message(document: dict[str, Any]) -> str:
-    message = document["meta_info"]["finish_reason"].get("message")
-    return message if isinstance(message, str) else ""
 
 
 def _compact(document: object) -> bytes:

@@ -27,9 +27,11 @@ PROBES = tuple(ProbeRequest("GET", target) for target in (_INFO, _INFO_BEFORE, _
 HEALTH = ProbeRequest("GET", "/ready")
 
 # Settings that no other engine reports together with a version.
-_MARKS = frozenset(
+_TELLING_SETTINGS = frozenset(
     {"disaggregation_mode", "frontend", "incremental_streaming_output", "internal_states", "tp_size"}
 )
+
+_RUST_FRONTEND = "Rust frontend: no n > 1, and requests stop only when their connection closes"
 
 
 def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
@@ -44,7 +46,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         engine=ENGINE,
         capability=CAPABILITY,
         usable=not reason,
-        reason=reason or _note(info),
+        reason=reason or (_RUST_FRONTEND if info.get("frontend") == "rust" else ""),
         version=_text(info.get("version")),
         models=_models(cards, info, model),
         context_length=_context_length(cards, info),
@@ -67,7 +69,7 @@ def _document(replies: Mapping[str, ProbeReply], target: str) -> dict[str, Any]:
 
 
 def _is_sglang(info: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    by_info = "version" in info and not _MARKS.isdisjoint(info)
+    by_info = "version" in info and not _TELLING_SETTINGS.isdisjoint(info)
     return by_info or ("model_path" in model and "is_generation" in model)
 
 
@@ -84,12 +86,6 @@ def _unusable(info: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     mode = info.get("disaggregation_mode", model.get("disaggregation_mode"))
     if mode in ("prefill", "decode"):
         return f"it is the {mode} half of a disaggregated pair and serves no request alone"
-    return ""
-
-
-def _note(info: Mapping[str, Any]) -> str:
-    if info.get("frontend") == "rust":
-        return "Rust frontend: no n > 1, and requests stop only when their connection closes"
     return ""
 
 

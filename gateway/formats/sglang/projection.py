@@ -120,7 +120,7 @@ def _reserved_key(fields: BodyFields) -> InvalidRequest:
     return InvalidRequest(f"{key} is set by whoever routes requests, not by clients.{hint}", param=key)
 
 
-def _kill(rule: str, message: str, param: str) -> InvalidRequest:
+def _crash(rule: str, message: str, param: str) -> InvalidRequest:
     """Return the refusal of input that would crash the engine with all requests that run on it."""
     return InvalidRequest(message, param=param, rule=rule)
 
@@ -152,7 +152,7 @@ def _prompts(fields: BodyFields, ids: PromptIds | None) -> tuple[int | None, int
         return (_embeds(fields) if _missing(fields.text) else _texts(fields)), None
     batch, tokens = _token_ids(fields, ids)
     if not _missing(fields.text):
-        batch = _both(fields, batch)
+        batch = _texts_and_ids(fields, batch)
     return batch, tokens
 
 
@@ -162,32 +162,29 @@ def _token_ids(fields: BodyFields, found: PromptIds | None) -> tuple[int | None,
         found = PromptIds()
         found.add(bytes(fields.input_ids))
     if found.negative:
-        raise _kill("negative_token_id", "input_ids must not hold a negative id.", "input_ids")
+        raise _crash("negative_token_id", "input_ids must not hold a negative id.", "input_ids")
     if not found.nested:
         return None, found.tokens
     if found.empty and not _in_session(fields):
-        raise _kill("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
+        raise _crash("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
     return found.rows, found.tokens
 
 
 def _texts(fields: BodyFields) -> int | None:
     texts = entry_flags(fields, "text")
-    if (is_flagged("text", fields.text) if texts is None else 1 in texts) and not _may_be_empty(fields):
-        raise _kill("empty_text", "text must not be empty.", "text")
+    if is_flagged("text", fields.text) if texts is None else 1 in texts:
+        # For some models audio alone is a prompt, and a session may contain all of the prompt.
+        media = (fields.image_data, fields.video_data, fields.audio_data)
+        if all(map(_missing, media)) and not _in_session(fields):
+            raise _crash("empty_text", "text must not be empty.", "text")
     return None if texts is None else len(texts)
-
-
-def _may_be_empty(fields: BodyFields) -> bool:
-    # For some models audio alone is a prompt, and a session may contain all of the prompt.
-    media = (fields.image_data, fields.video_data, fields.audio_data)
-    return not all(map(_missing, media)) or _in_session(fields)
 
 
 def _in_session(fields: BodyFields) -> bool:
     return not _missing(fields.session_params)
 
 
-def _both(fields: BodyFields, rows: int | None) -> int | None:
+def _texts_and_ids(fields: BodyFields, rows: int | None) -> int | None:
     texts = entry_flags(fields, "text")
     if (texts is None) != (rows is None) or (rows is not None and texts is not None and len(texts) > rows):
         raise InvalidRequest("text and input_ids must hold the same number of prompts.", param="text")
@@ -272,7 +269,7 @@ def _check_logprob_starts(fields: BodyFields) -> None:
         wanted = bytes([is_flagged("return_logprob", fields.return_logprob)]) * len(below)
     # One comparison for all entries.
     if int.from_bytes(below, "little") & int.from_bytes(wanted, "little"):
-        raise _kill(
+        raise _crash(
             "logprob_start_below_minus_one", "logprob_start_len must be at least -1.", "logprob_start_len"
         )
 

@@ -118,7 +118,10 @@ class StreamReader:
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the generation did.")
         self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
-        return b"" if self._closed else self._mapped(self._scanner.pending)
+        if self._closed:
+            return b""
+        pending = self._scanner.pending
+        return pending if self._id_mapping is None else self._id_mapping.map(pending)
 
     def fail(self, error: GatewayError) -> bytes:
         return b"" if self._done_relayed else self._unsent + in_band(error)
@@ -149,7 +152,10 @@ class StreamReader:
         if data is None:
             return event
         if data == b"[DONE]":
-            return self._done(event)
+            # Without a terminal event ``finish`` will report that the stream broke off.
+            self._closed = True
+            self._done_relayed = self.facts.terminal
+            return event if self._done_relayed else b""
         ended = self.facts.terminal
         try:
             event = self._read(event, data)
@@ -171,12 +177,3 @@ class StreamReader:
         if failure is not None:
             event = self._path_cutter.cut_event(event, data, failure)
         return event if self._convert is None else self._convert.convert(event, data)
-
-    def _done(self, event: bytes) -> bytes:
-        """End the stream. Without a terminal event ``finish`` will report that the stream broke off."""
-        self._closed = True
-        self._done_relayed = self.facts.terminal
-        return event if self._done_relayed else b""
-
-    def _mapped(self, data: bytes) -> bytes:
-        return data if self._id_mapping is None else self._id_mapping.map(data)

@@ -54,24 +54,21 @@ class UnaryReader:
         return data if self._id_mapping is None else self._id_mapping.feed(data)
 
     def finish(self) -> bytes:
-        return self._end_of_buffer() if self._scanner is None else self._end_of_long(self._scanner)
+        facts, id_mapping = self.facts, self._id_mapping
+        if self._scanner is None:
+            reply = self._buffer.take()
+            tally = Tally(self._samples, self._samples_per_prompt, facts)
+            tally.reply(reply)
+            facts.ending = ending_of(facts, error_event=tally.error_event)
+            return reply if id_mapping is None else id_mapping.map(reply)
+        if not self._scanner.complete():
+            raise UpstreamMalformed("The worker sent a reply that is not valid JSON.")
+        facts.terminal = True
+        facts.ending = ending_of(facts, error_event=False)
+        return b"" if id_mapping is None else id_mapping.flush()
 
     def fail(self, error: GatewayError) -> bytes:
         return b""
-
-    def _end_of_buffer(self) -> bytes:
-        reply = self._buffer.take()
-        tally = Tally(self._samples, self._samples_per_prompt, self.facts)
-        tally.reply(reply)
-        self.facts.ending = ending_of(self.facts, error_event=tally.error_event)
-        return reply if self._id_mapping is None else self._id_mapping.map(reply)
-
-    def _end_of_long(self, scan: UnaryScanner) -> bytes:
-        if not scan.complete():
-            raise UpstreamMalformed("The worker sent a reply that is not valid JSON.")
-        self.facts.terminal = True
-        self.facts.ending = ending_of(self.facts, error_event=False)
-        return b"" if self._id_mapping is None else self._id_mapping.flush()
 
 
 class UnaryScanner:

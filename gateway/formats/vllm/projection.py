@@ -53,7 +53,7 @@ def parse(body: bytes, headers: Headers) -> Request:
         start, end = cut.span
         fields.token_ids = msgspec.Raw(memoryview(body)[start:end])
         return request_of(fields, body, headers, cut.ids)
-    fields = _fields(body)
+    fields = _typed_fields(body) or _converted_fields(plain_json(body))
     return request_of(fields, body, headers, count_items(fields.token_ids))
 
 
@@ -161,10 +161,6 @@ def _is_null(raw: msgspec.Raw) -> bool:
 def _rank(value: bytes | None) -> int | None:
     text = (value or b"").strip()
     return int(text) if text.isdigit() and len(text) <= 10 and int(text) < RANKS else None
-
-
-def _fields(body: bytes) -> Body:
-    return _typed_fields(body) or _converted_fields(plain_json(body))
 
 
 def _typed_fields(body: bytes) -> Body | None:

@@ -133,7 +133,11 @@ class StreamReader:
     def finish(self) -> bytes:
         rest = b"" if self._closing else self._scanner.pending
         if rest:
-            rest = self._last(rest)
+            # No blank line ended these bytes.
+            try:
+                rest = self._take(rest, payload(rest)) or b""
+            except UpstreamMalformed as error:
+                raise UpstreamIncomplete("The worker's stream ended inside an event") from error
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
         self.facts.ending = ending_of(self.facts)
@@ -149,13 +153,6 @@ class StreamReader:
             self.facts.ending = ending_of(self.facts)
             return self._closing
         return self._unsent + in_band(error)
-
-    def _last(self, rest: bytes) -> bytes:
-        """Parse bytes that no blank line ended; return what is to be relayed of them."""
-        try:
-            return self._take(rest, payload(rest)) or b""
-        except UpstreamMalformed as error:
-            raise UpstreamIncomplete("The worker's stream ended inside an event") from error
 
     def _mapped(self, data: bytes) -> bytes:
         return data if self._mapper is None else self._mapper.map(data)

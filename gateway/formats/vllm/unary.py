@@ -91,15 +91,12 @@ class _Scanner:
             if match[1] is not None:
                 self._facts.finish_reasons.append(match[1].decode())
             else:
-                self._note_usage(match[2])
+                usage = Usage.of(any_object(match[2]))
+                if usage is not None:
+                    note_usage(self._facts, usage, total=True)
         self._tail = window[max(done, len(window) - _OVERLAP) :]
         if text := data.rstrip(_SPACE):
             self.closed = text.endswith(b"}")
-
-    def _note_usage(self, text: bytes) -> None:
-        usage = Usage.of(any_object(text))
-        if usage is not None:
-            note_usage(self._facts, usage, total=True)
 
 
 _REPLY = msgspec.json.Decoder(UnaryReply)

@@ -19,9 +19,9 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ending, Headers, ReplyHead
 from gateway.formats.registry import load_formats
-from gateway.formats.vllm.join.rules import VOLATILE
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids
+from tests.formats.vllm.support import VOLATILE
 
 Json = dict[str, Any]
 

@@ -20,6 +20,24 @@ FORMAT = SGLANG
 
 recorded = partial(records, "sglang")
 
+#: Members that may differ between two replies to one request, and ids that the engine creates.
+TIMINGS = frozenset(
+    {
+        "response_sent_to_client_ts",
+        "queue_time",
+        "forward_entry_time",
+        "prefill_finished_time",
+        "storage_prefetch_wait",
+        "storage_staging_wait",
+        "e2e_latency",
+        "request_received_ts",
+        "first_token_latency",
+        "api_server_dispatch_finish_ts",
+        "request_finished_ts",
+        "decode_throughput",
+    }
+)
+
 
 def parsed(body: bytes | dict[str, Any], headers: Headers = ()) -> SglangRequest:
     return FORMAT.parse(body if isinstance(body, bytes) else json.dumps(body).encode(), headers)

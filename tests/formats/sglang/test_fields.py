@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from gateway.formats.sglang.body_fields import RESERVED
-from gateway.formats.sglang.join.rules import ECHOED, META, NOT_ECHOED, TIMINGS, TOP, MergeRule
+from gateway.formats.sglang.join.rules import ECHOED, META, NOT_ECHOED, TOP, MergeRule
 from gateway.formats.sglang.request import BodyFields, Sampling
 from gateway.formats.sglang.vocabulary import Members
 from scripts.known_fields.sglang import FIELDS, REFUSED, Use
-from tests.formats.sglang.support import recorded
+from tests.formats.sglang.support import TIMINGS, recorded
 from tests.formats.support import FieldTable
 
 

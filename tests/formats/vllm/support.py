@@ -20,6 +20,18 @@ fuzzed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 recorded = partial(records, "vllm")
 
+#: Keys of a joined reply, at any depth, whose values may differ from a unary reply's: the engine's clock.
+VOLATILE = frozenset(
+    {
+        "created",
+        "time_to_first_token_ms",
+        "generation_time_ms",
+        "queue_time_ms",
+        "mean_itl_ms",
+        "tokens_per_second",
+    }
+)
+
 
 def request(body: bytes = b"{}", headers: Headers = ()) -> Request:
     return FORMAT.parse(body, headers)

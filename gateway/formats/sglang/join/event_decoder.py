@@ -80,9 +80,6 @@ def _top_type(name: str, inner: type[msgspec.Struct]) -> Any:
 
 def _raw(members: dict[str, Any]) -> Members:
     return {
-        name: value if isinstance(value, msgspec.Raw) else _encoded(value) for name, value in members.items()
+        name: value if isinstance(value, msgspec.Raw) else msgspec.Raw(msgspec.json.encode(value))
+        for name, value in members.items()
     }
-
-
-def _encoded(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

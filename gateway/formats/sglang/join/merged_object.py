@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.sglang.join.rules import DEFAULT, MergeRule
+from gateway.formats.sglang.join.rules import MergeRule
 from gateway.formats.sglang.raw_members import NULL, Members
 
 Appended = dict[str, bytearray]
@@ -76,7 +76,7 @@ class MergedObject:
         """
         self._leave(members)
         self._gone = {
-            name: value for name, value in self._gone.items() if self._rule(name) is MergeRule.FIRST
+            name: value for name, value in self._gone.items() if self._rules.get(name) is MergeRule.FIRST
         }
         self.most.clear()
         self.held = {} if held is None else held
@@ -93,9 +93,6 @@ class MergedObject:
     def all_members(self) -> ValueParts:
         """Return these members, and those that only earlier objects had."""
         return self.members() | {name: self._value(name, value) for name, value in self._gone.items()}
-
-    def _rule(self, name: str) -> MergeRule:
-        return self._rules.get(name, DEFAULT)
 
     def _in_parts(self, name: str, value: msgspec.Raw) -> bool:
         rule = self._rules.get(name)

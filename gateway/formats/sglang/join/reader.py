@@ -113,7 +113,9 @@ class JoinReader:
 
     def _read(self, document: bytes) -> None:
         event = parse_raw_event(document)
-        self._look(document)
+        failure = self._tally.event(document)
+        if failure is not None and not self._refusal:
+            self._refusal = self._path_cutter.body(without_stream(document, failure), failure)
         if event is None:
             return
         index = index_of(event)
@@ -127,12 +129,6 @@ class JoinReader:
             self._decoder = sample.next_decoder()
         else:
             sample.end(event)
-
-    def _look(self, document: bytes) -> None:
-        """Record the facts of an event, and keep the first failure."""
-        failure = self._tally.event(document)
-        if failure is not None and not self._refusal:
-            self._refusal = self._path_cutter.body(without_stream(document, failure), failure)
 
     def _joined(self) -> bytes:
         parts: list[bytes | bytearray] = []

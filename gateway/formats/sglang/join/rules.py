@@ -115,31 +115,12 @@ META: Mapping[str, MergeRule] = MappingProxyType(
     }
 )
 
-#: The rule of a member in neither table. A model or a plugin may add lists to ``meta_info`` that have one
-#: entry for each generated token, and they come in parts like log probabilities: a list with as many entries
-#: as the event has ids is APPEND as long as that holds.
-DEFAULT = MergeRule.LAST
+# A member in neither table is LAST. But a model or a plugin may add lists to ``meta_info`` that have one entry
+# for each generated token, and they come in parts like log probabilities: a list with as many entries as the
+# event has ids is APPEND as long as that holds.
 
 #: An exchange that ends in the queue is answered by the frontend in the scheduler's place. In an incremental
 #: stream that last event (the echo) repeats all of the text, these lists in full, and the last id.
 ECHOED = frozenset({"output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs"})
 #: A member of every event but the echo.
 NOT_ECHOED = "prompt_tokens"
-
-#: Members that may differ between two replies to one request, and ids that the engine creates.
-TIMINGS = frozenset(
-    {
-        "response_sent_to_client_ts",
-        "queue_time",
-        "forward_entry_time",
-        "prefill_finished_time",
-        "storage_prefetch_wait",
-        "storage_staging_wait",
-        "e2e_latency",
-        "request_received_ts",
-        "first_token_latency",
-        "api_server_dispatch_finish_ts",
-        "request_finished_ts",
-        "decode_throughput",
-    }
-)

@@ -97,15 +97,3 @@ WITH_NULLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-
-#: Keys of a joined reply, at any depth, whose values may differ from a unary reply's: the engine's clock.
-VOLATILE = frozenset(
-    {
-        "created",
-        "time_to_first_token_ms",
-        "generation_time_ms",
-        "queue_time_ms",
-        "mean_itl_ms",
-        "tokens_per_second",
-    }
-)

@@ -9,8 +9,7 @@ import pytest
 
 from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT
-from gateway.formats.sglang.join.rules import TIMINGS
-from tests.formats.sglang.support import cuts, parsed, recorded, run, same
+from tests.formats.sglang.support import TIMINGS, cuts, parsed, recorded, run, same
 from tests.formats.support import HEX, View, lines
 
 #: What the engine makes up, or has in its prefix cache by chance.

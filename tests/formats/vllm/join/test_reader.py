@@ -19,7 +19,7 @@ from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join.reader import JoinReader
-from gateway.formats.vllm.join.rules import REPLY, VOLATILE, WITH_NULLS
+from gateway.formats.vllm.join.rules import REPLY, WITH_NULLS
 from gateway.formats.vllm.unary import UnaryReader
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange
@@ -497,11 +497,6 @@ def test_long_join_holds_no_more_than_three_replies() -> None:
         tracemalloc.stop()
     assert len(json.loads(out)["choices"][0]["token_ids"]) == TOKENS
     assert peak <= 3 * len(out)
-
-
-def test_volatile_keys_are_those_of_a_clock() -> None:
-    """A joined reply may differ in these and in nothing else."""
-    assert "created" in VOLATILE and not VOLATILE & {"usage", "choices", "model", "request_id"}
 
 
 @fuzzed
