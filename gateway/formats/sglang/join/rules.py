@@ -115,9 +115,9 @@ META: Mapping[str, MergeRule] = MappingProxyType(
     }
 )
 
-# A member in neither table is LAST. But a model or a plugin may add lists to ``meta_info`` that have one entry
-# for each generated token, and they come in parts like log probabilities: a list with as many entries as the
-# event has ids is APPEND as long as that holds.
+# A member in neither table is LAST. But a model or a plugin may add lists to ``meta_info`` that have one
+# entry for each generated token, and they come in parts like log probabilities: a list with as many entries
+# as the event has ids is APPEND as long as that holds.
 
 #: An exchange that ends in the queue is answered by the frontend in the scheduler's place. In an incremental
 #: stream that last event (the echo) repeats all of the text, these lists in full, and the last id.
