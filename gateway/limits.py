@@ -24,11 +24,11 @@ DEFAULT_HEAD = HeadLimits()
 
 
 class Timeouts(NamedTuple):
-    """Limits in seconds, None: any time.
+    """Limits on the duration of an exchange in seconds; None: no limit.
 
-    ``first_byte`` counts from when a worker was sent the request to the first byte of its reply's body,
-    ``idle`` while nothing comes of that reply then, ``total`` from when the request was whole to the end of
-    its reply, waiting for a worker included.
+    ``first_byte`` counts from sending the request to a worker to the first byte of the body of its reply,
+    ``idle`` while no more of that body arrives, ``total`` from the complete request to the end of its reply,
+    waiting for a worker included.
     """
 
     first_byte: float | None = None
@@ -36,7 +36,7 @@ class Timeouts(NamedTuple):
     total: float | None = None
 
     def within(self, seconds: float) -> Timeouts:
-        """With a ``total`` of at most ``seconds``; the same where it is no longer."""
+        """Return these limits with a ``total`` of at most ``seconds``."""
         return self if self.total is not None and self.total <= seconds else self._replace(total=seconds)
 
 

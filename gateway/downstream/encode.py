@@ -1,7 +1,7 @@
 """Replies as bytes.
 
-Owns: status line, header lines and chunk framing of what goes downstream. Must never enter: sockets, a
-dialect, ASGI. Source of the rules: RFC 9112.
+Owns: status line, header lines and chunk framing of replies to clients. Must never enter: sockets, a dialect,
+ASGI. Source of the rules: RFC 9112.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.formats.contract import Headers
 
 
 def phrase_of(status: int) -> str:
-    """The reason phrase; "" for a status that has none of its own (529)."""
+    """Return the reason phrase; "" for a status without one (529)."""
     try:
         return http.HTTPStatus(status).phrase
     except ValueError:
@@ -31,27 +31,27 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
-#: Of a chunk's size and its bytes, at least one; and what is before and behind the bytes.
+#: One chunk: its size and its bytes, at least one. And the parts before and after the bytes.
 CHUNK = b"%x\r\n%b\r\n"
 CHUNK_SIZE, CHUNK_END = b"%x\r\n", b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 
 def head(status: int, headers: Headers, more: bytes) -> bytes:
-    """Status line and headers, blank line included; ``more`` are whole lines that come last.
+    """Return status line and headers with the empty line; ``more`` are encoded lines that come last.
 
-    Names and values are trusted: they come from a parser that refuses bad ones, or from this program.
+    Names and values are not checked: they come from a parser that rejects invalid ones, or from the gateway.
     """
     return b"%b%b%b\r\n" % (_STATUS_LINES[status], lines(headers), more)
 
 
 def lines(headers: Headers) -> bytes:
-    """Header lines without the blank one."""
+    """Return the header lines without the empty one."""
     return b"".join([b"%b: %b\r\n" % line for line in headers])
 
 
 def complete_reply(status: int, headers: Headers, more: bytes, body: bytes) -> bytes:
-    """A whole reply: ``head`` with the length of ``body``, and ``body``."""
+    """Return ``head`` with the length of ``body``, and ``body``."""
     if status in NO_BODY:
         return head(status, headers, more) + body
     return b"%b%bcontent-length: %d\r\n%b\r\n%b" % (
@@ -64,6 +64,6 @@ def complete_reply(status: int, headers: Headers, more: bytes, body: bytes) -> b
 
 
 def failure(status: int, message: str) -> tuple[Headers, bytes]:
-    """Headers and body of an error, in the shape of the control plane: it is not known whose path it is."""
+    """Return headers and body of an error in the shape of the control plane: no format is known yet."""
     body = json.dumps({"message": message, "type": phrase_of(status), "code": status}).encode()
     return [(b"content-type", b"application/json")], body

@@ -1,10 +1,10 @@
-"""Taking clients that come over TLS.
+"""Accepting client connections over TLS.
 
-Owns: accepting them, the limits on those who have not said who they are yet, and handing them on. Must never
-enter: certificates, requests, how a server ends.
+Owns: accepting, and the limits on connections whose handshake is not complete. Must never enter:
+certificates, requests, how a server ends.
 
-The event loop's own server would wait a minute for each handshake, for any number of them, and tell nobody:
-whoever opens connections and says nothing would have all the files that this process may open.
+The event loop's own server waits a minute for each handshake, for any number of them, and reports none: a
+client that opens connections and sends nothing could use up all files that this process may open.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from gateway.loop.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-#: Connections that are taken in one turn of the loop.
+#: Connections that are accepted in one iteration of the event loop.
 _AT_ONCE = 64
-#: Seconds until connections are taken again, when no file is left for one.
-_BREATHER = 1.0
+#: Seconds until connections are accepted again after this process could open no more files.
+_SHORTAGE_PAUSE = 1.0
 
 
 class Acceptor:
-    """Takes the connections of ``listener`` for as long as it is not closed, and makes a protocol for each
-    whose handshake is done. To uvicorn it is one of its servers."""
+    """Accepts the connections of ``listener`` until it is closed.
+
+    Each connection whose handshake is complete gets a protocol from ``make``. uvicorn sees it as one of its
+    servers.
+    """
 
     def __init__(
         self,
@@ -50,21 +53,21 @@ class Acceptor:
         self._app = app
         self._state = state
         self._loop = asyncio.get_running_loop()
-        self._greeted = Tasks()
-        self._again: asyncio.TimerHandle | None = None
+        self._handshakes = Tasks()
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._begin()
 
     def close(self) -> None:
-        """Take no connection any more, and close the listener."""
-        if self._again is not None:
-            self._again.cancel()
+        """Accept no more connections and close the listener."""
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
         if self._listener.fileno() >= 0:
             self._loop.remove_reader(self._listener)
             self._listener.close()
 
     async def wait_closed(self) -> None:
-        """Let go of those who did not get through their handshake."""
-        await self._greeted.stop()
+        """Drop the connections whose handshake is not complete."""
+        await self._handshakes.stop()
 
     def _begin(self) -> None:
         self._loop.add_reader(self._listener, self._accept)
@@ -76,37 +79,37 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning("no connection of a client can be taken: %s", error.strerror)
+                log.warning("cannot accept a connection of a client: %s", error.strerror)
                 self._loop.remove_reader(self._listener)
-                self._again = self._loop.call_later(_BREATHER, self._begin)
+                self._resume_timer = self._loop.call_later(_SHORTAGE_PAUSE, self._begin)
                 return
             self._admit(sock)
 
     def _admit(self, sock: socket.socket) -> None:
-        """As ClientConnection does once it is there; who is one too many cannot be told so here."""
+        """Apply the connection limit as ClientConnection does, but without a reply: TLS is not set up yet."""
         limits = self._app.limits
         most, seconds = limits.connections, limits.head_seconds
-        over = 0 if most is None else len(self._state.connections) + len(self._greeted) + 1 - most
+        over = 0 if most is None else len(self._state.connections) + len(self._handshakes) + 1 - most
         if over > RESERVED_CONNECTIONS:
             self._app.hit("sockets")
             return sock.close()
         if over > 0:
             seconds = min(seconds, OVER_LIMIT_IDLE_SECONDS)
         sock.setblocking(False)
-        self._greeted.spawn(self._greet(sock, seconds), "TLS handshake")
+        self._handshakes.spawn(self._handshake(sock, seconds), "TLS handshake")
 
-    async def _greet(self, sock: socket.socket, within: float) -> None:
+    async def _handshake(self, sock: socket.socket, within: float) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._make, sock, ssl=self._tls, ssl_handshake_timeout=within
             )
-        except OSError as error:  # which those of TLS are, and those of a time that is up
-            log.debug("no TLS with a client: %s", error)
+        except OSError as error:  # errors of TLS and timeouts are OSErrors
+            log.debug("TLS handshake with a client failed: %s", error)
             sock.close()
 
 
 class TlsServer(uvicorn.Server):
-    """uvicorn, but that connections over TLS are taken by an Acceptor. For sockets that are given to it."""
+    """A uvicorn server whose TLS connections are accepted by an Acceptor; it needs sockets to be passed."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         config = self.config

@@ -69,7 +69,7 @@ class Fleet:
         #: For all writes to workers and to clients.
         self.write_batch = WriteBatch()
         #: The read buffer that all connections to workers share.
-        self._scratch = bytearray(READ_SIZE)
+        self._read_buffer = bytearray(READ_SIZE)
         self.quotas = Quotas()
         self._resolver = resolver or Resolver()
         self._policy = policy
@@ -146,7 +146,7 @@ class Fleet:
             self._resolver,
             self.write_batch,
             self._head,
-            self._scratch,
+            self._read_buffer,
         )
 
     def _leave(self, worker: Worker) -> None:

@@ -1,9 +1,9 @@
-"""What blocks, done beside the event loop: looks at files of a disk, or of a network, that may hang.
+"""A thread for calls that may block for ever, such as reading a file of a network file system.
 
-Owns: the thread, and handing a result back. Must never enter: what is done.
+Owns: the thread, and handing its results to the event loop. Must never enter: what the calls do.
 
-The standard library's executors, and those of the event loop, are waited for at the end of the process, so
-that one call which hangs would keep it from ending, whatever signal it was sent.
+The executors of the standard library and of the event loop are joined when the process ends, so a single call
+that never returns would keep the process from ending, whatever signal it is sent.
 """
 
 from __future__ import annotations
@@ -17,50 +17,54 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_Asked = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+_Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
 class DaemonThread:
-    """Runs functions in a thread of its own, called ``name``, one after another."""
+    """A daemon thread, called ``name``, that runs functions one after another."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiting: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._started = False
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns or raises. One that nobody waits for any more is not begun."""
+        """Return what ``work`` returns, or raise what it raises.
+
+        If the caller is cancelled before ``work`` was begun, it is not begun.
+        """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
         if not self._started:
             self._started = True
-            # A daemon: one that hangs must not hold up the end of the process.
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        self._waiting.put((loop, result, work))
+            # A daemon thread: a call that never returns must not keep the process from ending.
+            threading.Thread(target=self._run_jobs, name=self._name, daemon=True).start()
+        self._jobs.put((loop, result, work))
         return await result
 
     def close(self) -> None:
-        """End the thread, once what it does is done."""
-        self._waiting.put(None)
+        """End the thread after the jobs it has."""
+        self._jobs.put(None)
 
-    def _work(self) -> None:
-        while (asked := self._waiting.get()) is not None:
-            loop, result, work = asked
+    def _run_jobs(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            loop, result, work = job
             if result.cancelled():
                 continue
-            error, found = None, None
+            error, value = None, None
             try:
-                found = work()
-            except Exception as failure:  # noqa: BLE001 - it is raised where the result is waited for
+                value = work()
+            except Exception as failure:  # noqa: BLE001 - it is raised where the result is awaited
                 error = failure
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(_tell, result, found, error)
+            with suppress(RuntimeError):  # the loop is closed and nothing awaits the result
+                loop.call_soon_threadsafe(set_result, result, value, error)
 
 
-def _tell(result: asyncio.Future[Any], found: object, error: Exception | None) -> None:
-    if result.done():
+def set_result(future: asyncio.Future[Any], value: object, error: Exception | None) -> None:
+    """Resolve ``future`` with ``error``, or with ``value`` if that is None, unless it was cancelled."""
+    if future.done():
         return
     if error is None:
-        result.set_result(found)
+        future.set_result(value)
     else:
-        result.set_exception(error)
+        future.set_exception(error)

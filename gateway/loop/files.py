@@ -1,6 +1,6 @@
-"""Files that others put there, read without ever waiting for one.
+"""Opening files that others create, without ever blocking on one.
 
-Owns: opening what may be a pipe by now. Must never enter: what is in a file.
+Owns: refusing pipes and devices. Must never enter: the content of a file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """The file at ``path``, or where a link there leads, to be read. Raises OSError, for a pipe or a device,
-    too: to open one, or to read it, might never end."""
+    """Open the file at ``path``, or at the end of a link there, for reading.
+
+    Raises OSError, also for a pipe or a device: opening or reading one could block for ever.
+    """
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
     if not S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

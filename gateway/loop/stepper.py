@@ -1,11 +1,11 @@
-"""Running a coroutine without a task: it goes on inside the callback that it waited for.
+"""Running a coroutine without a task, inside the callback that it waits for.
 
-Owns: stepping a coroutine, and interrupting it. Must never enter: what the coroutine does.
+Owns: stepping a coroutine and interrupting it. Must never enter: what the coroutine does.
 
-A task pays a future, a callback and a turn of the loop for every wait. An exchange waits for a few bytes
-very often, and what it then does is short. So it is driven by hand: it awaits a Signal, and whoever fires the
-signal runs it on to its next wait. It may await futures and tasks, too; what asks for the current task
-(``asyncio.timeout``) belongs into ``in_task``.
+A task needs a future, a callback and an iteration of the event loop for each wait. An exchange waits for a
+few bytes very often, and what it does with them is short. So its coroutine awaits a Wakeup, and the protocol
+callback that fires the wakeup runs the coroutine up to its next wait. The coroutine may also await futures
+and tasks. Code that needs the current task, such as ``asyncio.timeout``, runs in ``in_task``.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ T = TypeVar("T")
 
 
 class Wakeup:
-    """Something to wait for, any number of times, by one coroutine at a time: under a Drive or in a task.
+    """An event that one coroutine at a time can await, in a CoroutineStepper or in a task, any number of
+    times.
 
-    For a task it looks like a future; the names of its members are asyncio's.
+    To a task it looks like a future, so the names of its members are those of asyncio.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_waiting")
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_resume")
 
     def __init__(self) -> None:
         self._asyncio_future_blocking = False
         self._cancelled = False
-        self._waiting: Callable[[], object] | None = None
+        self._resume: Callable[[], object] | None = None
 
     def __await__(self) -> Generator[Wakeup, None, None]:
         self._asyncio_future_blocking = True
         yield self
 
     def fire(self) -> None:
-        """Run who waits up to its next wait (a task: in the loop's next turn), if anybody does."""
-        waiting = self._waiting
-        if waiting is not None:
-            self._waiting = None
-            waiting()
+        """Run the waiting coroutine, if there is one, up to its next wait (a task: in the next iteration)."""
+        resume = self._resume
+        if resume is not None:
+            self._resume = None
+            resume()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
-        self._waiting = partial(self.get_loop().call_soon, callback, self, context=context)
+        self._resume = partial(self.get_loop().call_soon, callback, self, context=context)
 
     def result(self) -> None:
         if self._cancelled:
@@ -55,37 +56,40 @@ class Wakeup:
             raise asyncio.CancelledError
 
     def cancel(self, msg: Any = None) -> bool:
-        self._cancelled = self._waiting is not None
+        self._cancelled = self._resume is not None
         self.fire()
         return self._cancelled
 
 
 class CoroutineStepper:
-    """Runs one coroutine, from ``start`` to its end."""
+    """Runs one coroutine from ``start`` to its end."""
 
     _coroutine: Coroutine[Any, Any, None] | None = None
-    _ended: Callable[[], object] | None = None
-    _waits_for: Any = None
+    _on_end: Callable[[], object] | None = None
+    #: What the coroutine awaits: a Wakeup or a future.
+    _awaited: Any = None
+    #: What ``interrupt`` is to raise.
     _reason: BaseException | None = None
     _running = False
 
-    def start(self, coroutine: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None) -> None:
-        """Run ``coroutine`` up to its first wait. ``ended`` is called once it is over, however it ends."""
+    def start(self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[], object] | None = None) -> None:
+        """Run ``coroutine`` up to its first wait. ``on_end`` is called when it ends, however it ends."""
         self._coroutine = coroutine
-        self._ended = ended
+        self._on_end = on_end
         self._step()
 
     def interrupt(self, reason: BaseException) -> None:
-        """Raise ``reason`` where the coroutine waits, or will wait next. The first reason counts."""
+        """Raise ``reason`` where the coroutine waits, or at its next wait. Only the first reason counts."""
         if self._reason is None and self._coroutine is not None:
             self._reason = reason
             if not self._running:
                 self._step()
 
     def _step(self) -> None:
-        waited, self._waits_for = self._waits_for, None
-        if type(waited) is Wakeup:
-            waited._waiting = None
+        """Run the coroutine up to its next wait."""
+        previous, self._awaited = self._awaited, None
+        if type(previous) is Wakeup:
+            previous._resume = None
         coroutine = self._coroutine
         assert coroutine is not None
         self._running = True
@@ -93,47 +97,47 @@ class CoroutineStepper:
             while True:
                 reason = self._reason
                 if reason is None:
-                    waits_for = coroutine.send(None)
+                    awaited = coroutine.send(None)
                 else:
                     self._reason = None
-                    waits_for = coroutine.throw(reason)
+                    awaited = coroutine.throw(reason)
                 if self._reason is None:
                     break
         except BaseException as end:
-            self._over()
+            self._running = False
+            self._coroutine = None
+            if self._on_end is not None:
+                self._on_end()
             if not isinstance(end, StopIteration):
                 raise
             return
         self._running = False
-        self._waits_for = waits_for
-        if type(waits_for) is Wakeup:
-            waits_for._asyncio_future_blocking = False
-            waits_for._waiting = self._step
+        self._awaited = awaited
+        if type(awaited) is Wakeup:
+            awaited._asyncio_future_blocking = False
+            awaited._resume = self._step
         else:
-            self._wait_for_future(waits_for)
+            self._wait_for_future(awaited)
 
     def _wait_for_future(self, future: Any) -> None:
-        if future is None:
-            future = self._waits_for = asyncio.get_running_loop().create_future()
+        if future is None:  # a bare yield, such as asyncio.sleep(0): go on in the next iteration of the loop
+            future = self._awaited = asyncio.get_running_loop().create_future()
             future.set_result(None)
         else:
             future._asyncio_future_blocking = False
-        future.add_done_callback(self._woken)
+        future.add_done_callback(self._future_done)
 
-    def _over(self) -> None:
-        self._running = False
-        self._coroutine = None
-        if self._ended is not None:
-            self._ended()
-
-    def _woken(self, future: asyncio.Future[Any]) -> None:
-        if self._waits_for is future:
+    def _future_done(self, future: asyncio.Future[Any]) -> None:
+        if self._awaited is future:
             self._step()
 
 
 async def in_task(work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
-    """Await ``work`` in a task of its own. If the caller is interrupted, so is it; a result nobody takes any
-    more goes to ``discard``."""
+    """Await ``work`` in a task of its own.
+
+    If the caller is interrupted, the task is cancelled; a result that it has nevertheless goes to
+    ``discard``.
+    """
     # Not gateway.loop.tasks.Tasks: only this caller waits for the result and reports it.
     task = asyncio.get_running_loop().create_task(work)
     try:

@@ -1,27 +1,28 @@
 """Background tasks with an owner.
 
-Owns: keeping a reference to every running task, beginning again what must not end, and ending them together.
-Must never enter: what they do.
+Owns: a reference to every running task, restarting tasks that fail, and ending all of them. Must never enter:
+what the tasks do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: Seconds until what failed is begun again: at first, doubled each time, and at most. What then went well for
-#: as long as that has a first time again.
+#: Seconds before work that failed is restarted: at first, doubled each time, and at most. Work that then ran
+#: for LONGEST_PAUSE starts at FIRST_PAUSE again.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 Work = Callable[[], Coroutine[Any, Any, Any]]
 
 
-def _nobody(reason: str) -> None:
-    """Nobody has to know."""
+def _ignore(reason: str) -> None:
+    """Do nothing."""
 
 
 class Tasks:
@@ -40,17 +41,19 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    def keep(self, work: Work, name: str, failed: Callable[[str], None] = _nobody) -> asyncio.Task[Any]:
-        """Start what must go on: see ``kept``."""
-        return self.spawn(kept(work, name, failed), name)
+    def keep_running(
+        self, work: Work, name: str, on_failure: Callable[[str], None] = _ignore
+    ) -> asyncio.Task[Any]:
+        """Start ``work`` and restart it if it fails: see the function ``keep_running``."""
+        return self.spawn(keep_running(work, name, on_failure), name)
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait up to ``seconds`` for all that run now."""
+        """Wait up to ``seconds`` for the tasks that run now."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 
     async def stop(self) -> None:
-        """Cancel all and wait until each has ended."""
+        """Cancel all tasks and wait until each has ended."""
         for task in self._running:
             task.cancel()
         await self.wait(None)
@@ -61,21 +64,22 @@ class Tasks:
             log.error("background task %s failed", task.get_name(), exc_info=error)
 
 
-async def kept(work: Work, name: str, failed: Callable[[str], None] = _nobody) -> None:
-    """Do what ``work`` makes until it returns. Should an exception end it, nobody having thought of that,
-    ``failed`` is told why and it is begun again, after pauses that grow."""
-    now = asyncio.get_running_loop().time
+async def keep_running(work: Work, name: str, on_failure: Callable[[str], None] = _ignore) -> None:
+    """Run ``work`` until it returns; if it raises, call ``on_failure`` with the reason and restart it.
+
+    The pauses before a restart grow from FIRST_PAUSE to LONGEST_PAUSE seconds.
+    """
     pause = FIRST_PAUSE
     while True:
-        began = now()
+        started = time.monotonic()
         [fault] = await asyncio.gather(*[work()], return_exceptions=True)
         if not isinstance(fault, BaseException):
             return
-        if now() - began >= LONGEST_PAUSE:
+        if time.monotonic() - started >= LONGEST_PAUSE:
             pause = FIRST_PAUSE
-        why = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
-        log.error("%s failed, and begins again in %g s: %s", name, pause, why)
+        reason = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
+        log.error("%s failed and is restarted in %g s: %s", name, pause, reason)
         log.debug("%s failed", name, exc_info=fault)
-        failed(f"{name} failed: {why}")
+        on_failure(f"{name} failed: {reason}")
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

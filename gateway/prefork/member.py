@@ -55,8 +55,8 @@ class Member:
         """
         await self._peers.open()
         await self._cordons.fetch()
-        self._tasks.keep(lambda: self._report_usable(fleet), "report of usable workers")
-        self._tasks.keep(self.aggregate.report_counts, "report of counts")
+        self._tasks.keep_running(lambda: self._report_usable(fleet), "report of usable workers")
+        self._tasks.keep_running(self.aggregate.report_counts, "report of counts")
 
     async def wait_for_workers(self, fleet: Fleet) -> None:
         """Wait until no worker is joining, in a process that replaces another one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
-from gateway.loop.tasks import Tasks, kept
+from gateway.loop.tasks import Tasks, keep_running
 from gateway.stores.base import Change
 
 #: Changes that wait for one reader; past that its task waits.
@@ -35,7 +35,7 @@ class Feeds:
         if self._closed:
             return
         changes: asyncio.Queue[Change | None] = asyncio.Queue(BACKLOG)
-        fed = kept(lambda: feed(changes.put), name, failed)
+        fed = keep_running(lambda: feed(changes.put), name, failed)
         task = self._tasks.spawn(_until_over(fed, changes), name)
         try:
             while (change := await changes.get()) is not None:

@@ -31,7 +31,7 @@ class Renewals:
     async def start(self, url: str, seconds: float, renew: Renew) -> None:
         """From now on call ``renew`` for the lease of ``url``, which lasts ``seconds``, and nothing else."""
         await self.stop(url)
-        self._of[url] = self._tasks.keep(
+        self._of[url] = self._tasks.keep_running(
             lambda: _keep(url, seconds / 3, renew), f"renewal of the lease of {url}"
         )
 

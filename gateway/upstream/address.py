@@ -1,6 +1,6 @@
-"""Where a worker listens, as its URL says.
+"""The address of a worker: its URL, taken apart.
 
-Owns: which URLs can be used. Must never enter: I/O, what stands there.
+Owns: which URLs are accepted. Must never enter: I/O, what answers at the address.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-#: What a router puts behind a server's URL to name one of its data-parallel ranks: ``http://host:port@3``.
+#: A URL with a data-parallel rank, as SGLang's router writes it: ``http://host:port@3``.
 _RANK = re.compile(r"(?P<server>[^@]*:[0-9]+(?:/[^@]*)?)@(?P<rank>[0-9]{1,5})")
 
 
 class BadWorkerUrl(ValueError):
-    """A worker's URL cannot be used; the message says why."""
+    """The URL of a worker cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a worker listens. ``host`` has no brackets; ``authority`` is the Host header's value.
+    """The address of a worker. ``host`` has no brackets; ``authority`` is the value of the Host header.
 
-    ``url`` is exactly what was given; ``rank`` is the data-parallel rank at its end, if it names one.
+    ``url`` is the text that was parsed, ``prefix`` the path before all request paths, and ``rank`` the
+    data-parallel rank at the end of the URL, None without one.
     """
 
     url: str
@@ -34,9 +35,9 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read an ``http`` or ``https`` URL, IPv6 in brackets, path prefix and ``@rank`` at its end allowed.
+        """Parse an ``http`` or ``https`` URL. Raises BadWorkerUrl.
 
-        Raises BadWorkerUrl.
+        IPv6 addresses in brackets, a path prefix and ``@rank`` at the end are allowed.
         """
         ranked = _RANK.fullmatch(url)
         if ranked is None:
@@ -45,7 +46,7 @@ class Address:
 
     @classmethod
     def _plain(cls, url: str) -> Address:
-        if "@" in url:  # asked first, as the other messages quote the URL
+        if "@" in url:  # checked first, because the other messages quote the URL
             raise BadWorkerUrl("a worker's URL must not hold credentials; use a worker API key")
         try:
             parts = urlsplit(url)

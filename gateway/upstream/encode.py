@@ -1,6 +1,7 @@
-"""A format's request as bytes for the wire.
+"""The head of every request to a worker: exchanges, probes, aborts and control calls.
 
-Owns: the request line, Host and Content-Length. Must never enter: a dialect, sockets.
+Owns: the request line, Host and Content-Length; a header for all requests belongs here. Must never enter: a
+dialect, sockets.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from gateway.upstream.address import Address
 
 
 def encode_head(request: UpstreamRequest, address: Address) -> bytes:
-    """Request line and headers, blank line included."""
+    """Return the request line and headers, empty line included."""
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
         request.method,
         request.target,

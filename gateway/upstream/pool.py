@@ -1,7 +1,7 @@
-"""The connections to one worker: kept alive while they are fresh, opened when there is none.
+"""The connections to one worker: reused while they are fresh, opened when there is none.
 
-Owns: reuse and connecting. Must never enter: a dialect, choice of a worker, a bound on how many (the number
-of exchanges bounds them).
+Owns: reuse and connecting. Must never enter: a dialect, the choice of a worker, a limit on the number of
+connections (the number of exchanges bounds it).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.read_buffer import READ_SIZE
 from gateway.upstream.resolver import Resolver
 
-#: Engines close a connection that was idle for 5 s; one idle for longer than this is not used again.
+#: Seconds after which an idle connection is not used again. SGLang and vLLM close one that was idle for 5 s
+#: (uvicorn's timeout_keep_alive).
 MAX_IDLE_SECONDS = 3.5
 
 
 class Pool:
-    """Connections to ``host`` (no brackets), ``port``. ``connect_timeout`` is in seconds.
+    """Connections to ``host`` (without brackets) and ``port``. ``connect_timeout`` is in seconds.
 
-    All pools of an event loop share ``resolver``, ``write_batch`` and ``scratch``, a read buffer of READ_SIZE
-    bytes. ``head`` limits the heads of replies.
+    All pools of an event loop share ``resolver``, ``write_batch`` and ``read_buffer`` (READ_SIZE bytes).
     """
 
-    def __init__(  # noqa: PLR0913 - what is its own, and what all share
+    def __init__(  # noqa: PLR0913 - its own values, and the shared objects
         self,
         host: str,
         port: int,
@@ -38,8 +38,8 @@ class Pool:
         connect_timeout: float,
         resolver: Resolver | None = None,
         write_batch: WriteBatch | None = None,
-        head: HeadLimits = DEFAULT_HEAD,
-        scratch: bytearray | None = None,
+        head_limits: HeadLimits = DEFAULT_HEAD,
+        read_buffer: bytearray | None = None,
     ) -> None:
         self._write_batch = write_batch or WriteBatch()
         self._resolver = resolver or Resolver()
@@ -47,8 +47,8 @@ class Pool:
         self._port = port
         self._tls = tls
         self._connect_timeout = connect_timeout
-        self._head = head
-        self._scratch = scratch or bytearray(READ_SIZE)
+        self._head_limits = head_limits
+        self._read_buffer = read_buffer or bytearray(READ_SIZE)
         self._idle: list[Connection] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
@@ -61,7 +61,7 @@ class Pool:
         return len(self._idle)
 
     def take(self) -> Connection | None:
-        """A fresh idle connection, or None."""
+        """Return a fresh idle connection, or None."""
         oldest = time.monotonic() - MAX_IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
@@ -71,7 +71,7 @@ class Pool:
         return None
 
     async def connect(self) -> Connection:
-        """Open a new connection. Raises ConnectFailed or OutOfSockets: nothing was sent."""
+        """Open a new connection. Raises ConnectFailed and OutOfSockets; nothing was sent then."""
         try:
             async with asyncio.timeout(self._connect_timeout):
                 return await self._connect_to(await self._resolver.resolve(self._host))
@@ -81,9 +81,9 @@ class Pool:
             raise ConnectFailed("the worker could not be reached", cause=error) from error
 
     async def _connect_to(self, addresses: Sequence[str]) -> Connection:
-        """A connection to the first of ``addresses`` that takes one. Raises OSError.
+        """Connect to the first of ``addresses`` that accepts. Raises OSError.
 
-        A machine that is gone says nothing: none but the last may take more than its share of the time.
+        A machine that is gone does not answer, so each address but the last has only its share of the time.
         """
         loop = asyncio.get_running_loop()
         *others, last = addresses
@@ -92,12 +92,12 @@ class Pool:
                 async with asyncio.timeout(self._connect_timeout / len(addresses)):
                     return await self._connect(loop, address)
             except OSError:
-                continue  # a name may stand for one that nobody listens on
+                continue  # a name may have addresses on which nothing listens
         return await self._connect(loop, last)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         _, connection = await loop.create_connection(
-            lambda: Connection(self._scratch, self._write_batch, self._head),
+            lambda: Connection(self._read_buffer, self._write_batch, self._head_limits),
             address,
             self._port,
             ssl=self._tls,
@@ -106,7 +106,7 @@ class Pool:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Keep ``connection`` for later if it can carry another request; close it otherwise."""
+        """Keep ``connection`` if it can carry another request; close it otherwise."""
         if not connection.recycle():
             return
         if self._closed:
@@ -118,7 +118,7 @@ class Pool:
             self._sweep = loop.call_later(MAX_IDLE_SECONDS, self._drop_stale)
 
     def close(self) -> None:
-        """Close all idle connections; those in use close when they are given back."""
+        """Close all idle connections; one in use is closed when it is given back."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -129,14 +129,14 @@ class Pool:
     def _drop_stale(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = time.monotonic() - MAX_IDLE_SECONDS
-        kept = []
+        fresh = []
         for connection in self._idle:
             if connection.usable and connection.idle_since > oldest:
-                kept.append(connection)
+                fresh.append(connection)
             else:
                 connection.close()
-        self._idle = kept
-        # The list is in order of return, so its first entry is the next to grow stale.
+        self._idle = fresh
+        # The list is in order of return, so its first entry is the next one to become stale.
         self._sweep = None
         if self._idle:
             delay = self._idle[0].idle_since - oldest

@@ -1,10 +1,10 @@
-"""Addresses of workers by name, from a resolver that may hang.
+"""The addresses of workers by host name, from a system resolver that may hang.
 
-Owns: asking the system's resolver in threads, and what it answered last. Must never enter: connecting.
+Owns: calling the system's resolver in threads, and a cache of its answers. Must never enter: connecting.
 
-The event loop's own way has few threads for all names: a handful that hang (a resolver that does not answer
-takes 10 s and more to give up) would keep everybody else's waiting. So each name has at most one thread, and
-a name that was known stays known while its resolver is silent.
+The event loop's own resolver shares a few threads among all names: a handful of names whose servers do not
+answer (the system gives up after 10 s and more) would delay all others. Here each name has at most one
+thread, and a name that was resolved before stays usable while its server does not answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-#: An answer is used without a question for so long, in seconds.
-FRESH = 5.0
-#: How long a connect waits for a new answer before it takes the old one, in seconds.
-PATIENCE = 0.25
-#: Resolver asked for at once; more wait for their turn.
-THREADS = 64
+from gateway.loop.daemon_thread import set_result
 
-#: Resolver whose answers are kept.
+#: Seconds for which an answer is used without asking again.
+FRESH = 5.0
+#: Seconds a connect waits for a new answer before it uses the old one.
+REFRESH_WAIT = 0.25
+#: Names that are looked up at once; others wait.
+THREADS = 64
+#: Names whose answers are cached.
 CAPACITY = 4096
 
 Lookup = Callable[..., Sequence[tuple[Any, ...]]]
@@ -39,57 +40,58 @@ class _Answer:
 
 
 class Resolver:
-    """What names stand for. ``lookup`` is called in a thread, as ``socket.getaddrinfo`` is."""
+    """Resolves host names. ``lookup`` is called in a thread with the arguments of ``socket.getaddrinfo``."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
         self._lookup = lookup
-        self._known: dict[str, _Answer] = {}
-        self._asking: dict[str, asyncio.Task[tuple[str, ...]]] = {}
-        self._room = asyncio.Semaphore(THREADS)
+        self._answers: dict[str, _Answer] = {}
+        self._pending: dict[str, asyncio.Task[tuple[str, ...]]] = {}
+        self._slots = asyncio.Semaphore(THREADS)
 
     async def resolve(self, host: str) -> Sequence[str]:
-        """IP addresses of ``host``, itself if it is one; at least one. Raises OSError.
+        """Return the IP addresses of ``host``, at least one; ``host`` itself if it is an address.
 
-        Waits as long as the resolver takes, and fails for its silence, only for a name that was never known.
+        Raises OSError. Only a name that was never resolved makes the caller wait for a server that does not
+        answer, and fail because of it.
         """
         if _is_address(host):
             return (host,)
-        known = self._known.get(host)
-        if known is not None and time.monotonic() - known.at < FRESH:
-            return known.addresses
-        asking = self._ask(host)
-        if known is not None:
-            done, _ = await asyncio.wait([asking], timeout=PATIENCE)
-            if not done or _gave_up(asking):
-                return known.addresses
-        return await asyncio.shield(asking)
+        cached = self._answers.get(host)
+        if cached is not None and time.monotonic() - cached.at < FRESH:
+            return cached.addresses
+        pending = self._ask(host)
+        if cached is not None:
+            done, _ = await asyncio.wait([pending], timeout=REFRESH_WAIT)
+            if not done or _no_server_answered(pending):
+                return cached.addresses
+        return await asyncio.shield(pending)
 
     def _ask(self, host: str) -> asyncio.Task[tuple[str, ...]]:
-        asking = self._asking.get(host)
-        if asking is None:
+        pending = self._pending.get(host)
+        if pending is None:
             # Not gateway.loop.tasks.Tasks: all callers that ask for the name share it.
-            asking = asyncio.get_running_loop().create_task(self._answer(host), name=f"address of {host}")
-            self._asking[host] = asking
-            asking.add_done_callback(lambda task: self._over(host, task))
-        return asking
+            pending = asyncio.get_running_loop().create_task(self._answer(host), name=f"address of {host}")
+            self._pending[host] = pending
+            pending.add_done_callback(lambda task: self._answered(host, task))
+        return pending
 
-    def _over(self, host: str, task: asyncio.Task[tuple[str, ...]]) -> None:
-        del self._asking[host]
+    def _answered(self, host: str, task: asyncio.Task[tuple[str, ...]]) -> None:
+        del self._pending[host]
         if not task.cancelled() and task.exception() is None:
-            self._known.pop(host, None)
-            self._known[host] = _Answer(task.result(), time.monotonic())
-            if len(self._known) > CAPACITY:
-                del self._known[next(iter(self._known))]  # the one asked for least lately
+            self._answers.pop(host, None)
+            self._answers[host] = _Answer(task.result(), time.monotonic())
+            if len(self._answers) > CAPACITY:
+                del self._answers[next(iter(self._answers))]  # the one that was resolved longest ago
 
     async def _answer(self, host: str) -> tuple[str, ...]:
-        async with self._room:
+        async with self._slots:
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[tuple[str, ...]] = loop.create_future()
-            # A daemon: one that hangs must not hold up the end of the process.
-            threading.Thread(target=self._work, args=(host, loop, answer), daemon=True).start()
+            # A daemon thread: one that hangs must not keep the process from ending.
+            threading.Thread(target=self._look_up, args=(host, loop, answer), daemon=True).start()
             return await answer
 
-    def _work(
+    def _look_up(
         self, host: str, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[tuple[str, ...]]
     ) -> None:
         error: Exception | None = None
@@ -101,22 +103,13 @@ class Resolver:
             error = failure
         if not found and error is None:
             error = OSError(f"no address for {host}")
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            loop.call_soon_threadsafe(_tell, answer, found, error)
+        with suppress(RuntimeError):  # the loop is closed and nothing awaits the answer
+            loop.call_soon_threadsafe(set_result, answer, found, error)
 
 
-def _tell(answer: asyncio.Future[tuple[str, ...]], found: tuple[str, ...], error: Exception | None) -> None:
-    if answer.done():
-        return
-    if error is None:
-        answer.set_result(found)
-    else:
-        answer.set_exception(error)
-
-
-def _gave_up(asking: asyncio.Task[tuple[str, ...]]) -> bool:
-    """Whether the system found no resolver that answers, which says nothing of the name."""
-    error = asking.exception()
+def _no_server_answered(pending: asyncio.Task[tuple[str, ...]]) -> bool:
+    """Return True if no name server answered, which says nothing about the name."""
+    error = pending.exception()
     return isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
 
 

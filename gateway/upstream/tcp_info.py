@@ -1,6 +1,6 @@
-"""What the kernel knows of a TCP connection.
+"""The state of a TCP connection as the Linux kernel reports it.
 
-Owns: the layout of Linux's ``struct tcp_info``. Must never enter: what is concluded from it, HTTP.
+Owns: the layout of ``struct tcp_info``. Must never enter: conclusions from it, HTTP.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ _CLOSE = 7
 
 
 class TcpInfo(NamedTuple):
-    """``reset``: the peer refused what it was sent. ``acknowledged`` is in bytes, a SYN counts as one."""
+    """The part of ``struct tcp_info`` that is used.
+
+    ``reset``: the peer refused what it was sent. ``acknowledged`` is in bytes; the SYN counts as one.
+    """
 
     reset: bool
     acknowledged: int
 
 
 def tcp_info(transport: asyncio.BaseTransport) -> TcpInfo | None:
-    """The state of a plain TCP connection; None where it cannot be known."""
+    """Return the state of a plain TCP connection; None where it cannot be known."""
     if sys.platform != "linux" or transport.get_extra_info("sslcontext") is not None:
-        return None  # encrypted bytes cannot be compared with those that were written
+        return None  # the kernel counts encrypted bytes, the caller plain ones
     sock = transport.get_extra_info("socket")
     try:
         raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAYOUT.size)

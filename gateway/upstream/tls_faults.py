@@ -1,4 +1,4 @@
-"""Why TLS with a worker did not come about, in words for whoever looks after it.
+"""The reasons for a failed TLS handshake with a worker, in plain words for an operator.
 
 Owns: reading the errors of the ssl module. Must never enter: sockets, what follows for a worker.
 """
@@ -22,7 +22,7 @@ _REASONS = {
 
 
 def tls_fault(error: BaseException | None) -> str | None:
-    """What is wrong, if ``error`` is about TLS; None if it is not."""
+    """Return the reason if ``error`` is about TLS; None if it is not."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -55,12 +55,12 @@ class Background:
         if self._member is not None:
             await self._member.start(services.fleet)
         following = partial(self._following.run, self._members, self._replication.cordons, self._allowed)
-        self._tasks.keep(following, "following the store")
-        self._tasks.keep(self._watch_workers, "beginning to watch workers")
-        self._tasks.keep(lambda: keep_fresh(self.kept_fresh), "reading keys and certificates again")
-        self._tasks.keep(services.metrics.watch_loop, "event loop delay")
+        self._tasks.keep_running(following, "following the store")
+        self._tasks.keep_running(self._watch_workers, "beginning to watch workers")
+        self._tasks.keep_running(lambda: keep_fresh(self.kept_fresh), "reading keys and certificates again")
+        self._tasks.keep_running(services.metrics.watch_loop, "event loop delay")
         if services.queue.on:
-            self._tasks.keep(services.queue.serve, "requests that wait for a worker")
+            self._tasks.keep_running(services.queue.serve, "requests that wait for a worker")
         if self._member is not None:
             await self._member.wait_for_workers(services.fleet)
 

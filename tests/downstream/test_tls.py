@@ -132,7 +132,7 @@ async def test_connection_waits_while_no_file_is_left(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is tried again after a while, and not at once for ever."""
-    monkeypatch.setattr(tls, "_BREATHER", 0.05)
+    monkeypatch.setattr(tls, "_SHORTAGE_PAUSE", 0.05)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.files())
     made: list[asyncio.Protocol] = []

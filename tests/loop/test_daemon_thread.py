@@ -1,4 +1,4 @@
-"""What blocks, beside the event loop."""
+"""Blocking calls beside the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.gateway import until
 from tests.support.processes import PATIENCE
 
 
-async def test_calls_are_made_in_turn_and_raise_where_they_are_waited_for() -> None:
+async def test_calls_run_one_after_another_and_raise_where_they_are_awaited() -> None:
     thread, done = DaemonThread("test"), list[int]()
 
     def work(number: int) -> str:
@@ -31,7 +31,7 @@ async def test_calls_are_made_in_turn_and_raise_where_they_are_waited_for() -> N
     await until(lambda: "test" not in {each.name for each in threading.enumerate()})
 
 
-async def test_call_that_nobody_waits_for_is_not_begun() -> None:
+async def test_call_whose_caller_was_cancelled_is_not_begun() -> None:
     thread, go, done = DaemonThread("test"), threading.Event(), list[str]()
     tasks = Tasks()
     tasks.spawn(thread.run(go.wait), "first")
@@ -63,8 +63,7 @@ def test_call_that_hangs_does_not_keep_the_process_from_ending() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")
 
 
-async def test_call_ends_well_though_its_loop_is_gone() -> None:
-    """Nobody is there to be told, and no traceback is printed of it."""
+async def test_call_that_outlives_its_loop_ends_without_a_traceback() -> None:
     thread, go = DaemonThread("gone"), threading.Event()
 
     async def leave() -> None:

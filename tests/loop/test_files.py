@@ -1,4 +1,4 @@
-"""Files that are pipes."""
+"""Files that others may replace by a pipe or a device."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from gateway.loop.files import open_regular
 
 
-def test_pipe_and_device_are_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """Behind a link, too; a file behind a link is read."""
+def test_pipe_and_device_are_refused_without_blocking(tmp_path: Path) -> None:
+    """Also at the end of a link; a regular file at the end of a link is opened."""
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)
     link.symlink_to(pipe)

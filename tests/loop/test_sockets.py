@@ -1,4 +1,4 @@
-"""Whose fault it is that there is no socket, and what finds out a peer that vanished."""
+"""Local shortages of sockets, and TCP keep-alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
 
 def wrapped(inner: BaseException, *, hidden: bool) -> BaseException:
-    """``inner`` as a library passes it on: as the cause, or only as what was being handled."""
+    """Return ``inner`` as a library passes it on: as the cause, or ``hidden`` as the context only."""
     try:
         try:
             raise inner
@@ -27,21 +27,21 @@ def wrapped(inner: BaseException, *, hidden: bool) -> BaseException:
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_shortage_is_found_behind_what_a_library_made_of_it(hidden: bool) -> None:
+def test_shortage_is_found_behind_the_error_of_a_library(hidden: bool) -> None:
     assert is_shortage(FULL)
     assert is_shortage(wrapped(wrapped(FULL, hidden=hidden), hidden=hidden))
     assert is_shortage(wrapped(ExceptionGroup("two addresses", [REFUSED, FULL]), hidden=hidden))
 
 
 @pytest.mark.parametrize("error", [None, REFUSED, TimeoutError(), ExceptionGroup("one", [REFUSED])])
-def test_failure_of_the_peer_is_no_shortage(error: BaseException | None) -> None:
+def test_failure_of_the_peer_is_not_a_shortage(error: BaseException | None) -> None:
     assert not is_shortage(error)
     if error is not None:
         assert not is_shortage(wrapped(error, hidden=False))
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system has the one option only")
-def test_kernel_asks_a_silent_peer_as_often_as_it_is_told() -> None:
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system has only SO_KEEPALIVE")
+def test_keepalive_options_set_the_times_of_the_kernel() -> None:
     with socket.socket() as made:
         for option in tcp_keepalive_options(5, 2, 3):
             made.setsockopt(*option)

@@ -1,4 +1,4 @@
-"""A driven coroutine runs in the callbacks it waited for, can be interrupted, and is over once."""
+"""A stepped coroutine runs in the callbacks it awaits, can be interrupted, and ends once."""
 
 from __future__ import annotations
 
@@ -12,78 +12,78 @@ from gateway.loop.stepper import CoroutineStepper, Wakeup, in_task
 
 
 class Stop(Exception):
-    """Why a test interrupts."""
+    """The reason a test interrupts with."""
 
 
-def driven(work: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> tuple[CoroutineStepper, list[Any]]:
-    """A started drive, and what its coroutine noted; "over" once it is over."""
+def stepped(work: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> tuple[CoroutineStepper, list[Any]]:
+    """Start a stepper; return it and the notes of its coroutine, "ended" at the end."""
     notes: list[Any] = []
-    drive = CoroutineStepper()
-    drive.start(work(notes), lambda: notes.append("over"))
-    return drive, notes
+    stepper = CoroutineStepper()
+    stepper.start(work(notes), lambda: notes.append("ended"))
+    return stepper, notes
 
 
-async def test_coroutine_goes_on_inside_the_call_that_fires_its_signal() -> None:
-    signal = Wakeup()
+async def test_coroutine_goes_on_inside_the_call_that_fires_its_wakeup() -> None:
+    wakeup = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         for number in range(3):
             notes.append(number)
-            await signal
+            await wakeup
 
-    _, notes = driven(work)
+    _, notes = stepped(work)
     assert notes == [0]
-    signal.fire()
+    wakeup.fire()
     assert notes == [0, 1]
-    signal.fire()
-    signal.fire()
-    assert notes == [0, 1, 2, "over"]
-    signal.fire()
-    assert notes == [0, 1, 2, "over"]
+    wakeup.fire()
+    wakeup.fire()
+    assert notes == [0, 1, 2, "ended"]
+    wakeup.fire()
+    assert notes == [0, 1, 2, "ended"]
 
 
 async def test_interrupt_raises_where_the_coroutine_waits() -> None:
-    signal = Wakeup()
+    wakeup = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         try:
-            await signal
+            await wakeup
         except Stop as reason:
             notes.append(reason)
-            await signal
+            await wakeup
             notes.append("went on")
 
-    drive, notes = driven(work)
+    stepper, notes = stepped(work)
     reason = Stop()
-    drive.interrupt(reason)
+    stepper.interrupt(reason)
     assert notes == [reason]
-    signal.fire()
-    assert notes == [reason, "went on", "over"]
-    drive.interrupt(Stop())
-    assert notes[-1] == "over"
+    wakeup.fire()
+    assert notes == [reason, "went on", "ended"]
+    stepper.interrupt(Stop())
+    assert notes[-1] == "ended"
 
 
-async def test_interrupt_of_one_that_runs_is_raised_at_its_next_wait() -> None:
-    """The first of two reasons counts; one that never waits again ends as it would have."""
-    signal = Wakeup()
-    drives: list[CoroutineStepper] = []
+async def test_interrupt_of_a_running_coroutine_is_raised_at_its_next_wait() -> None:
+    """Only the first reason counts; a coroutine that never waits again is not interrupted."""
+    wakeup = Wakeup()
+    steppers: list[CoroutineStepper] = []
     first = Stop("first")
 
     async def work(notes: list[Any]) -> None:
-        await signal
-        drives[0].interrupt(first)
-        drives[0].interrupt(Stop("second"))
+        await wakeup
+        steppers[0].interrupt(first)
+        steppers[0].interrupt(Stop("second"))
         notes.append("ran on")
         try:
-            await signal
+            await wakeup
         except Stop as reason:
             notes.append(reason)
-        drives[0].interrupt(Stop("too late"))
+        steppers[0].interrupt(Stop("too late"))
 
-    drive, notes = driven(work)
-    drives.append(drive)
-    signal.fire()
-    assert notes == ["ran on", first, "over"]
+    stepper, notes = stepped(work)
+    steppers.append(stepper)
+    wakeup.fire()
+    assert notes == ["ran on", first, "ended"]
 
 
 async def test_futures_tasks_and_bare_yields_can_be_awaited() -> None:
@@ -94,65 +94,65 @@ async def test_futures_tasks_and_bare_yields_can_be_awaited() -> None:
         await asyncio.sleep(0)
         return 42
 
-    over = asyncio.Event()
+    done = asyncio.Event()
 
     async def work(notes: list[Any]) -> None:
         notes.append(await future)
         await asyncio.sleep(0)
         notes.append(await loop.create_task(answer()))
-        over.set()
+        done.set()
 
-    _, notes = driven(work)
+    _, notes = stepped(work)
     future.set_result("done")
-    await over.wait()
-    assert notes == ["done", 42, "over"]
+    await done.wait()
+    assert notes == ["done", 42, "ended"]
 
 
-async def test_future_that_ends_after_an_interrupt_wakes_nobody() -> None:
+async def test_future_that_is_done_after_an_interrupt_resumes_nothing() -> None:
     future = asyncio.get_running_loop().create_future()
-    signal = Wakeup()
+    wakeup = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         try:
             await future
         except Stop:
-            await signal
-            notes.append("signal")
+            await wakeup
+            notes.append("wakeup")
 
-    drive, notes = driven(work)
-    drive.interrupt(Stop())
+    stepper, notes = stepped(work)
+    stepper.interrupt(Stop())
     future.set_result(None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert notes == []
-    signal.fire()
-    assert notes == ["signal", "over"]
+    wakeup.fire()
+    assert notes == ["wakeup", "ended"]
 
 
-async def test_exception_of_the_coroutine_goes_to_whoever_ran_it() -> None:
-    signal = Wakeup()
+async def test_exception_of_the_coroutine_goes_to_the_caller_that_ran_it() -> None:
+    wakeup = Wakeup()
 
     async def work(notes: list[Any]) -> None:
-        await signal
+        await wakeup
         raise Stop
 
-    _, notes = driven(work)
+    _, notes = stepped(work)
     with pytest.raises(Stop):
-        signal.fire()
-    assert notes == ["over"]
+        wakeup.fire()
+    assert notes == ["ended"]
 
 
-async def test_task_can_wait_for_a_signal_and_be_cancelled() -> None:
-    signal = Wakeup()
+async def test_task_can_await_a_wakeup_and_be_cancelled() -> None:
+    wakeup = Wakeup()
 
     async def work() -> str:
-        await signal
+        await wakeup
         return "fired"
 
     loop = asyncio.get_running_loop()
     task = loop.create_task(work())
     await asyncio.sleep(0)
-    signal.fire()
+    wakeup.fire()
     assert await task == "fired"
     task = loop.create_task(work())
     await asyncio.sleep(0)
@@ -161,23 +161,23 @@ async def test_task_can_wait_for_a_signal_and_be_cancelled() -> None:
         await task
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await signal
+            await wakeup
     task = loop.create_task(work())
     await asyncio.sleep(0)
-    signal.fire()
+    wakeup.fire()
     assert await task == "fired"
 
 
-async def test_work_apart_gives_its_result_or_its_error() -> None:
+async def test_in_task_returns_the_result_or_raises_the_error() -> None:
     async def good() -> int:
-        async with asyncio.timeout(1):  # needs a task of its own
+        async with asyncio.timeout(1):  # needs the current task
             await asyncio.sleep(0)
         return 7
 
     async def bad() -> int:
         raise Stop
 
-    over = asyncio.Event()
+    done = asyncio.Event()
 
     async def work(notes: list[Any]) -> None:
         notes.append(await in_task(good(), notes.append))
@@ -185,14 +185,14 @@ async def test_work_apart_gives_its_result_or_its_error() -> None:
             await in_task(bad(), notes.append)
         except Stop:
             notes.append("bad")
-        over.set()
+        done.set()
 
-    _, notes = driven(work)
-    await over.wait()
-    assert notes == [7, "bad", "over"]
+    _, notes = stepped(work)
+    await done.wait()
+    assert notes == [7, "bad", "ended"]
 
 
-async def test_work_apart_ends_with_its_caller_and_its_late_result_is_discarded() -> None:
+async def test_in_task_is_cancelled_with_its_caller_and_a_late_result_is_discarded() -> None:
     ended = asyncio.Event()
     release = asyncio.Event()
 
@@ -211,17 +211,17 @@ async def test_work_apart_ends_with_its_caller_and_its_late_result_is_discarded(
         return "late"
 
     discarded: list[Any] = []
-    for work_apart in (endless, stubborn):
+    for work_in_task in (endless, stubborn):
 
-        async def work(notes: list[Any], wanted: Any = work_apart) -> None:
+        async def work(notes: list[Any], wanted: Any = work_in_task) -> None:
             await in_task(wanted(), discarded.append)
 
-        drive, notes = driven(work)
+        stepper, notes = stepped(work)
         await asyncio.sleep(0)
         with pytest.raises(Stop):
-            drive.interrupt(Stop())
-        assert notes == ["over"]
+            stepper.interrupt(Stop())
+        assert notes == ["ended"]
     await ended.wait()
-    while not discarded:  # noqa: ASYNC110 - a few turns, and no event to tell
+    while not discarded:  # noqa: ASYNC110 - a few iterations, and there is no event to wait for
         await asyncio.sleep(0)
     assert discarded == ["late"]

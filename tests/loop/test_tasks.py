@@ -1,19 +1,20 @@
-"""Background tasks end with their owner, and their failures are told."""
+"""Background tasks end with their owner, and their failures are reported."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
+import time
 
 import pytest
 
-from gateway.loop import tasks as module
-from gateway.loop.tasks import Tasks
+from gateway.loop.tasks import LONGEST_PAUSE, Tasks
+
+pytestmark = pytest.mark.virtual_time
 
 
-async def test_task_is_kept_alive() -> None:
-    """Nobody else holds the task, yet it runs to its end."""
+async def test_task_without_another_reference_runs_to_its_end() -> None:
     tasks, done = Tasks(), asyncio.Event()
 
     async def work() -> None:
@@ -30,8 +31,7 @@ async def test_task_is_kept_alive() -> None:
     assert len(tasks) == 0
 
 
-async def test_stop_cancels_and_waits() -> None:
-    """After ``stop`` every task has ended, clean-up included."""
+async def test_stop_cancels_all_and_waits_for_their_cleanup() -> None:
     tasks, started, cleaned = Tasks(), asyncio.Event(), []
 
     async def work(number: int) -> None:
@@ -51,18 +51,19 @@ async def test_stop_cancels_and_waits() -> None:
     await tasks.stop()
 
 
-async def test_wait_is_bounded() -> None:
-    """``wait`` gives up after its time and leaves the tasks running."""
-    tasks = Tasks()
+async def test_wait_is_bounded_and_cancels_nothing() -> None:
+    tasks, started = Tasks(), time.monotonic()
     task = tasks.spawn(asyncio.Event().wait(), "work")
-    await tasks.wait(0.01)
+    await tasks.wait(3)
+    assert time.monotonic() - started == pytest.approx(3)
     assert not task.done()
     await tasks.stop()
     assert task.cancelled()
 
 
-async def test_failure_is_logged_under_the_name(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception in a task reaches the log, not the loop, and takes no other task along."""
+async def test_failure_is_logged_under_the_name_and_ends_no_other_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tasks = Tasks()
 
     async def fail() -> None:
@@ -80,61 +81,53 @@ async def test_failure_is_logged_under_the_name(caplog: pytest.LogCaptureFixture
     assert caplog.text.count("background task") == 1
 
 
-async def test_what_must_go_on_begins_again_after_pauses_that_grow(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One line each time, and the traceback for who looks for the bug; its owner is told."""
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.02)
+async def test_work_that_fails_is_restarted_and_its_owner_notified(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for each failure; the traceback is at the level of debugging."""
     caplog.set_level(logging.DEBUG)
-    tasks, told, begun = Tasks(), list[str](), 0
+    tasks, reasons, runs = Tasks(), list[str](), 0
 
     async def work() -> None:
-        nonlocal begun
-        begun += 1
+        nonlocal runs
+        runs += 1
         await asyncio.sleep(0)
-        if begun == 3:
-            raise asyncio.CancelledError  # a future that it waited for was given up
-        if begun < 5:
-            raise RuntimeError("a bug") if begun > 1 else KeyError
+        if runs == 3:
+            raise asyncio.CancelledError  # a future that it awaited was cancelled
+        if runs < 5:
+            raise RuntimeError("a bug") if runs > 1 else KeyError
 
-    await asyncio.wait_for(tasks.keep(work, "the watch", told.append), 5)
-    assert begun == 5 and len(tasks) == 0
-    said = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert [record.getMessage() for record in said] == [
-        "the watch failed, and begins again in 0.01 s: KeyError",
-        "the watch failed, and begins again in 0.02 s: RuntimeError: a bug",
-        "the watch failed, and begins again in 0.02 s: CancelledError",
-        "the watch failed, and begins again in 0.02 s: RuntimeError: a bug",
+    await tasks.keep_running(work, "the watch", reasons.append)
+    assert runs == 5 and len(tasks) == 0
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in errors] == [
+        "the watch failed and is restarted in 0.5 s: KeyError",
+        "the watch failed and is restarted in 1 s: RuntimeError: a bug",
+        "the watch failed and is restarted in 2 s: CancelledError",
+        "the watch failed and is restarted in 4 s: RuntimeError: a bug",
     ]
-    assert not any(record.exc_info for record in said)
-    assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.DEBUG] == [
-        True
-    ] * 4
-    assert told[0] == "the watch failed: KeyError" and len(told) == 4
+    assert not any(record.exc_info for record in errors)
+    details = [record for record in caplog.records if record.levelno == logging.DEBUG]
+    assert len([record for record in details if record.exc_info is not None]) == 4
+    assert reasons[0] == "the watch failed: KeyError" and len(reasons) == 4
 
 
-async def test_what_went_well_for_long_is_begun_again_soon(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.25)
-    failures = [0.0, 0.0, 0.0, 0.26]
+async def test_pauses_grow_to_a_limit_and_start_again_after_a_long_run() -> None:
+    runs = [0.0] * 9 + [LONGEST_PAUSE - 1, LONGEST_PAUSE]
+    ended, pauses = time.monotonic(), list[float]()
 
     async def work() -> None:
-        if not failures:
+        nonlocal ended
+        pauses.append(time.monotonic() - ended)
+        if not runs:
             return
-        await asyncio.sleep(failures.pop(0))
+        await asyncio.sleep(runs.pop(0))
+        ended = time.monotonic()
         raise RuntimeError
 
-    await asyncio.wait_for(Tasks().keep(work, "work"), 5)
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    pauses = [float(line.split(" in ")[1].split(" s:")[0]) for line in said]
-    assert pauses == [0.001, 0.002, 0.004, 0.001]
+    await Tasks().keep_running(work, "work")
+    assert pauses == pytest.approx([0, 0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30, 0.5])
 
 
-async def test_what_must_go_on_ends_with_its_owner() -> None:
-    """Also in a pause."""
+async def test_restarted_work_ends_with_its_owner_also_in_a_pause() -> None:
     tasks, cleaned = Tasks(), list[str]()
 
     async def work() -> None:
@@ -147,9 +140,9 @@ async def test_what_must_go_on_ends_with_its_owner() -> None:
     async def fail() -> None:
         raise RuntimeError
 
-    tasks.keep(work, "work")
-    tasks.keep(fail, "fail")
-    await asyncio.sleep(0.01)
+    tasks.keep_running(work, "work")
+    tasks.keep_running(fail, "fail")
+    await asyncio.sleep(0.1)
     assert len(tasks) == 2
-    await asyncio.wait_for(tasks.stop(), 5)
+    await tasks.stop()
     assert cleaned == ["work"] and len(tasks) == 0

@@ -1,15 +1,15 @@
-"""Writes of one turn leave together, each before anything could miss it."""
+"""The writes of one iteration of the event loop are sent together, in their order."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
 
-from gateway.loop.write_batch import ALONE, LOOK_EACH, MOST_BYTES, MOST_WRITES, WriteBatch
+from gateway.loop.write_batch import MAX_BYTES, MAX_WRITES, SAMPLE_INTERVAL, SINGLE_WRITES, WriteBatch
 
 
 class Wire:
-    """Stands for a transport, and notes what was sent in which order over all of them."""
+    """A transport that adds what is written to a list, which it shares with others."""
 
     def __init__(self, sent: list[bytes]) -> None:
         self._sent = sent
@@ -30,28 +30,28 @@ def wires(count: int) -> tuple[list[bytes], list[Any]]:
     return sent, [cast(Any, Wire(sent)) for _ in range(count)]
 
 
-async def test_first_write_of_a_turn_leaves_at_once_and_the_others_at_its_end() -> None:
+async def test_first_write_of_an_iteration_is_sent_at_once_and_the_others_at_its_end() -> None:
     write_batch, (sent, (one, two)) = WriteBatch(), wires(2)
-    for turn in (b"1", b"2"):
-        write_batch.write(one, b"a" + turn)
-        write_batch.write(two, b"b" + turn)
-        write_batch.write(one, b"c" + turn)
-        assert sent == [b"a" + turn]
+    for iteration in (b"1", b"2"):
+        write_batch.write(one, b"a" + iteration)
+        write_batch.write(two, b"b" + iteration)
+        write_batch.write(one, b"c" + iteration)
+        assert sent == [b"a" + iteration]
         await asyncio.sleep(0)
-        assert sent == [b"a" + turn, b"b" + turn, b"c" + turn]
+        assert sent == [b"a" + iteration, b"b" + iteration, b"c" + iteration]
         sent.clear()
 
 
-async def test_what_is_put_off_is_bounded_in_number_and_bytes() -> None:
+async def test_delayed_writes_are_bounded_in_number_and_bytes() -> None:
     write_batch, (sent, (wire,)) = WriteBatch(), wires(1)
-    for number in range(MOST_WRITES + 1):
+    for number in range(MAX_WRITES + 1):
         write_batch.write(wire, b"%d" % number)
-    assert len(sent) == MOST_WRITES + 1
-    write_batch.write(wire, b"x" * MOST_BYTES)
-    assert len(sent) == MOST_WRITES + 2
+    assert len(sent) == MAX_WRITES + 1
+    write_batch.write(wire, b"x" * MAX_BYTES)
+    assert len(sent) == MAX_WRITES + 2
 
 
-async def test_flush_sends_what_was_put_off_in_its_order() -> None:
+async def test_flush_sends_the_delayed_writes_in_order() -> None:
     write_batch, (sent, (one, two)) = WriteBatch(), wires(2)
     for wire, data in ((one, b"1"), (two, b"2"), (one, b"3")):
         write_batch.write(wire, data)
@@ -59,7 +59,7 @@ async def test_flush_sends_what_was_put_off_in_its_order() -> None:
     assert sent == [b"1", b"2", b"3"]
 
 
-async def test_large_parts_leave_at_once_and_uncopied_behind_what_was_put_off() -> None:
+async def test_large_parts_are_sent_at_once_and_uncopied_after_the_delayed_writes() -> None:
     write_batch, (sent, (one, two)) = WriteBatch(), wires(2)
     for wire, data in ((one, b"1"), (two, b"2")):
         write_batch.write(wire, data)
@@ -69,7 +69,7 @@ async def test_large_parts_leave_at_once_and_uncopied_behind_what_was_put_off() 
     assert sent[-1] is large
 
 
-async def test_closed_transport_gets_nothing_more() -> None:
+async def test_delayed_writes_to_a_closed_transport_are_dropped() -> None:
     write_batch, (sent, (one, two)) = WriteBatch(), wires(2)
     write_batch.write(one, b"1")
     write_batch.write(two, b"2")
@@ -79,20 +79,20 @@ async def test_closed_transport_gets_nothing_more() -> None:
     assert sent == [b"1", b"3"]
 
 
-async def test_turns_of_one_write_are_left_alone_until_there_are_several_again() -> None:
-    """To learn of a turn's end costs another turn."""
+async def test_iterations_with_one_write_each_are_sampled_only() -> None:
+    """Noticing the end of an iteration costs another iteration."""
     write_batch, (sent, (wire,)) = WriteBatch(), wires(1)
-    for _ in range(ALONE):
+    for _ in range(SINGLE_WRITES):
         write_batch.write(wire, b"x")
         await asyncio.sleep(0)
     sent.clear()
-    for _ in range(LOOK_EACH + 1):
+    for _ in range(SAMPLE_INTERVAL + 1):
         write_batch.write(wire, b"at once")
-    assert len(sent) == LOOK_EACH + 1
-    write_batch.write(wire, b"put off")
-    assert len(sent) == LOOK_EACH + 1
+    assert len(sent) == SAMPLE_INTERVAL + 1
+    write_batch.write(wire, b"delayed")
+    assert len(sent) == SAMPLE_INTERVAL + 1
     await asyncio.sleep(0)
-    assert sent[-1] == b"put off"
+    assert sent[-1] == b"delayed"
     write_batch.write(wire, b"at once")
-    write_batch.write(wire, b"put off")
+    write_batch.write(wire, b"delayed")
     assert sent[-1] == b"at once"

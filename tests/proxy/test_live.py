@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.downstream.start_pacing import PER_TURN
+from gateway.downstream.start_pacing import PER_ITERATION
 from gateway.proxy import query_of_death
 from gateway.proxy.query_of_death import STEP
 from gateway.sim import Pace, SimConfig, SimServer
@@ -25,16 +25,16 @@ async def test_exchange_is_accepted_when_its_head_is_complete_and_not_when_it_is
     """So the duration and the TTFT of a request that start pacing delays are those its client sees."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    gateway = Rig("sglang", workers=1, kept=PER_TURN + 1)
+    gateway = Rig("sglang", workers=1, kept=PER_ITERATION + 1)
     request = post(KINDS["sglang"], json.dumps({"input_ids": [1], "stream": True}).encode())
-    clients = [gateway.client() for _ in range(PER_TURN + 1)]
+    clients = [gateway.client() for _ in range(PER_ITERATION + 1)]
     for client in clients:
         client.send(request)
     lifecycle = gateway.app.lifecycle
-    assert lifecycle.open_exchanges == PER_TURN
+    assert lifecycle.open_exchanges == PER_ITERATION
     began, loop.now = loop.now, loop.now + 5  # as if other work took so long
     await asyncio.sleep(0)
-    assert lifecycle.open_exchanges == PER_TURN + 1
+    assert lifecycle.open_exchanges == PER_ITERATION + 1
     records = [live.record for live in lifecycle._open]  # type: ignore[attr-defined]
     assert {record.accepted_at for record in records} == {began}
     assert sorted(record.dispatched_at - began for record in records)[-2:] == [0, 5]

@@ -1,4 +1,4 @@
-"""Names that hang hold up nobody else."""
+"""Names whose servers do not answer delay no other name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from gateway.upstream import resolver as module
 from gateway.upstream.pool import Pool
 from gateway.upstream.resolver import Resolver
 from tests.support.gateway import until
+from tests.support.processes import PATIENCE
 from tests.upstream.peer import Listener
 
 
 class Lookup:
-    """Answers 127.0.0.1 for every name, but for those that hang until the end."""
+    """A system resolver that answers 127.0.0.1, except for the names that hang until ``end``."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -49,22 +50,22 @@ async def resolving() -> AsyncIterator[tuple[Resolver, Lookup]]:
         yield resolver, lookup
     finally:
         lookup.end()
-        await until(lambda: not resolver._asking)
+        await until(lambda: not resolver._pending)
 
 
-async def test_many_names_that_hang_hold_up_no_other() -> None:
-    """The event loop's own resolver has a handful of threads, all of which they would take."""
+async def test_many_names_that_hang_delay_no_other() -> None:
+    """The event loop's own resolver has a handful of threads, which they would all use."""
     async with resolving() as (resolver, lookup):
         lookup.hanging = {f"hangs-{number}" for number in range(module.THREADS - 1)}
         stuck = [asyncio.ensure_future(resolver.resolve(host)) for host in lookup.hanging]
         await until(lambda: len(lookup.asked) == len(stuck))
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             assert await resolver.resolve("good") == ("127.0.0.1",)
         lookup.end()
         assert {type(each) for each in await asyncio.gather(*stuck, return_exceptions=True)} == {OSError}
 
 
-async def test_name_that_hangs_is_asked_for_once_at_a_time() -> None:
+async def test_name_that_hangs_is_looked_up_once_at_a_time() -> None:
     async with resolving() as (resolver, lookup):
         lookup.hanging = {"hangs"}
         waiting = [asyncio.ensure_future(resolver.resolve("hangs")) for _ in range(50)]
@@ -77,14 +78,14 @@ async def test_name_that_hangs_is_asked_for_once_at_a_time() -> None:
         assert all(isinstance(each.exception(), OSError) for each in waiting[1:])
 
 
-async def test_fresh_answer_costs_no_question() -> None:
+async def test_fresh_answer_is_used_without_a_lookup() -> None:
     async with resolving() as (resolver, lookup):
         for _ in range(3):
             assert await resolver.resolve("good") == ("127.0.0.1",)
         assert lookup.asked == ["good"]
 
 
-async def test_stale_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stale_answer_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRESH", 0.0)
     async with resolving() as (resolver, lookup):
         await resolver.resolve("good")
@@ -92,18 +93,18 @@ async def test_stale_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) 
         assert await resolver.resolve("good") == ("127.0.0.2",)
 
 
-async def test_known_name_stays_known_while_its_resolver_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_answer_is_used_while_the_lookup_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FRESH", 0.0)
-    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    monkeypatch.setattr(module, "REFRESH_WAIT", 0.01)
     async with resolving() as (resolver, lookup):
         await resolver.resolve("good")
         lookup.hanging = {"good"}
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             assert await resolver.resolve("good") == ("127.0.0.1",)
 
 
-async def test_known_name_stays_known_when_no_resolver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the system says in the end of one that hangs, and at once of one that is down."""
+async def test_old_answer_is_used_when_no_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system reports that after a timeout, or at once if the server is down."""
     monkeypatch.setattr(module, "FRESH", 0.0)
     failures: list[int] = []
 
@@ -122,18 +123,18 @@ async def test_known_name_stays_known_when_no_resolver_answers(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1%lo"])
-async def test_address_is_asked_for_nowhere(address: str) -> None:
+async def test_address_is_not_looked_up(address: str) -> None:
     async with resolving() as (resolver, lookup):
         assert await resolver.resolve(address) == (address,)
         assert lookup.asked == []
 
 
-async def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CAPACITY", 3)
     async with resolving() as (resolver, _):
         for number in range(9):
             await resolver.resolve(f"host-{number}")
-        assert len(resolver._known) == 3
+        assert len(resolver._answers) == 3
 
 
 async def test_pool_connects_by_name(listener: Listener) -> None:
@@ -145,7 +146,7 @@ async def test_pool_connects_by_name(listener: Listener) -> None:
 
 
 async def test_pool_tries_every_address_of_a_name(listener: Listener) -> None:
-    """As of a name that stands for both protocols, on a machine that listens on one."""
+    """A name may have an IPv6 and an IPv4 address while the worker listens on one of them."""
     resolver = Resolver(
         lambda host, port, **kind: [(2, 1, 6, "", (each, 0)) for each in ("127.0.0.99", "127.0.0.1")]
     )
@@ -155,8 +156,8 @@ async def test_pool_tries_every_address_of_a_name(listener: Listener) -> None:
     connection.close()
 
 
-async def test_pool_passes_over_an_address_that_says_nothing(listener: Listener) -> None:
-    """As of a machine that is gone, whose address the name still has. A full queue is as silent."""
+async def test_pool_goes_on_after_an_address_that_does_not_answer(listener: Listener) -> None:
+    """A name may still have the address of a machine that is gone. A full accept queue is as silent."""
     with ExitStack() as sockets:
         silent = sockets.enter_context(socket.socket())
         silent.bind(("127.0.0.99", listener.port))

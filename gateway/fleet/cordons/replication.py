@@ -187,7 +187,7 @@ class CordonReplication:
         if not self._store_failing:
             log.warning("other gateways do not know yet which workers are cordoned: %s", error)
             self._store_failing = True
-            self._tasks.keep(self._repeat_writes, "writing cordons again")
+            self._tasks.keep_running(self._repeat_writes, "writing cordons again")
 
     async def _repeat_writes(self) -> None:
         while self._store_failing:

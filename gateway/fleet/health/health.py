@@ -89,7 +89,7 @@ class Health:
             return watched.bell.set()
         watched = self._watches[worker] = _Watched()
         name = f"probe {worker.url}"
-        watched.task = self._tasks.keep(lambda: self._watch(worker, watched), name)
+        watched.task = self._tasks.keep_running(lambda: self._watch(worker, watched), name)
 
     def forget(self, worker: Worker) -> None:
         """Stop probing ``worker``, in the middle of a probe if need be. Unknown workers are ignored."""
