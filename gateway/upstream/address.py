@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-#: A URL with a data-parallel rank, as SGLang's router writes it: ``http://host:port@3``.
+#: A URL with a data-parallel rank, as routers of engines write it: ``http://host:port@3``.
 _RANK = re.compile(r"(?P<server>[^@]*:[0-9]+(?:/[^@]*)?)@(?P<rank>[0-9]{1,5})")
 
 

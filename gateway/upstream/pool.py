@@ -19,8 +19,8 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.read_buffer import READ_SIZE
 from gateway.upstream.resolver import Resolver
 
-#: Seconds after which an idle connection is not used again. SGLang and vLLM close one that was idle for 5 s
-#: (uvicorn's timeout_keep_alive).
+#: Seconds after which an idle connection is not used again. Engines are served by uvicorn, which closes one
+#: that was idle for 5 s (its timeout_keep_alive).
 MAX_IDLE_SECONDS = 3.5
 
 
