@@ -1,4 +1,4 @@
-"""Where a worker's record and marks lie in etcd, and how they are spelt in the JSON of its API.
+"""The keys of records and cordons in etcd, and their spelling in the JSON of its API.
 
 Owns: keys, ranges, base64. Must never enter: a call.
 """
@@ -15,33 +15,36 @@ from gateway.stores.versioned import Versioned
 
 
 class Keys:
-    """Keys of the workers of one deployment, which has ``prefix`` to itself: PREFIX/workers/URL, and for each
-    mark of one PREFIX/marks/MARK/URL, so that no write of a mark can undo another. PREFIX/lifted/MARK/URL is
-    there for a while after a mark was taken away. The value of both is a Said's text; marks that were written
-    before there was an order have none."""
+    """The keys of one deployment, which has ``prefix`` to itself.
+
+    A record is at PREFIX/workers/URL. Each entry of the cordons has a key of its own, so that no write of one
+    can undo another: PREFIX/marks/REASON/URL if it is present, PREFIX/lifted/REASON/URL for a while after it
+    was removed (a tombstone). The value of both is the text of a ``Versioned``; entries that were written
+    before there were versions have an empty one.
+    """
 
     def __init__(self, prefix: str) -> None:
         root = prefix.rstrip("/")
         self._start = f"{root}/workers/".encode()
-        self._marks, self._lifted = f"{root}/marks/".encode(), f"{root}/lifted/".encode()
+        self._cordons, self._tombstones = f"{root}/marks/".encode(), f"{root}/lifted/".encode()
         #: The range that holds them all, as members of a request.
-        self.all = {"key": _text(self._lifted), "range_end": _text(self._start[:-1] + b"0")}
+        self.all = {"key": _text(self._tombstones), "range_end": _text(self._start[:-1] + b"0")}
 
     def of(self, url: str) -> str:
         """The key of ``url``."""
         return _text(self._start + url.encode())
 
-    def of_cordon(self, url: str, word: str, *, there: bool) -> str:
-        """The key of a mark that is there, or of one that was lifted."""
-        start = self._marks if there else self._lifted
-        return _text(start + f"{quote(word, safe='')}/{url}".encode())
+    def of_cordon(self, url: str, reason: str, *, present: bool) -> str:
+        """Return the key of an entry that is present, or of its tombstone."""
+        start = self._cordons if present else self._tombstones
+        return _text(start + f"{quote(reason, safe='')}/{url}".encode())
 
     def parse_cordon(self, key: bytes) -> tuple[str, str, bool] | None:
-        """The URL and the mark in ``key``, and whether it is of one that is there; None: it is no mark's."""
-        for start, there in ((self._marks, True), (self._lifted, False)):
+        """Return the URL and the reason in ``key``, and False for a tombstone; None for any other key."""
+        for start, present in ((self._cordons, True), (self._tombstones, False)):
             if key.startswith(start):
-                word, _, url = key.removeprefix(start).decode(errors="replace").partition("/")
-                return url, unquote(word), there
+                reason, _, url = key.removeprefix(start).decode(errors="replace").partition("/")
+                return url, unquote(reason), present
         return None
 
     def url(self, key: bytes) -> str:
@@ -61,14 +64,14 @@ class Keys:
         return _text(record.to_json().encode())
 
     @staticmethod
-    def cordon_value(said: Versioned) -> str:
-        """``said`` as a value. Its end makes it larger than ``cordon_bound`` of the same."""
-        return _text(f"{said.text}.".encode())
+    def cordon_value(entry: Versioned) -> str:
+        """Return ``entry`` as a value. Its final "." makes it larger than ``cordon_bound`` of it."""
+        return _text(f"{entry.text}.".encode())
 
     @staticmethod
-    def cordon_bound(said: Versioned) -> str:
-        """What values of all that was said before ``said`` are smaller than, and all others are larger."""
-        return _text(said.text.encode())
+    def cordon_bound(entry: Versioned) -> str:
+        """Return a text between the values of all older entries and the value of ``entry``."""
+        return _text(entry.text.encode())
 
     @staticmethod
     def decode(entry: Mapping[str, Any]) -> tuple[bytes, bytes]:

@@ -42,8 +42,8 @@ _Reply = TypeVar("_Reply")
 
 #: Changes in one transaction; etcd takes 128, unless it was told otherwise.
 _MOST_CHANGES = 100
-#: Seconds for which a mark is remembered after it was taken away, at least, and twice that at most.
-REMEMBERED = 24 * 3600
+#: Seconds for which a tombstone is kept at least; twice that at most.
+TOMBSTONE_SECONDS = 24 * 3600
 _LEASE_NOT_FOUND = 5
 _LEASE_EXISTS = 9
 
@@ -70,8 +70,8 @@ class EtcdStore(WatchedStore):
         self._patience = patience
         self._renewals = Renewals()
         self._kept: dict[str, _Kept] = {}
-        #: A lease under which marks are remembered, and until when that is done (monotonic time).
-        self._memory, self._memory_ends = "", float("-inf")
+        #: The lease of new tombstones, and until when it is used for them (monotonic time).
+        self._tombstone_lease, self._tombstone_lease_ends = "", float("-inf")
 
     async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
         """See Store. A lease is of whole seconds, rounded up; etcd makes very short ones longer."""
@@ -100,11 +100,12 @@ class EtcdStore(WatchedStore):
     async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
         until = within(self._patience)
-        said = [(url, word, each) for url, words in updates.items() for word, each in words.items()]
-        lease = (
-            "" if all(each.present for _, _, each in said) else await self._written(self._remembering(until))
-        )
-        changes = [self._change(url, word, each, lease) for url, word, each in said]
+        entries = [
+            (url, reason, entry) for url, by_reason in updates.items() for reason, entry in by_reason.items()
+        ]
+        only_present = all(entry.present for _, _, entry in entries)
+        lease = "" if only_present else await self._written(self._tombstone_lease_id(until))
+        changes = [self._change(url, reason, entry, lease) for url, reason, entry in entries]
         for start in range(0, len(changes), _MOST_CHANGES):
             await self._written(self._change_some(changes[start : start + _MOST_CHANGES], until))
 
@@ -112,40 +113,33 @@ class EtcdStore(WatchedStore):
         try:
             await self._client.call("/v3/kv/txn", {"success": changes}, until=until)
         except EtcdError as error:
-            if error.code == _LEASE_NOT_FOUND:  # the data of the cluster are not those that it was of
-                self._memory_ends = float("-inf")
+            if error.code == _LEASE_NOT_FOUND:  # the cluster's data were replaced, and the lease with them
+                self._tombstone_lease_ends = float("-inf")
             raise
 
-    def _change(self, url: str, word: str, said: Versioned, lease: str) -> dict[str, Any]:
-        """Have a mark be there, or have been lifted, unless etcd knows better. Only one of its two keys is
-        there, but for marks that were set by a gateway which knows no order."""
-        there, lifted = (self._keys.of_cordon(url, word, there=each) for each in (True, False))
-        here, away = (there, lifted) if said.present else (lifted, there)
-        put = {
-            "key": here,
-            "value": self._keys.cordon_value(said),
-            **({} if said.present else {"lease": lease}),
-        }
-        change: dict[str, Any] = {"request_put": put}
-        after = [change, {"request_delete_range": {"key": away}}]
-        for key in (here, away):
-            known = {
-                "key": key,
-                "target": "VALUE",
-                "result": "GREATER",
-                "value": self._keys.cordon_bound(said),
-            }
-            after = [{"request_txn": {"compare": [known], "success": [], "failure": after}}]
-        return after[0]
+    def _change(self, url: str, reason: str, entry: Versioned, lease: str) -> dict[str, Any]:
+        """Return the transaction that writes ``entry``, unless etcd has a later one. Of the two keys of an
+        entry only one exists, except where a gateway that knows no versions has written."""
+        present, tombstone = (self._keys.of_cordon(url, reason, present=each) for each in (True, False))
+        written, deleted = (present, tombstone) if entry.present else (tombstone, present)
+        put = {"key": written, "value": self._keys.cordon_value(entry)}
+        if not entry.present:
+            put["lease"] = lease
+        steps: list[dict[str, Any]] = [{"request_put": put}, {"request_delete_range": {"key": deleted}}]
+        bound = self._keys.cordon_bound(entry)
+        for key in (written, deleted):
+            later = {"key": key, "target": "VALUE", "result": "GREATER", "value": bound}
+            steps = [{"request_txn": {"compare": [later], "success": [], "failure": steps}}]
+        return steps[0]
 
-    async def _remembering(self, until: float) -> str:
-        """The lease for marks that are taken away: one for all of a day, as etcd need not have thousands."""
+    async def _tombstone_lease_id(self, until: float) -> str:
+        """Return the lease of tombstones: one for all of a day, as etcd need not have thousands of leases."""
         now = time.monotonic()
-        if now >= self._memory_ends:
-            lease = {"ID": str(random.getrandbits(62) + 1), "TTL": str(2 * REMEMBERED)}
+        if now >= self._tombstone_lease_ends:
+            lease = {"ID": str(random.getrandbits(62) + 1), "TTL": str(2 * TOMBSTONE_SECONDS)}
             await self._client.call("/v3/lease/grant", lease, until=until)
-            self._memory, self._memory_ends = lease["ID"], now + REMEMBERED
-        return self._memory
+            self._tombstone_lease, self._tombstone_lease_ends = lease["ID"], now + TOMBSTONE_SECONDS
+        return self._tombstone_lease
 
     async def close(self) -> None:
         """See Store."""

@@ -47,8 +47,8 @@ class WatchReader:
         #: The first revision not seen yet; 0: no place yet.
         self._next = 0
         self._records: dict[str, WorkerRecord] = {}
-        #: By URL and word, what a mark that is there and one that was lifted have as their values.
-        self._marks: dict[tuple[str, str], dict[bool, str]] = {}
+        #: The cordons, by URL and reason: the values of the present key (True) and of its tombstone (False).
+        self._cordons: dict[tuple[str, str], dict[bool, str]] = {}
         #: The revision each key was changed at last, those that hold no record as well.
         self._revisions: dict[bytes, int] = {}
 
@@ -75,17 +75,17 @@ class WatchReader:
         header = reply.get("header", {})
         self._revisions.clear()
         self._records.clear()
-        self._marks.clear()
+        self._cordons.clear()
         for entry in reply.get("kvs", ()):
             for change in self._put(entry):
                 assert isinstance(change, Put | CordonsChanged), "there was nothing before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
-        marks: dict[str, dict[str, Versioned]] = {}
-        for (url, word), values in self._marks.items():
-            if (said := _said(values)) is not None:
-                marks.setdefault(url, {})[word] = said
-        return Reset(dict(self._records), marks)
+        cordons: dict[str, dict[str, Versioned]] = {}
+        for (url, reason), values in self._cordons.items():
+            if (entry := _latest(values)) is not None:
+                cordons.setdefault(url, {})[reason] = entry
+        return Reset(dict(self._records), cordons)
 
     def _understood(self, message: Mapping[str, Any]) -> Sequence[Change]:
         try:
@@ -112,8 +112,8 @@ class WatchReader:
     def _put(self, entry: Mapping[str, Any]) -> Iterator[Change]:
         key, value = self._keys.decode(entry)
         self._revisions[key] = int(entry["mod_revision"])
-        if (mark := self._keys.parse_cordon(key)) is not None:
-            yield from self._marked(*mark, value.decode(errors="replace").removesuffix("."))
+        if (cordon := self._keys.parse_cordon(key)) is not None:
+            yield from self._cordon_changed(*cordon, value.decode(errors="replace").removesuffix("."))
             return
         try:
             record = self._keys.record(key, value)
@@ -130,25 +130,25 @@ class WatchReader:
         self._revisions.pop(key, None)
         yield from self._forget(key)
 
-    def _marked(self, url: str, word: str, there: bool, value: str | None) -> Iterator[Change]:
-        """The value of one of a mark's keys is this from now on, None: the key is away."""
-        values = self._marks.setdefault((url, word), {})
-        before = _said(values)
+    def _cordon_changed(self, url: str, reason: str, present: bool, value: str | None) -> Iterator[Change]:
+        """One of the two keys of an entry has this value from now on; None: the key was deleted."""
+        values = self._cordons.setdefault((url, reason), {})
+        before = _latest(values)
         if value is None:
-            values.pop(there, None)
+            values.pop(present, None)
         else:
-            values[there] = value
+            values[present] = value
         if not values:
-            del self._marks[url, word]
-        after = _said(values)
+            del self._cordons[url, reason]
+        after = _latest(values)
         if after is None and before is not None and before.present:
-            after = undated(present=False)  # by a gateway that knows no order
+            after = undated(present=False)  # deleted by a gateway that knows no versions
         if after is not None and after != before:
-            yield CordonsChanged(url, {word: after})
+            yield CordonsChanged(url, {reason: after})
 
     def _forget(self, key: bytes) -> Iterator[Change]:
-        if (mark := self._keys.parse_cordon(key)) is not None:
-            yield from self._marked(*mark, None)
+        if (cordon := self._keys.parse_cordon(key)) is not None:
+            yield from self._cordon_changed(*cordon, None)
             return
         url = self._keys.url(key)
         if self._records.pop(url, None) is not None:
@@ -182,13 +182,12 @@ class WatchReader:
         return PlaceLost(why)
 
 
-def _said(values: Mapping[bool, str]) -> Versioned | None:
-    """What the two keys of a mark say; None: neither is there. Both are in the midst of a change, and where a
-    gateway that knows no order set a mark which was lifted before."""
-    found = [Versioned.from_text(value, there) for there, value in values.items()]
+def _latest(values: Mapping[bool, str]) -> Versioned | None:
+    """Return the later entry of the two keys; None if neither exists. Both exist in the midst of a change,
+    and where a gateway that knows no versions has added a reason that was removed before."""
     if True in values and not values[True]:
         return undated(present=True)
-    return max(found, default=None)
+    return max((Versioned.from_text(value, present) for present, value in values.items()), default=None)
 
 
 def _cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:

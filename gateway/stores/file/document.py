@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.stores.file.cordons import MARKS, StoredCordons
+from gateway.stores.file.cordons import MEMBERS, StoredCordons
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates
 
@@ -64,18 +64,18 @@ class Document:
     def text(self) -> bytes:
         """The file's new text."""
         workers = [dict(entry.members) for entry in self._entries.values()]
-        others = {name: each for name, each in self._members.items() if name not in MARKS}
+        others = {name: each for name, each in self._members.items() if name not in MEMBERS}
         members = {**others, "workers": workers, **self._cordons.members}
         return json.dumps(members, indent=2).encode() + b"\n"
 
     @property
     def cordons(self) -> Updates:
-        """All that is known of marks."""
+        """All entries of the cordons."""
         return self._cordons.known
 
-    def write_cordons(self, edits: Updates) -> None:
-        """Add and take away marks, where nothing was said later."""
-        self._cordons.update(edits)
+    def write_cordons(self, updates: Updates) -> None:
+        """Merge ``updates`` into the cordons."""
+        self._cordons.update(updates)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -63,12 +63,12 @@ class FileReader:
             self._lenient_until = time.monotonic() + LENIENCE
         self.failures = 0
         before, self._told = self._told, self._records()
-        marked, self._cordons = self._cordons, self._document.cordons
+        known, self._cordons = self._cordons, self._document.cordons
         if before is None:
             return [Reset(dict(self._told), self._cordons)]
-        # Cordons first: a worker that joins is held from its first moment.
+        # Cordons first: a worker that joins is cordoned from the start.
         return [
-            *_remarked(marked, self._cordons),
+            *_changed_cordons(known, self._cordons),
             *_between(before, self._told),
             *_undone(written, before, self._told),
         ]
@@ -105,16 +105,15 @@ def _between(before: Mapping[str, WorkerRecord], after: Mapping[str, WorkerRecor
     yield from (Put(record) for url, record in after.items() if before.get(url) != record)
 
 
-def _remarked(before: Updates, after: Updates) -> Iterator[CordonsChanged]:
+def _changed_cordons(before: Updates, after: Updates) -> Iterator[CordonsChanged]:
     for url in {**before, **after}:
         old, new = before.get(url, {}), after.get(url, {})
-        marks = {word: said for word, said in new.items() if old.get(word) != said}
-        # What is not even remembered was taken away by a person, or was away for long.
-        marks |= {
-            word: undated(present=False) for word, said in old.items() if said.present and word not in new
-        }
-        if marks:
-            yield CordonsChanged(url, marks)
+        changed = {reason: entry for reason, entry in new.items() if old.get(reason) != entry}
+        # A reason without even a tombstone was removed by a person, or its tombstone was dropped.
+        removed = (reason for reason, entry in old.items() if entry.present and reason not in new)
+        changed |= dict.fromkeys(removed, undated(present=False))
+        if changed:
+            yield CordonsChanged(url, changed)
 
 
 def _undone(

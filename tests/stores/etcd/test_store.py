@@ -31,7 +31,7 @@ async def test_marks_of_a_gateway_that_knows_no_order_are_told_and_overwritten(
     neither."""
     access = EtcdAccess([shared_etcd.url])
     store, client, keys = opened(access, prefix), EtcdClient(access), Keys(prefix)
-    key = {"key": keys.of_cordon(ONE.url, "held", there=True)}
+    key = {"key": keys.of_cordon(ONE.url, "held", present=True)}
     lifted, said = Versioned(7, "a", False), Versioned(8, "a", True)
 
     async def old(path: str, **members: Any) -> None:
@@ -64,7 +64,7 @@ async def test_mark_is_taken_away_though_etcd_lost_what_it_remembers_by(
     store = opened(EtcdAccess([shared_etcd.url]), prefix)
     there, lifted = Versioned(7, "a", True), Versioned(8, "a", False)
     await store.write_cordons({ONE.url: {"held": there, "other": lifted}})
-    store._memory = "1"
+    store._tombstone_lease = "1"
     with pytest.raises(StoreUnavailable, match="lease"):
         await store.write_cordons({ONE.url: {"held": lifted}})
     await store.write_cordons({ONE.url: {"held": lifted}})

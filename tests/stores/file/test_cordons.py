@@ -1,4 +1,4 @@
-"""The marks in a file of workers, and whoever else writes them."""
+"""The cordons in a file of workers, which persons and other gateways write as well."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from gateway.stores.file.cordons import StoredCordons
 from gateway.stores.versioned import Updates, Versioned, undated
 
 URL = "http://w:1"
-THERE, LIFTED = Versioned(7, "a", True), Versioned(8, "a", False)
+PRESENT, REMOVED = Versioned(7, "a", True), Versioned(8, "a", False)
 
 
 def known(members: dict[str, Any]) -> Updates:
     return StoredCordons(members).known
 
 
-def test_members_are_read_as_they_were_written() -> None:
-    """The list is what a person, and a gateway before there was an order, understands."""
-    marks = StoredCordons({})
-    marks.update({URL: {"held": THERE, "paused": LIFTED}})
-    assert marks.members["marks"] == {URL: ["held"]}
-    assert known(dict(marks.members)) == marks.known == {URL: {"held": THERE, "paused": LIFTED}}
+def test_entries_are_read_as_they_were_written() -> None:
+    """The list is for persons, and for gateways that know no versions."""
+    stored = StoredCordons({})
+    stored.update({URL: {"held": PRESENT, "paused": REMOVED}})
+    assert stored.members["marks"] == {URL: ["held"]}
+    assert known(dict(stored.members)) == stored.known == {URL: {"held": PRESENT, "paused": REMOVED}}
 
 
-def test_list_that_somebody_wrote_by_hand_is_not_dated() -> None:
-    marks = StoredCordons({"marks": {URL: ["held"]}})
-    assert marks.known == {URL: {"held": undated(present=True)}}
-    assert marks.members == {"marks": {URL: ["held"]}}
-    marks.update({URL: {"held": LIFTED}})
-    assert marks.known == {URL: {"held": LIFTED}}
+def test_list_that_was_written_by_hand_is_undated() -> None:
+    stored = StoredCordons({"marks": {URL: ["held"]}})
+    assert stored.known == {URL: {"held": undated(present=True)}}
+    assert stored.members == {"marks": {URL: ["held"]}}
+    stored.update({URL: {"held": REMOVED}})
+    assert stored.known == {URL: {"held": REMOVED}}
 
 
-def test_whoever_changed_the_list_only_changed_it_last() -> None:
-    """It is not dated, and the next who writes leaves no trace of what was before."""
-    marks = StoredCordons({})
-    marks.update({URL: {"held": THERE, "paused": LIFTED}})
-    members = {**marks.members, "marks": {URL: ["paused"]}}
+def test_list_that_was_edited_alone_is_the_latest_write() -> None:
+    """It is undated, and the next write drops the versions from before."""
+    stored = StoredCordons({})
+    stored.update({URL: {"held": PRESENT, "paused": REMOVED}})
+    members = {**stored.members, "marks": {URL: ["paused"]}}
     assert known(members) == {URL: {"held": undated(present=False), "paused": undated(present=True)}}
     assert StoredCordons(members).members == {"marks": {URL: ["paused"]}}
 
 
-def test_earlier_saying_changes_nothing() -> None:
-    marks = StoredCordons({})
-    marks.update({URL: {"held": LIFTED}})
-    marks.update({URL: {"held": THERE}})
-    assert marks.known == {URL: {"held": LIFTED}}
+def test_older_entry_changes_nothing() -> None:
+    stored = StoredCordons({})
+    stored.update({URL: {"held": REMOVED}})
+    stored.update({URL: {"held": PRESENT}})
+    assert stored.known == {URL: {"held": REMOVED}}
 
 
-def test_lifted_marks_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cordons, "MOST_LIFTED", 3)
-    marks = StoredCordons({})
+def test_oldest_tombstones_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cordons, "MOST_TOMBSTONES", 3)
+    stored = StoredCordons({})
     for number in range(10):
-        marks.update({f"http://{number}:1": {"held": Versioned(number + 1, "a", False), "kept": THERE}})
-    lifted = [said.timestamp for words in marks.known.values() for said in words.values() if not said.present]
-    assert lifted == [8, 9, 10] and len(marks.members["marks"]) == 10
+        stored.update({f"http://{number}:1": {"held": Versioned(number + 1, "a", False), "kept": PRESENT}})
+    entries = [entry for by_reason in stored.known.values() for entry in by_reason.values()]
+    assert [entry.timestamp for entry in entries if not entry.present] == [8, 9, 10]
+    assert len(stored.members["marks"]) == 10
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,6 @@ def test_lifted_marks_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
         ({"marks_lifted": None}, "marks_lifted must be objects"),
     ],
 )
-def test_what_is_no_marks_says_where(members: dict[str, Any], why: str) -> None:
+def test_bad_member_is_named(members: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         StoredCordons(members)
