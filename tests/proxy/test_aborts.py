@@ -95,8 +95,8 @@ class Rig:
     def finish(self, entry: Entry) -> None:
         self.in_flight.leave(entry.ids, entry)
 
-    async def told(self, number: int, reply: bytes = ACCEPTED) -> str:
-        """The id that worker is asked to abort next; it answers ``reply``."""
+    async def next_abort(self, number: int, reply: bytes = ACCEPTED) -> str:
+        """Return the id that the worker is asked to abort next, and answer ``reply``."""
         return await answered(await self.listeners[number].accept(), reply)
 
 
@@ -146,7 +146,7 @@ async def test_abort_goes_to_the_holder_only() -> None:
         rig.run("job-2", on=1)
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(AbortTarget(ids=("job-1",)), STUB))
-            assert await rig.told(0) == "job-1"
+            assert await rig.next_abort(0) == "job-1"
         assert call.result() == [WorkerResult(rig.workers[0].url, 1)]
         assert unasked(rig.listeners[1])
         assert rig.closed == []
@@ -159,8 +159,8 @@ async def test_abort_of_a_name_that_two_run_under() -> None:
         private = rig.run("same", on=1).ids.dispatch[0]
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(AbortTarget(ids=("same", "same", "nobody")), STUB))
-            assert await rig.told(0) == "same"
-            assert await rig.told(1) == private != "same"
+            assert await rig.next_abort(0) == "same"
+            assert await rig.next_abort(1) == private != "same"
         assert [result.aborted for result in call.result()] == [1, 1]
 
 
@@ -173,8 +173,8 @@ async def test_abort_of_everything() -> None:
         rig.run("other", on=1, format=StubFormat(capability="other-generate"))
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
-            assert {await rig.told(0) for _ in range(3)} == {"a", "b1", "b2"}
-            assert await rig.told(1) == "c"
+            assert {await rig.next_abort(0) for _ in range(3)} == {"a", "b1", "b2"}
+            assert await rig.next_abort(1) == "c"
         assert [result.aborted for result in call.result()] == [2, 1]
         assert unasked(rig.listeners[1])
 
@@ -228,7 +228,7 @@ async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
         assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
         assert rig.closed == []
         rig.aborter.abort_early(entry, rig.workers[0])
-        assert await rig.told(0) == "left"
+        assert await rig.next_abort(0) == "left"
         assert await rig.aborter.abort(AbortTarget(ids=("right",)), STUB) == [WorkerResult(None, 1)]
         assert rig.closed == ["left"]
 
@@ -257,7 +257,7 @@ async def test_worker_that_hangs_delays_no_other() -> None:
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
             silent = await rig.listeners[0].accept()
-            assert await rig.told(1) == "fine"
+            assert await rig.next_abort(1) == "fine"
             await silent.left()
         assert call.result() == [
             WorkerResult(rig.workers[0].url, 0, "no answer within 0.2 s"),
@@ -343,7 +343,7 @@ async def test_abort_over_a_stale_connection(how: str) -> None:
                 await peer.request(1)
             if how != "close":
                 peer.reset()
-            assert await rig.told(0) == "a"
+            assert await rig.next_abort(0) == "a"
         assert [result.aborted for result in call.result()] == [1]
 
 
@@ -367,14 +367,14 @@ async def test_abort_over_two_stale_connections() -> None:
 # -- exchanges that ended unclean
 
 
-async def test_engine_is_told_of_an_unclean_end() -> None:
+async def test_abandoned_exchange_is_aborted_once_and_its_id_lingers() -> None:
     """It is told once, for exactly that dispatch id; the id is not free before the engine must be done."""
     async with rig_of(1) as rig:
         entry = rig.run("job-1", on=0)
         rig.finish(entry)
         rig.aborter.abort_abandoned(entry, rig.workers[0])
         assert rig.in_flight.claim(("job-1",)).private
-        assert await rig.told(0) == "job-1"
+        assert await rig.next_abort(0) == "job-1"
         assert len(rig.in_flight) == 2
         await until(lambda: len(rig.in_flight) == 1)
         assert not rig.in_flight.claim(("job-1",)).private
@@ -391,7 +391,7 @@ async def test_ids_are_freed_whatever_the_engine_says(how: str) -> None:
             rig.listeners[0].sock.close()
         rig.aborter.abort_abandoned(entry, rig.workers[0])
         if how == "refuses":
-            await rig.told(0, b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
+            await rig.next_abort(0, b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
         await until(lambda: len(rig.in_flight) == 0)
 
 
@@ -415,7 +415,7 @@ async def test_close_lets_aborts_be_heard() -> None:
             rig.aborter.abort_abandoned(entry, rig.workers[number])
         async with asyncio.TaskGroup() as group:
             closing = group.create_task(rig.aborter.close(0.05))
-            assert await rig.told(0) == "job-0"
+            assert await rig.next_abort(0) == "job-0"
             silent = await rig.listeners[1].accept()
             await silent.left()
         assert closing.done()
@@ -424,19 +424,14 @@ async def test_close_lets_aborts_be_heard() -> None:
 # -- floods
 
 
-async def heard(rig: Rig, count: int) -> tuple[list[str], int]:
-    """The ids that the first worker is told, ``count`` in all, and over how many connections.
+async def aborted_over(rig: Rig, connections: int, count: int) -> list[str]:
+    """Return the ids of ``count`` aborts at the first worker, which come over ``connections`` and no more.
 
-    None is answered before as many connections are open as are opened at once.
+    No abort is answered before that many connections are open.
     """
-    listener, ids = rig.listeners[0], []
-    peers = [await listener.accept()]
-    while True:
-        try:
-            async with asyncio.timeout(0.05):
-                peers.append(await listener.accept())
-        except TimeoutError:
-            break
+    listener = rig.listeners[0]
+    ids: list[str] = []
+    peers = [await listener.accept() for _ in range(connections)]
 
     async def serve(peer: Peer) -> None:
         while True:
@@ -450,7 +445,7 @@ async def heard(rig: Rig, count: int) -> tuple[list[str], int]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return ids, len(peers)
+    return ids
 
 
 async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
@@ -460,9 +455,7 @@ async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
         entry = rig.run(*names, on=0)
         rig.finish(entry)
         rig.aborter.abort_abandoned(entry, rig.workers[0])
-        ids, connections = await heard(rig, len(names))
-        assert sorted(ids) == sorted(names)
-        assert connections == LANES
+        assert sorted(await aborted_over(rig, LANES, len(names))) == names
 
 
 async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_connections() -> None:
@@ -473,9 +466,7 @@ async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_conn
             entry = rig.run(name, on=0)
             rig.finish(entry)
             rig.aborter.abort_abandoned(entry, rig.workers[0])
-        ids, connections = await heard(rig, len(names))
-        assert sorted(ids) == sorted(names)
-        assert connections == SLOTS
+        assert sorted(await aborted_over(rig, SLOTS, len(names))) == names
 
 
 async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> None:
@@ -486,9 +477,7 @@ async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> No
             rig.run(name, on=0)
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
-            ids, connections = await heard(rig, len(names))
-        assert sorted(ids) == sorted(names)
-        assert connections == SLOTS
+            assert sorted(await aborted_over(rig, SLOTS, len(names))) == names
         assert call.result() == [WorkerResult(rig.workers[0].url, len(names))]
 
 
@@ -522,7 +511,7 @@ async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
         rig.finish(entry)
 
 
-async def test_prompts_that_were_aborted_before_are_told_to_the_worker() -> None:
+async def test_prompts_aborted_before_dispatch_are_aborted_at_the_worker() -> None:
     batch: Any = Batch()
     async with rig_of(1) as rig:
         entry = rig.run("job", on=None, format=batch)

@@ -24,6 +24,8 @@ from tests.support.gateway import (
 )
 from tests.support.generate import JSON, KINDS, body_of
 
+pytestmark = pytest.mark.virtual_time
+
 CHAT = "/v1/chat/completions"
 
 
@@ -39,7 +41,7 @@ async def waiting(gateway: Rig, count: int) -> None:
 
 
 def peak(sim: SimServer) -> int:
-    """How many requests the engine had at once, at most."""
+    """Return the largest number of requests that the engine had at once."""
     times = [(arrival.arrived or 0.0, 1) for arrival in generates(sim)]
     times += [(arrival.finished or 0.0, -1) for arrival in generates(sim)]
     now = most = 0
@@ -83,19 +85,19 @@ async def test_relayed_route_says_overload_as_its_api_does() -> None:
 
 
 async def test_storm_never_has_more_in_flight_than_may_be() -> None:
-    async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
+    async with SimServer("sglang", SimConfig(token_delay=1.0)) as sim:
         async with rig(sim.url, max_in_flight=7) as gateway:
             replies = await asyncio.gather(*(post(gateway) for _ in range(60)))
             codes = [reply.status_code for reply in replies]
-            assert set(codes) == {200, 503} and codes.count(200) >= 7
-            assert peak(sim) <= 7 and all_released(gateway)
+            assert (codes.count(200), codes.count(503)) == (7, 53)
+            assert peak(sim) == 7 and all_released(gateway)
 
 
 # -- in flight at a worker
 
 
 async def test_all_are_served_and_no_worker_ever_has_one_more_than_it_may() -> None:
-    config = SimConfig(token_delay=0.002)
+    config = SimConfig(token_delay=1.0)
     async with SimServer("sglang", config) as one, SimServer("sglang", config) as two:
         async with rig(one.url, two.url, max_in_flight_per_worker=3) as gateway:
             replies = await asyncio.gather(*(post(gateway, stream=n % 2 == 0) for n in range(60)))
@@ -108,7 +110,7 @@ async def test_all_are_served_and_no_worker_ever_has_one_more_than_it_may() -> N
 
 
 @pytest.mark.parametrize("limit", [{"queue_requests": 1}, {"queue_bytes": 150}], ids=["number", "bytes"])
-async def test_line_for_room_is_bounded(limit: dict[str, int]) -> None:
+async def test_queue_for_capacity_is_bounded(limit: dict[str, int]) -> None:
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url, max_in_flight_per_worker=1, overload_status_code=429, **limit) as gateway:
             sim.behave(Pace(prefill_base=60.0))
@@ -125,7 +127,7 @@ async def test_line_for_room_is_bounded(limit: dict[str, int]) -> None:
             assert (await waits).status_code == 200
 
 
-async def test_client_that_leaves_the_line_gives_its_place_to_the_next() -> None:
+async def test_client_that_leaves_the_queue_gives_its_place_to_the_next() -> None:
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url, max_in_flight_per_worker=1) as gateway:
             sim.behave(Pace(prefill_base=60.0))
@@ -143,7 +145,7 @@ async def test_client_that_leaves_the_line_gives_its_place_to_the_next() -> None
             assert len(generates(sim)) == 2 and all_released(gateway)
 
 
-async def test_line_for_room_is_told_at_once_when_the_last_worker_dies() -> None:
+async def test_requests_queued_for_capacity_are_refused_at_once_when_the_last_worker_dies() -> None:
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url, max_in_flight_per_worker=1) as gateway:
             sim.behave(Pace(prefill_base=60.0))

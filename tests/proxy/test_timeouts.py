@@ -22,6 +22,8 @@ from tests.support.generate import JSON, KINDS, body_of
 CHAT = "/v1/chat/completions"
 SHORT = 0.1
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Expired:
     """Collects the reasons for which deadlines ended their exchange."""
@@ -38,7 +40,6 @@ class Expired:
         return reason
 
 
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("limit", ["first_byte", "idle", "total"])
 async def test_deadline_expires_once_and_names_the_limit(limit: str) -> None:
     expired = Expired()
@@ -56,7 +57,6 @@ async def test_deadline_expires_once_and_names_the_limit(limit: str) -> None:
     assert (reason.limit, reason.code, "30 s" in reason.message) == (limit, "upstream_timeout", True)
 
 
-@pytest.mark.virtual_time
 async def test_deadlines_on_a_worker_count_only_the_time_spent_waiting_for_it() -> None:
     """Not the time before the request is sent, nor the time its client takes to read."""
     expired = Expired()
@@ -78,7 +78,6 @@ async def test_deadlines_on_a_worker_count_only_the_time_spent_waiting_for_it() 
     assert expired.reason.limit == "idle"
 
 
-@pytest.mark.virtual_time
 async def test_stopped_deadlines_end_nothing() -> None:
     expired = Expired()
     deadlines = Deadlines(Timeouts(1, 1, 1), expired)
@@ -88,7 +87,6 @@ async def test_stopped_deadlines_end_nothing() -> None:
     assert not expired.reasons
 
 
-@pytest.mark.virtual_time
 async def test_total_deadline_names_what_the_exchange_waited_for() -> None:
     queued, at_worker, at_client = Expired(), Expired(), Expired()
     Deadlines(Timeouts(total=2), queued)
