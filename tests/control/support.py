@@ -1,4 +1,4 @@
-"""A control plane over made-up views, and a client for it."""
+"""A control plane with fake views, and a client for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class FakeFormat:
 
     def render(self, error: GatewayError) -> ErrorReply:
         return ErrorReply(
-            error.status, [(b"content-type", b"application/json")], b'{"said":"%s"}' % error.message.encode()
+            error.status,
+            [(b"content-type", b"application/json")],
+            b'{"problem":"%s"}' % error.message.encode(),
         )
 
     def openapi(self) -> Mapping[str, Any]:
@@ -74,7 +76,7 @@ class Result:
 
 @dataclass
 class World:
-    """What the views show; tests change it."""
+    """The state that the views show; tests change it."""
 
     workers: list[Worker] = field(default_factory=list)
     leaving: bool = False
@@ -106,7 +108,7 @@ class World:
         return self.results
 
     def add(self, url: str, state: WorkerState = WorkerState.READY, **facts: Any) -> Worker:
-        """A worker of the fake format; ``facts`` go into its info."""
+        """Add a worker of the fake format; ``facts`` are members of its info."""
         worker = Worker(Address.parse(url))
         worker.state = state
         worker.reason = "" if state is WorkerState.READY else "some reason"
@@ -117,8 +119,8 @@ class World:
 
 
 @dataclass
-class Desk:
-    """Finds the workers of a world and changes none; tests of changes have a real gateway."""
+class FakeRegistration:
+    """Finds the workers of a world and changes none; tests of changes use a real gateway."""
 
     world: World
 
@@ -151,7 +153,7 @@ def endpoint(path: str = "/generate", **format: str) -> Endpoint:
 
 @dataclass
 class Others:
-    """The other processes of the gateway; tests change what they say."""
+    """The other processes of the gateway; tests change their state."""
 
     wanted: int = 2
     serving: int = 2
@@ -177,7 +179,7 @@ def client(
     world: World, *endpoints: Endpoint, others: Others | None = None, **settings: Any
 ) -> httpx.AsyncClient:
     text = "text/plain; version=0.0.4; charset=utf-8"
-    desk = Desk(world)
-    views = Views(world, world, world, lambda: (b"a_metric 1\n", text), desk, desk, others)
+    registration = FakeRegistration(world)
+    views = Views(world, world, world, lambda: (b"a_metric 1\n", text), registration, registration, others)
     app = control_app(Settings(**settings), endpoints or (endpoint(),), views, ROUTES)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", verify=False)

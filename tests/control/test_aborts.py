@@ -1,4 +1,4 @@
-"""A client's own abort calls."""
+"""Abort calls of clients."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ async def test_named_ids_are_aborted_in_the_format_of_the_path() -> None:
     }
 
 
-async def test_id_that_nothing_runs_under_is_no_failure() -> None:
+async def test_id_that_is_not_in_flight_is_no_failure() -> None:
     async with client(World()) as http:
         reply = await http.post("/abort_request", content=b"unknown")
     assert reply.status_code == 200
     assert reply.json() == {"aborted": 0, "results": []}
 
 
-async def test_worker_that_could_not_be_told_makes_it_a_207_with_all_results() -> None:
+async def test_failure_at_one_worker_is_a_207_with_all_results() -> None:
     world = World(results=[Result("http://a:1", 1), Result("http://b:1", 0, "refused")])
     async with client(world) as http:
         reply = await http.post("/abort_request", content=b"x")
@@ -40,17 +40,17 @@ async def test_worker_that_could_not_be_told_makes_it_a_207_with_all_results() -
     assert reply.json()["results"][1]["error"] == "refused"
 
 
-async def test_abort_that_no_worker_could_be_told_of_is_a_502() -> None:
+async def test_failure_at_all_workers_is_a_502() -> None:
     async with client(World(results=[Result("http://b:1", 0, "refused")])) as http:
         assert (await http.post("/abort_request", content=b"x")).status_code == 502
 
 
-async def test_bad_call_is_told_in_the_formats_own_words() -> None:
+async def test_invalid_call_gets_the_error_of_the_format() -> None:
     world = World()
     async with client(world) as http:
         reply = await http.post("/abort_request", content=b"")
     assert reply.status_code == 400
-    assert reply.json() == {"said": "nothing is named"}
+    assert reply.json() == {"problem": "nothing is named"}
     assert world.aborted == []
 
 

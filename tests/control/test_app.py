@@ -14,7 +14,7 @@ from gateway.control.app import control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.settings import Settings, SettingsError
 from gateway.wiring.endpoints import serving
-from tests.control.support import Desk, World, client, endpoint
+from tests.control.support import FakeRegistration, World, client, endpoint
 from tests.support.routes import ROUTES
 
 
@@ -26,7 +26,7 @@ async def test_unknown_path_is_a_flat_404_that_names_the_method(method: str) -> 
     assert reply.json() == {"message": f"Route not found: {method} /foo", "type": "Not Found", "code": 404}
 
 
-async def test_path_with_a_slash_too_many_is_not_redirected() -> None:
+async def test_path_with_an_extra_slash_is_not_redirected() -> None:
     async with client(World()) as http:
         assert (await http.get("/health/")).status_code == 404
 
@@ -46,10 +46,10 @@ async def test_wrong_method_is_a_405_with_allow(method: str, path: str, allowed:
     }
 
 
-async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
+async def test_disconnect_during_an_abort_call_is_no_error() -> None:
     world = World()
-    desk = Desk(world)
-    views = Views(world, world, world, lambda: (b"", ""), desk, desk)
+    registration = FakeRegistration(world)
+    views = Views(world, world, world, lambda: (b"", ""), registration, registration)
     app = control_app(Settings(), [endpoint()], views, ROUTES)
     sent: list[Any] = []
 
@@ -64,10 +64,10 @@ async def test_client_that_leaves_within_its_abort_call_is_no_fault() -> None:
     assert sent[0]["status"] == 499
 
 
-def test_reserved_paths_hold_every_route_there_is() -> None:
+def test_reserved_paths_contain_every_route() -> None:
     world = World()
-    desk = Desk(world)
-    views = Views(world, world, world, lambda: (b"", ""), desk, desk)
+    registration = FakeRegistration(world)
+    views = Views(world, world, world, lambda: (b"", ""), registration, registration)
     app = control_app(Settings(), [endpoint(), endpoint("/o", name="vllm")], views, ROUTES)
     documents = {"/docs", "/openapi.json"}
     assert set(app.openapi()["paths"]) - {"/generate", "/o"} | documents == {
@@ -84,7 +84,7 @@ def test_reserved_paths_hold_every_route_there_is() -> None:
         {"live_path": "/abort_request"},
     ],
 )
-def test_path_of_two_routes_is_refused_by_the_name_of_its_setting(moved: dict[str, Any]) -> None:
+def test_path_of_two_routes_is_refused_with_the_name_of_its_setting(moved: dict[str, Any]) -> None:
     (name,) = moved
     variable = "DYN_HTTP_SVC_" + name.upper()
     with pytest.raises(SettingsError, match=variable):
@@ -102,7 +102,7 @@ async def test_generate_endpoints_are_in_the_openapi_document() -> None:
     assert "$defs" not in schema
 
 
-async def test_every_reference_of_the_document_leads_somewhere() -> None:
+async def test_every_reference_of_the_document_resolves() -> None:
     endpoints = serving(Settings(), None).generate
     async with client(World(), *endpoints) as http:
         reply = await http.get("/openapi.json")
@@ -126,7 +126,7 @@ async def test_both_generate_endpoints_show_schemas_and_an_example() -> None:
         assert operation["responses"]["200"]["content"]["application/json"]["schema"]
 
 
-async def test_docs_page_needs_nothing_from_elsewhere() -> None:
+async def test_docs_page_loads_nothing_from_other_servers() -> None:
     async with client(World()) as http:
         reply = await http.get("/docs")
     assert reply.status_code == 200

@@ -28,7 +28,7 @@ PATH = "/workers/events"
 
 
 class Watcher:
-    """The events of one stream; each has to come within some seconds."""
+    """The events of one stream; waits some seconds for each."""
 
     def __init__(self, reply: httpx.Response) -> None:
         self.reply = reply
@@ -74,7 +74,7 @@ async def watching(http: httpx.AsyncClient) -> AsyncIterator[Watcher]:
 
 @asynccontextmanager
 async def asking(rigged: Rig, *headers: tuple[str, str], reset: bool = False) -> AsyncIterator[RawClient]:
-    """A raw client that asked for the stream, and leaves at the end."""
+    """A raw client that requested the stream and disconnects at the end."""
     watcher = await RawClient.connect(rigged.port)
     watcher.request(PATH, b"", method="GET", headers=headers)
     try:
@@ -84,7 +84,7 @@ async def asking(rigged: Rig, *headers: tuple[str, str], reset: bool = False) ->
 
 
 def join(fleet: Fleet, name: str, state: WorkerState = WorkerState.READY) -> Worker:
-    """A worker that nobody probes."""
+    """A worker that is not probed."""
     worker = Worker(Address.parse(f"http://{name}:1"))
     worker.state = state
     fleet.add(worker)
@@ -103,13 +103,13 @@ async def test_stream_begins_with_the_current_entry_of_each_worker() -> None:
         join(rigged.app.fleet, "b", WorkerState.DEAD)
         listed = (await rigged.client.get("/workers")).json()["workers"]
         async with watching(rigged.client) as watcher:
-            told = [await watcher.event() for _ in listed]
-        assert told == [("state", entry) for entry in listed]
+            entries = [await watcher.event() for _ in listed]
+        assert entries == [("state", entry) for entry in listed]
         assert watcher.reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert watcher.reply.headers["cache-control"] == "no-store"
 
 
-async def test_each_change_is_told_in_order_with_the_state_of_its_moment() -> None:
+async def test_changes_are_sent_in_order_each_with_its_own_state() -> None:
     async with rig() as rigged:
         fleet = rigged.app.fleet
         a = join(fleet, "a")
@@ -128,7 +128,7 @@ async def test_each_change_is_told_in_order_with_the_state_of_its_moment() -> No
             assert await watcher.brief() == ("left", "http://a:1", "gone")
 
 
-async def test_worker_found_dead_by_a_probe_is_told() -> None:
+async def test_worker_found_dead_by_a_probe_is_an_event() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         async with watching(rigged.client) as watcher:
             assert await watcher.brief() == ("state", sim.url, "ready")
@@ -136,15 +136,14 @@ async def test_worker_found_dead_by_a_probe_is_told() -> None:
             assert await watcher.brief() == ("state", sim.url, "dead")
 
 
-async def test_empty_fleet_is_answered_at_once() -> None:
-    """The head does not wait for the first worker."""
+async def test_head_of_the_reply_is_sent_for_an_empty_fleet() -> None:
     async with rig() as rigged, watching(rigged.client) as watcher:
         assert list(await watcher.frame()) == [""]
         join(rigged.app.fleet, "a")
         assert (await watcher.brief())[0] == "joined"
 
 
-async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_comments_are_sent_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert events.PING == 15
     monkeypatch.setattr(events, "PING", 0.02)
     async with rig() as rigged, watching(rigged.client) as watcher:
@@ -167,8 +166,10 @@ async def test_line_ends_are_those_of_the_engines() -> None:
 # -- who does not keep up
 
 
-async def test_follower_that_falls_behind_is_told_so_and_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After ``lost`` come the entries of that time, and nothing of what was before."""
+async def test_client_that_falls_behind_gets_lost_and_then_all_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After ``lost`` the current entries are sent, and no older event."""
     monkeypatch.setattr("gateway.fleet.changes.BACKLOG", 4)
     async with rig() as rigged:
         fleet = rigged.app.fleet
@@ -192,7 +193,7 @@ async def test_follower_that_falls_behind_is_told_so_and_all_anew(monkeypatch: p
 
 @asynccontextmanager
 async def stalled(rigged: Rig) -> AsyncIterator[RawClient]:
-    """A client that does not read, with more on its way to it than its connection takes."""
+    """A client that does not read, while more is sent to it than its connection takes."""
     fleet = rigged.app.fleet
     a = join(fleet, "a")
     sock = socket.socket()
@@ -214,8 +215,8 @@ async def stalled(rigged: Rig) -> AsyncIterator[RawClient]:
         watcher.leave(reset=True)
 
 
-async def test_client_that_stops_reading_goes_on_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events and comments both wait for it, and both go on."""
+async def test_client_that_stops_reading_can_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events and comments both wait for it, and both continue."""
     monkeypatch.setattr(events, "PING", 0.01)
     async with rig() as rigged, stalled(rigged) as watcher:
         async with watching(rigged.client) as reading:  # until comments were due to both
@@ -232,7 +233,7 @@ async def test_client_that_stops_reading_goes_on_where_it_can(monkeypatch: pytes
 # -- the end
 
 
-async def test_drain_ends_the_stream_whole_within_a_second() -> None:
+async def test_drain_ends_the_stream_with_a_complete_body_within_a_second() -> None:
     async with rig() as rigged, watching(rigged.client) as watcher:
         await watcher.frame()
         rigged.app.lifecycle.drain()
@@ -250,7 +251,7 @@ async def test_drain_does_not_wait_for_a_client_that_stopped_reading() -> None:
 
 
 async def test_sigterm_ends_stream_and_process() -> None:
-    """The whole of it, as a user has it; the stream's end is a whole one."""
+    """In a real process; the body of the stream ends completely."""
     async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as process:
         async with (
             httpx.AsyncClient(base_url=process.url, trust_env=False) as http,
@@ -264,8 +265,8 @@ async def test_sigterm_ends_stream_and_process() -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_client_that_leaves_leaves_nothing_behind(reset: bool) -> None:
-    """No follower, and no task: neither the stream's nor one of the package's own."""
+async def test_disconnect_of_the_client_leaves_no_task_behind(reset: bool) -> None:
+    """No follower, and no task of the stream or of sse-starlette."""
     async with rig() as rigged:
         fleet = rigged.app.fleet
         before = asyncio.all_tasks()
@@ -277,8 +278,10 @@ async def test_client_that_leaves_leaves_nothing_behind(reset: bool) -> None:
         await until(lambda: asyncio.all_tasks() <= before)
 
 
-async def test_ends_of_two_gateways_in_a_process_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One drains, and the package believes that the process ends: the other's stream goes on."""
+async def test_drain_of_one_gateway_does_not_end_streams_of_another_in_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """sse-starlette has a flag for the whole process, which is set here."""
     async with rig() as one, rig() as other:
         async with watching(one.client) as ending, watching(other.client) as going_on:
             monkeypatch.setattr(AppStatus, "should_exit", True)
@@ -309,7 +312,7 @@ async def test_connection_header_does_not_contradict_itself() -> None:
         assert [line for line in lines if line.startswith(b"connection:")] == [b"connection: close"]
 
 
-async def test_openapi_document_says_that_it_is_a_stream() -> None:
+async def test_openapi_document_declares_an_event_stream() -> None:
     async with client(World()) as http:
         operation = (await http.get("/openapi.json")).json()["paths"][PATH]["get"]
     assert list(operation["responses"]["200"]["content"]) == ["text/event-stream"]

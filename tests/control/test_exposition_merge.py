@@ -29,9 +29,9 @@ def merge(*scrapes: tuple[str, bytes]) -> str:
     for worker, scrape in scrapes:
         for _ in merger.add(worker, scrape):
             pass
-    whole = b"".join(merger.render())
-    assert merger.size == sum(len(line) + 1 for line in whole.splitlines() if line[:1] != b"#")
-    return whole.decode()
+    merged = b"".join(merger.render())
+    assert merger.size == sum(len(line) + 1 for line in merged.splitlines() if line[:1] != b"#")
+    return merged.decode()
 
 
 def test_families_of_all_workers_stand_together_with_one_head() -> None:
@@ -55,8 +55,8 @@ def test_worker_url_is_escaped() -> None:
     assert merge(('a"\\\n', b"m 1\n")) == 'm{worker="a\\"\\\\\\n"} 1\n'
 
 
-def test_what_is_no_sample_is_left_out() -> None:
-    """Comments, the end mark of another format, nonsense."""
+def test_lines_that_are_no_samples_are_left_out() -> None:
+    """Comments, the end mark of another format, invalid lines."""
     assert merge(("w", b"# EOF\n#\n\n   \n{} 1\n9 1\n# odd comment\nm 1\r\n")) == 'm{worker="w"} 1\n'
 
 
@@ -79,19 +79,19 @@ def test_what_is_no_sample_is_left_out() -> None:
         b"# HELP 9 m",
     ],
 )
-def test_line_for_which_scrapers_refuse_a_whole_scrape_is_left_out(line: bytes) -> None:
-    """One worker's nonsense takes the metrics of no other with it."""
+def test_line_that_makes_a_scraper_reject_the_scrape_is_left_out(line: bytes) -> None:
+    """An invalid line of one worker does not cost the metrics of the others."""
     assert merge(("w", line + b"\nm 1\n"), ("v", b"m 2\n")) == 'm{worker="w"} 1\nm{worker="v"} 2\n'
 
 
-def test_what_another_format_has_behind_a_sample_is_cut_off() -> None:
+def test_parts_of_other_formats_after_a_sample_are_cut_off() -> None:
     scrape = b'm_bucket{le="1"} 3 # {trace="x"} 0.5 1.0\nn 1e3\t17  # odd\no{a="\\"}\\\\",} +Inf \n'
     assert merge(("w", scrape)) == (
         'm_bucket{worker="w",le="1"} 3\nn{worker="w"} 1e3\t17\no{worker="w",a="\\"}\\\\",} +Inf\n'
     )
 
 
-def test_sample_that_does_not_belong_to_the_family_before_it_is_one_of_its_own() -> None:
+def test_sample_that_does_not_belong_to_the_family_before_it_is_a_family_of_its_own() -> None:
     text = merge(("w", b"# TYPE a gauge\na 1\nab 2\n"), ("v", b"ab 3\n# TYPE a gauge\na 4\n"))
     assert text == ('# TYPE a gauge\na{worker="w"} 1\na{worker="v"} 4\nab{worker="w"} 2\nab{worker="v"} 3\n')
 
@@ -103,12 +103,12 @@ _NEARLY = st.text(alphabet=' \t#am_19.{}=",\\+-e\né', max_size=40).map(str.enco
     st.lists(st.tuples(st.sampled_from("wv"), st.binary(max_size=60) | _NEARLY | st.just(ONE)), max_size=4)
 )
 def test_any_bytes_merge_into_lines_that_all_name_a_worker(scrapes: list[tuple[str, bytes]]) -> None:
-    """And that a scraper can read."""
+    """A scraper can parse all of them."""
     merger = Merger()
     for worker, scrape in scrapes:
         for _ in merger.add(worker, scrape):
             pass
-    whole = b"".join(merger.render())
-    list(text_string_to_metric_families(whole.decode()))
-    for line in whole.split(b"\n")[:-1]:
+    merged = b"".join(merger.render())
+    list(text_string_to_metric_families(merged.decode()))
+    for line in merged.split(b"\n")[:-1]:
         assert line.startswith(b"#") or re.search(rb'\{worker="[wv]"', line), line

@@ -20,8 +20,8 @@ BODY = b'{ "zeta" : 1e-7, "tags":["weights", "kv_cache"] ,"a":"\\u00e9" }'
 
 
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
-async def test_call_crosses_byte_for_byte(kind: str) -> None:
-    """Body, query, content type and the client's own headers, and nothing is added."""
+async def test_call_is_forwarded_byte_for_byte(kind: str) -> None:
+    """Body, query, content type and the headers of the client; nothing is added."""
     headers = {"content-type": "application/x-odd", "x-own": "a  b", "authorization": "Bearer k"}
     async with fleet(kind) as of:
         sim = of.sims[0]
@@ -56,15 +56,15 @@ async def test_call_goes_to_every_worker_that_speaks_its_dialect() -> None:
         assert [len(called(sim, "/flush_cache")) for sim in of.sims] == [1, 0, 1]
 
 
-async def test_get_is_passed_on_where_engines_have_it() -> None:
+async def test_get_is_forwarded_if_engines_have_it() -> None:
     async with fleet("sglang", "sglang") as of:
         assert (await of.gateway.client.get("/flush_cache")).status_code == 200
         assert [called(sim, "/flush_cache")[0].method for sim in of.sims] == [b"GET", b"GET"]
         assert (await of.gateway.client.get("/pause_generation")).status_code == 405
 
 
-async def test_workers_are_called_at_once() -> None:
-    """One that takes its time keeps no other from being called."""
+async def test_workers_are_called_concurrently() -> None:
+    """A slow worker does not delay the call to another one."""
     async with fleet("sglang", "sglang") as of:
         for sim in of.sims:
             sim.behave(Silence(), path="/flush_cache")
@@ -85,8 +85,8 @@ async def test_one_failure_is_a_502_with_all_results() -> None:
         assert rows[2]["error"]
 
 
-async def test_refusal_that_all_workers_agree_on_keeps_its_status() -> None:
-    """It is the caller's fault, and nothing to try again."""
+async def test_common_4xx_of_all_workers_keeps_its_status() -> None:
+    """It is an error of the client, so a retry is useless."""
     async with fleet("sglang", "sglang") as of:
         reply = await of.post("/update_weights_from_disk", json={})
         assert (reply.status_code, reply.json()["message"]) == (400, "accepted by 0 of 2 workers")
@@ -111,14 +111,14 @@ async def test_held_worker_is_called_and_dead_one_is_listed_as_skipped() -> None
         assert skipped["worker"] == of.sims[2].url and skipped["reason"].startswith("dead")
 
 
-async def test_fleet_without_a_worker_is_a_503_that_says_when_to_try_again() -> None:
+async def test_fleet_without_a_worker_is_a_503_with_retry_after() -> None:
     async with fleet() as of:
         reply = await of.post("/pause_generation")
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "no_worker")
         assert reply.headers["retry-after"] == "1"
 
 
-async def test_worker_that_hangs_is_given_up_after_the_configured_time() -> None:
+async def test_worker_that_hangs_fails_after_the_configured_time() -> None:
     async with fleet("sglang", "sglang", control_timeout_secs=0.2) as of:
         of.sims[0].behave(Silence(), path="/flush_cache")
         reply = await of.post("/flush_cache")
@@ -128,7 +128,7 @@ async def test_worker_that_hangs_is_given_up_after_the_configured_time() -> None
 
 
 @pytest.mark.parametrize("shape", ["summary", "plain"])
-async def test_header_asks_for_the_other_shape(shape: str) -> None:
+async def test_header_selects_the_shape_of_the_reply(shape: str) -> None:
     async with fleet("vllm") as one, fleet("vllm", "vllm") as two:
         for of in (one, two):
             reply = await of.post("/pause?mode=keep", headers={"x-reply-shape": shape})
@@ -143,14 +143,14 @@ async def test_plain_shape_hides_no_failure() -> None:
         assert (reply.status_code, reply.json()["success"]) == (502, False)
 
 
-async def test_shape_that_does_not_exist_is_refused_before_any_call() -> None:
+async def test_unknown_shape_is_refused_before_any_call() -> None:
     async with fleet("vllm") as of:
         reply = await of.post("/pause", headers={"x-reply-shape": "round"})
         assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_shape")
         assert not called(of.sims[0], "/pause")
 
 
-async def test_large_answer_is_shown_in_part() -> None:
+async def test_large_reply_is_shown_in_part() -> None:
     async with fleet("sglang", "sglang") as of:
         of.sims[0].behave(Reply(body=json.dumps(["x" * 70_000]).encode()), path="/flush_cache")
         reply = await of.post("/flush_cache")
@@ -168,8 +168,8 @@ ODD_WORDS = [
 
 
 @pytest.mark.parametrize(("word", "shown"), ODD_WORDS)
-async def test_answer_that_not_every_reader_takes_is_shown_as_text(word: bytes, shown: object) -> None:
-    """The call was done, and its caller has to know."""
+async def test_number_that_is_no_standard_json_is_shown_as_text(word: bytes, shown: object) -> None:
+    """The call succeeded, and its client must learn that."""
     async with fleet("sglang", "sglang") as of:
         for sim in of.sims:
             sim.behave(Reply(body=word), path="/flush_cache")
@@ -177,7 +177,7 @@ async def test_answer_that_not_every_reader_takes_is_shown_as_text(word: bytes, 
         assert (reply.status_code, [row["body"] for row in reply.json()["results"]]) == (200, [shown] * 2)
 
 
-async def test_body_over_the_limit_is_a_413() -> None:
+async def test_body_larger_than_the_limit_is_a_413() -> None:
     async with fleet("sglang", body_limit_mb=1) as of:
         reply = await of.post("/update_weights_from_disk", content=b" " * (1024 * 1024 + 1))
         assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
@@ -188,8 +188,8 @@ async def test_body_over_the_limit_is_a_413() -> None:
 
 
 @pytest.mark.parametrize("by", ["query-id", "query-url", "header"])
-async def test_named_worker_alone_is_called_and_its_reply_is_as_it_is(by: str) -> None:
-    """What names it is no part of the call."""
+async def test_only_the_named_worker_is_called_and_its_reply_is_unchanged(by: str) -> None:
+    """The name is not part of the forwarded call."""
     async with fleet("sglang", "sglang") as of:
         worker = of.worker(1)
         query = {"query-id": {"worker": worker.id}, "query-url": {"worker": worker.url}, "header": {}}[by]
@@ -217,8 +217,8 @@ async def test_named_worker_that_cannot_be_reached_is_a_502() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
-async def test_call_for_one_worker_is_refused_where_there_are_several(kind: str) -> None:
-    """Its body has the rank of one; the refusal says how to name it."""
+async def test_call_for_one_worker_is_refused_if_there_are_several(kind: str) -> None:
+    """Its body holds the rank of one worker. The error says how to name it."""
     async with fleet(kind, kind) as of:
         for call in calls_of(kind, Recipients.ONE):
             for sim in of.sims:
@@ -233,8 +233,8 @@ async def test_call_for_one_worker_is_refused_where_there_are_several(kind: str)
             assert (reply.status_code, len(called(of.sims[0], call.path))) == (200, 1)
 
 
-async def test_worker_that_is_away_counts_for_a_call_for_one() -> None:
-    """It is a member of the group all the same."""
+async def test_unreachable_worker_counts_for_a_call_for_one_worker() -> None:
+    """It is still a member of the group."""
     async with fleet("sglang", "sglang") as of:
         await of.sims[1].kill()
         await until(lambda: of.worker(1).state is WorkerState.DEAD)
@@ -253,7 +253,7 @@ PAUSES = [
 
 @pytest.mark.parametrize(("kind", "pause", "resume"), PAUSES)
 async def test_paused_worker_gets_no_request_until_it_is_resumed(kind: str, pause: str, resume: str) -> None:
-    """However many good probes come meanwhile."""
+    """Good probes do not change that."""
     async with fleet(kind, kind, probe_interval_secs=0.02) as of:
         assert (await of.post(f"{pause}?worker={of.worker().id}", json={})).status_code == 200
         assert (of.worker().state, of.worker(1).state) == (WorkerState.CORDONED, WorkerState.READY)
@@ -283,7 +283,7 @@ async def test_worker_gets_no_request_while_it_is_being_paused() -> None:
         call.cancel()
 
 
-async def test_worker_that_refused_to_pause_serves_on() -> None:
+async def test_worker_that_refused_to_pause_keeps_serving() -> None:
     async with fleet("sglang", "sglang") as of:
         of.sims[0].behave(Reply(status=500), path="/pause_generation")
         assert (await of.post("/pause_generation", json={})).status_code == 502
@@ -298,7 +298,7 @@ async def test_worker_that_did_not_resume_stays_paused() -> None:
         await until(lambda: states(of) == ["held", "ready"])
 
 
-async def test_memory_that_comes_back_in_parts_ends_the_pause_with_the_last() -> None:
+async def test_memory_resumed_in_parts_ends_the_pause_with_the_last() -> None:
     async with fleet("sglang") as of:
         await of.post("/release_memory_occupation", json={})
         await of.post("/resume_memory_occupation", json={"tags": ["weights"]})
@@ -307,7 +307,7 @@ async def test_memory_that_comes_back_in_parts_ends_the_pause_with_the_last() ->
         assert of.worker().usable
 
 
-async def test_pauses_of_two_kinds_are_undone_one_by_one() -> None:
+async def test_pauses_of_two_kinds_end_one_by_one() -> None:
     async with fleet("vllm") as of:
         for path in ("/pause", "/sleep", "/wake_up"):
             assert (await of.post(path)).status_code == 200
@@ -317,7 +317,7 @@ async def test_pauses_of_two_kinds_are_undone_one_by_one() -> None:
 
 
 async def test_restart_of_the_engine_ends_a_pause() -> None:
-    """Nobody paused the new one."""
+    """The new process was not paused."""
     async with fleet("sglang", probe_interval_secs=0.05) as of:
         await of.post("/pause_generation", json={})
         await of.sims[0].kill()
@@ -341,8 +341,8 @@ async def test_worker_that_is_opened_by_hand_forgets_its_pause() -> None:
         assert of.worker().usable
 
 
-async def test_running_requests_of_a_paused_worker_go_on() -> None:
-    """A pause takes nothing away from those who have their worker already."""
+async def test_running_requests_of_a_paused_worker_continue() -> None:
+    """A pause only affects new requests."""
     async with fleet("sglang", config=SimConfig(token_delay=0.01)) as of:
         body = {"input_ids": [1], "sampling_params": {"max_new_tokens": 30}}
         call = asyncio.ensure_future(of.post("/generate", json=body))

@@ -1,4 +1,4 @@
-"""What engines say of themselves and of their load, through a real gateway."""
+"""Information and load of engines, through a real gateway."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from tests.support.fleet import called, fleet
 from tests.support.gateway import until
 from tests.support.routes import calls_of
 
+#: Load probes take scripted replies, too, so a script of a load path must not run out.
+ALWAYS = 1000
+
 
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
-async def test_answer_is_one_workers_as_it_is(kind: str) -> None:
+async def test_reply_is_that_of_one_worker_unchanged(kind: str) -> None:
     """Bytes, type and query."""
     async with fleet(kind, kind) as of:
         for path in (call.path for call in calls_of(kind, Recipients.ANY)):
@@ -35,7 +38,7 @@ async def test_answer_is_one_workers_as_it_is(kind: str) -> None:
             assert f"{path}?config_format=%6Ason".encode() in {arrival.target for arrival in arrivals}
 
 
-async def test_next_worker_is_asked_where_one_fails() -> None:
+async def test_next_worker_is_asked_if_one_fails() -> None:
     async with fleet("sglang", "sglang", "sglang") as of:
         of.sims[0].behave(Reply(status=500), path="/model_info")
         of.sims[1].behave(Drop(), path="/model_info")
@@ -44,15 +47,15 @@ async def test_next_worker_is_asked_where_one_fails() -> None:
         assert (reply.status_code, len(called(of.sims[2], "/model_info"))) == (200, before + 1)
 
 
-async def test_refusal_of_all_is_passed_on() -> None:
-    """An engine without its development mode has no such route, and that is its word."""
+async def test_refusal_of_all_workers_is_relayed() -> None:
+    """An engine without its development mode has no such route."""
     async with fleet("vllm", config=None) as of:
         of.sims[0].behave(Reply(status=404, body=b'{"detail":"Not Found"}'), path="/weight_info")
         reply = await of.gateway.client.get("/weight_info")
         assert (reply.status_code, reply.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_no_worker_is_a_503_that_says_when_to_try_again() -> None:
+async def test_no_worker_is_a_503_with_retry_after() -> None:
     async with fleet("vllm") as of:
         reply = await of.gateway.client.get("/model_info")
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
@@ -66,16 +69,16 @@ async def test_silent_worker_is_a_502() -> None:
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 
 
-def tell_versions(sims: Sequence[SimServer]) -> None:
-    """As SGLang servers did it before the version that is simulated; it is asked for by nobody else."""
+def script_versions(sims: Sequence[SimServer]) -> None:
+    """Script the reply of older SGLang servers. No probe uses this path."""
     for sim in sims:
         sim.behave(Reply(body=b'{"weight_version":"default"}'), path="/get_weight_version", times=4)
 
 
-async def test_paused_worker_answers_where_no_other_can() -> None:
+async def test_paused_worker_is_asked_if_there_is_no_other() -> None:
     """Trainers ask for the weight version while all are paused."""
     async with fleet("sglang", "sglang") as of:
-        tell_versions(of.sims)
+        script_versions(of.sims)
         await of.post("/pause_generation", json={})
         assert (await of.gateway.client.get("/get_weight_version")).status_code == 200
         await of.post(f"/continue_generation?worker={of.worker(1).id}", json={})
@@ -86,8 +89,8 @@ async def test_paused_worker_answers_where_no_other_can() -> None:
 
 async def test_named_worker_is_the_one_that_is_asked() -> None:
     async with fleet("sglang", "sglang") as of:
-        tell_versions(of.sims)
-        # Both are asked for their load by probes as well, so only the other call can be counted.
+        script_versions(of.sims)
+        # Probes ask for the load as well, so only the other path can be counted.
         for path, counted in (("/get_weight_version", True), ("/v1/loads", False)):
             before = [len(called(sim, path)) for sim in of.sims]
             reply = await of.gateway.client.get(path, headers={"x-worker-id": of.worker(1).id})
@@ -112,61 +115,61 @@ async def test_models_of_all_workers_are_listed_once_with_their_length() -> None
 
 async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
     async with fleet("sglang", "sglang", "vllm") as of:
-        of.sims[1].behave(Reply(status=500), path="/v1/loads", times=2)
+        of.sims[1].behave(Reply(status=500), path="/v1/loads", times=ALWAYS)
         reply = await of.gateway.client.get("/v1/loads?include=core")
-        whole = reply.json()
-        assert {load["worker"] for load in whole["loads"]} <= {sim.url for sim in of.sims[:2]}
-        assert of.sims[0].url in {load["worker"] for load in whole["loads"]}
-        assert whole["version"]
+        merged = reply.json()
+        assert {load["worker"] for load in merged["loads"]} <= {sim.url for sim in of.sims[:2]}
+        assert of.sims[0].url in {load["worker"] for load in merged["loads"]}
+        assert merged["version"]
         load = (await of.gateway.client.get("/load")).json()
         assert load == {"server_load": 0, "workers": [{"worker": of.sims[2].url, "server_load": 0}]}
 
 
 @pytest.mark.parametrize(("word", "shown"), ODD_WORDS)
-async def test_load_that_not_every_reader_takes_is_told_as_text(word: bytes, shown: dict[str, str]) -> None:
+async def test_load_that_is_no_standard_json_is_shown_as_text(word: bytes, shown: dict[str, str]) -> None:
     async with fleet("sglang", "sglang") as of:
         for sim in of.sims:
-            sim.behave(Reply(body=b'{"loads":[%b]}' % word), path="/v1/loads", times=2)
+            sim.behave(Reply(body=b'{"loads":[%b]}' % word), path="/v1/loads", times=ALWAYS)
         reply = await of.gateway.client.get("/v1/loads")
         assert (reply.status_code, [load["m"] for load in reply.json()["loads"]]) == (200, [shown["m"]] * 2)
 
 
-async def test_load_that_nobody_tells_is_a_502() -> None:
+async def test_load_that_no_worker_reports_is_a_502() -> None:
     async with fleet("sglang", "sglang") as of:
-        of.sims[0].behave(Reply(status=500), path="/get_load")
-        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=2)
+        of.sims[0].behave(Reply(status=500), path="/get_load", times=ALWAYS)
+        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
         reply = await of.gateway.client.get("/get_load")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 
 
-async def test_load_that_all_refuse_to_tell_is_their_refusal() -> None:
-    """A call that is wrong, or of another version of the engine."""
+async def test_refusal_of_all_workers_to_report_load_is_relayed() -> None:
+    """The call is invalid, or of another version of the engine."""
     async with fleet("sglang", "sglang") as of:
         wrong = await of.gateway.client.get("/v1/loads?dp_rank=x")
         assert (wrong.status_code, "dp_rank" in wrong.json()["message"]) == (400, True)
-        of.sims[0].behave(Reply(status=404), path="/v1/loads", times=2)
-        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=2)
+        of.sims[0].behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
+        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
         gone = await of.gateway.client.get("/get_load")
         assert (gone.status_code, gone.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_load_is_told_by_each_engine_where_its_version_tells_it() -> None:
-    """At one path or at the other, and in the words of the one that was asked for."""
+async def test_load_is_read_from_the_path_that_the_engine_s_version_has() -> None:
+    """The reply has the shape of the path that the client called."""
     async with fleet("sglang", "sglang", probe_interval_secs=60) as of:
         old, new = of.sims
-        said = {"dp_rank": 0, "num_reqs": 7, "num_waiting_reqs": 3, "num_tokens": 9}
-        old.behave(Reply(body=json.dumps([said]).encode()), path="/get_load", times=9)
-        old.behave(Reply(status=404), path="/v1/loads", times=9)
+        reported = {"dp_rank": 0, "num_reqs": 7, "num_waiting_reqs": 3, "num_tokens": 9}
+        old.behave(Reply(body=json.dumps([reported]).encode()), path="/get_load", times=ALWAYS)
+        old.behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
         reply = await of.gateway.client.get("/get_load")
         before = {load.pop("worker"): load for load in reply.json()}
-        assert (reply.headers["x-workers-silent"], before[old.url]) == ("0", said)
+        assert (reply.headers["x-workers-silent"], before[old.url]) == ("0", reported)
         known = {"dp_rank": 0, "num_reqs": 0, "num_waiting_reqs": 0}
         assert {name: before[new.url][name] for name in known} == known
         reply = await of.gateway.client.get("/v1/loads")
         since = {load.pop("worker"): load for load in reply.json()["loads"]}
         assert since[old.url] == {"dp_rank": 0, "num_running_reqs": 4, "num_waiting_reqs": 3}
         assert since[new.url]["num_running_reqs"] == 0
-        # One worker alone, and a rank of it, which the older path does not tell apart.
+        # Of one worker, and of one rank, which the older path does not have.
         reply = await of.gateway.client.get("/get_load", headers={"x-worker-id": of.worker(1).id})
         assert [load["num_reqs"] for load in reply.json()] == [0]
         assert [
@@ -174,17 +177,17 @@ async def test_load_is_told_by_each_engine_where_its_version_tells_it() -> None:
         ] == [new.url]
 
 
-async def test_answer_that_is_no_load_is_none() -> None:
+async def test_invalid_load_is_no_load() -> None:
     async with fleet("sglang", probe_interval_secs=60) as of:
-        of.sims[0].behave(Reply(body=b'{"loads":[{"num_running_reqs":"x"}]}'), path="/v1/loads", times=2)
+        of.sims[0].behave(Reply(body=b'{"loads":[{"num_running_reqs":"x"}]}'), path="/v1/loads", times=ALWAYS)
         assert (await of.gateway.client.get("/get_load")).status_code == 404
 
 
 def test_merged_documents_keep_the_shape_of_each() -> None:
     a, b = Worker(Address.parse("http://a:1")), Worker(Address.parse("http://b:1"))
     one, two = {"loads": [{"n": 1}], "num": 1, "s": "x"}, {"loads": [{"n": 2}], "num": 3, "s": "y"}
-    whole = {"loads": [{"worker": a.url, "n": 1}, {"worker": b.url, "n": 2}], "num": 4, "s": "x"}
-    assert merge_loads([(a, one), (b, two)]) == whole
+    merged = {"loads": [{"worker": a.url, "n": 1}, {"worker": b.url, "n": 2}], "num": 4, "s": "x"}
+    assert merge_loads([(a, one), (b, two)]) == merged
     assert merge_loads([(a, [{"n": 1}, 7]), (b, {"odd": 1})]) == [{"worker": a.url, "n": 1}, 7]
     assert merge_loads([(a, {"on": True, "none": None}), (b, {})]) == {
         "on": True,
@@ -193,15 +196,15 @@ def test_merged_documents_keep_the_shape_of_each() -> None:
     }
 
 
-async def test_end_of_a_session_is_never_an_error() -> None:
-    """Known or not, named or not, with workers or without."""
+async def test_end_of_a_session_always_succeeds() -> None:
+    """With a known, an unknown and no session."""
     async with fleet() as of:
         for query in ("?session_id=x", "", "?session_id="):
             reply = await of.post(f"/finish_session{query}")
             assert (reply.status_code, reply.json()["status"]) == (200, "ok")
 
 
-async def test_information_waits_for_no_dead_worker() -> None:
+async def test_dead_worker_is_not_asked() -> None:
     async with fleet("sglang", "sglang") as of:
         await of.sims[0].kill()
         await until(lambda: of.worker().state is WorkerState.DEAD)

@@ -42,7 +42,7 @@ async def test_unknown_model_is_a_flat_404() -> None:
     assert reply.json() == {"message": "Model not found", "type": "Not Found", "code": 404}
 
 
-async def test_path_can_be_moved() -> None:
+async def test_path_is_configurable() -> None:
     world = World()
     world.add("http://a:1")
     async with client(world, models_path="/models") as http:

@@ -31,8 +31,8 @@ ENGINES_OWN = {"control", "information"}
 
 
 @pytest.mark.timeout(240)
-async def test_control_plane_answers_as_its_document_says() -> None:
-    """No 500, no status and no body that is not declared."""
+async def test_control_plane_replies_as_its_document_declares() -> None:
+    """No 500, no undeclared status, no undeclared body."""
     local = ("127.0.0.1",)
     async with SimServer("sglang", SimConfig()) as one, SimServer("vllm", SimConfig()) as other:
         async with rig(one.url, other.url, allow_worker_url=local) as gateway:

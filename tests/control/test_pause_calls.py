@@ -27,7 +27,7 @@ def call(query: bytes = b"", body: bytes = b"") -> WorkerCall:
         (call(body=b'{"tags":[1,{}]}'), MEMORY),
     ],
 )
-def test_released_memory_is_what_the_tags_say_or_all_of_it(sent: WorkerCall, parts: set[str]) -> None:
+def test_paused_memory_is_that_of_the_tags_or_all(sent: WorkerCall, parts: set[str]) -> None:
     assert paused_resources("memory", sent) == parts
 
 
@@ -43,11 +43,9 @@ def test_paused_generation_has_no_parts() -> None:
         (call(b"?tags=weights"), {"weights"}, False),
     ],
 )
-def test_what_comes_back_is_all_unless_tags_say_otherwise(
-    sent: WorkerCall, parts: set[str], every: bool
-) -> None:
+def test_resumed_memory_is_that_of_the_tags_or_all(sent: WorkerCall, parts: set[str], every: bool) -> None:
     assert list(resumed_resources("memory", sent)) == [parts, every]
 
 
-def test_generation_comes_back_whatever_tags_say() -> None:
+def test_generation_is_resumed_whatever_the_tags_are() -> None:
     assert list(resumed_resources("generation", call(b"?tags=weights"))) == [{"generation"}, True]

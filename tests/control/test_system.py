@@ -93,7 +93,7 @@ async def test_metrics_are_the_scrape_with_its_content_type() -> None:
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def test_root_says_what_answers_here() -> None:
+async def test_root_shows_name_version_and_endpoints() -> None:
     async with client(World()) as http:
         reply = await http.get("/")
     assert reply.status_code == 200
@@ -103,7 +103,7 @@ async def test_root_says_what_answers_here() -> None:
     assert reply.json()["endpoints"] == ["/generate"]
 
 
-async def test_paths_can_be_moved() -> None:
+async def test_paths_are_configurable() -> None:
     moved: dict[str, Any] = {"health_path": "/h", "live_path": "/l", "metrics_path": "/m"}
     async with client(World(), **moved) as http:
         assert [(await http.get(path)).status_code for path in ("/h", "/l", "/m")] == [200, 200, 200]
@@ -121,7 +121,7 @@ async def test_head_is_answered_like_get_without_a_body(path: str) -> None:
 
 
 async def test_gateway_of_several_processes_is_not_ready_before_all_have_served() -> None:
-    """Later, one that is away for a moment changes nothing: the others serve."""
+    """Later, a process that restarts changes nothing: the others serve."""
     world, others = World(), Others(serving=1, settled=False)
     world.add("http://a:1")
     async with client(world, others=others) as http:
@@ -132,7 +132,7 @@ async def test_gateway_of_several_processes_is_not_ready_before_all_have_served(
 
 
 async def test_not_ready_while_another_process_has_no_worker_yet() -> None:
-    """A connection may come to that one as well."""
+    """It may get connections, too."""
     world, others = World(), Others(usable=False)
     world.add("http://a:1")
     async with client(world, others=others) as http:
@@ -145,7 +145,7 @@ async def test_not_ready_while_another_process_has_no_worker_yet() -> None:
         assert (await http.get("/ready")).status_code == 200
 
 
-async def test_health_of_several_processes_says_how_many_serve_and_adds_their_load() -> None:
+async def test_health_of_several_processes_has_their_number_and_the_sum_of_loads() -> None:
     world = World()
     world.add("http://a:1").in_flight = 3
     async with client(world, others=Others(serving=1, elsewhere={"http://a:1": 4})) as http:
@@ -155,13 +155,13 @@ async def test_health_of_several_processes_says_how_many_serve_and_adds_their_lo
     assert reply["processes"] == {"wanted": 2, "serving": 1}
 
 
-async def test_health_of_one_process_does_not_speak_of_processes() -> None:
+async def test_health_of_one_process_has_no_processes_member() -> None:
     async with client(World()) as http:
         assert "processes" not in (await http.get("/health")).json()
 
 
 async def test_scrape_of_several_processes_is_that_of_all_or_none() -> None:
-    """Half of it would look like counters that fell."""
+    """A part of it would look like counters that decreased."""
     others = Others()
     async with client(World(), others=others) as http:
         reply = await http.get("/metrics")

@@ -36,7 +36,7 @@ async def row(rigged: Rig, url: str) -> dict[str, Any]:
 
 
 async def becomes(rigged: Rig, url: str, state: str) -> None:
-    """Return once the list says so of ``url``."""
+    """Wait until the list shows ``url`` in that state."""
 
     async def shown() -> bool:
         return bool((await row(rigged, url))["state"] == state)
@@ -45,8 +45,8 @@ async def becomes(rigged: Rig, url: str, state: str) -> None:
 
 
 @contextmanager
-def hung() -> Iterator[str]:
-    """The URL of a server that accepts and never answers."""
+def silent_server() -> Iterator[str]:
+    """The URL of a server that accepts connections and never replies."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -60,7 +60,7 @@ async def registered(rigged: Rig, url: str, **members: Any) -> httpx.Response:
 # -- the list
 
 
-async def test_worker_is_listed_with_the_shape_that_is_documented() -> None:
+async def test_worker_is_listed_with_the_documented_members() -> None:
     world = World()
     world.add("http://a:1", version="1.2").in_flight = 2
     async with client(world) as http:
@@ -91,8 +91,8 @@ async def test_key_of_a_worker_is_never_shown() -> None:
             assert "hunter2" not in (await http.get(path)).text
 
 
-async def test_urls_of_those_that_can_be_reached() -> None:
-    """Its readers call each of them, and one that is dead for a minute."""
+async def test_list_of_urls_leaves_out_dead_workers() -> None:
+    """Clients of this list call each URL, and wait a minute for a dead one."""
     world = World()
     for state in WorkerState:
         if state is not WorkerState.GONE:
@@ -117,7 +117,7 @@ async def test_one_worker_is_found_by_id_and_by_url(spell: Any) -> None:
 
 
 class Unwatched(MemoryStore):
-    """What is in it is not told, as of a store that another gateway has just written to."""
+    """The store does not report its content, as if another gateway had just written it."""
 
     async def watch(self) -> AsyncGenerator[Change, None]:
         yield Reset({})
@@ -133,10 +133,10 @@ class Unwatched(MemoryStore):
         ("POST", "/remove_worker?url=http://a:1", 200, 200),
     ],
 )
-async def test_worker_that_was_registered_elsewhere_a_moment_ago_is_removed(
+async def test_worker_that_another_gateway_has_just_registered_is_removed(
     method: str, path: str, status: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its URL; otherwise it would join once its record arrives, with nobody to remove it again."""
+    """By its URL. Otherwise it would join when its record arrives."""
     store = Unwatched()
     await store.put(WorkerRecord("http://a:1"))
     monkeypatch.setitem(STORES, "memory", lambda settings: store)
@@ -161,7 +161,7 @@ async def test_worker_that_was_registered_elsewhere_a_moment_ago_is_removed(
     ids=["json", "query", "encoded query", "json of the other"],
 )
 async def test_registered_worker_is_listed_at_once_and_serves(how: Any, status: int) -> None:
-    """In every dialect, twice with the same id, under its URL exactly as given."""
+    """With the routes of every router; twice gives the same id; the URL stays as given."""
     async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
         assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 503
         first = await how(rigged.client, sim.url)
@@ -177,16 +177,16 @@ async def test_registered_worker_is_listed_at_once_and_serves(how: Any, status: 
         assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 200
 
 
-async def test_what_was_said_of_a_worker_is_kept_and_shown() -> None:
-    """Members that are not known are accepted."""
+async def test_record_of_a_worker_is_kept_and_shown() -> None:
+    """Unknown members are ignored."""
     async with rig() as rigged:
-        said = {"model_id": "m", "worker_type": "prefill", "bootstrap_port": 8998, "priority": -3}
+        record = {"model_id": "m", "worker_type": "prefill", "bootstrap_port": 8998, "priority": -3}
         reply = await registered(
-            rigged, "http://127.0.0.1:9", labels={"zone": "a"}, cost=2, extra=[1], **said
+            rigged, "http://127.0.0.1:9", labels={"zone": "a"}, cost=2, extra=[1], **record
         )
         assert reply.status_code == 202
         found = await row(rigged, "http://127.0.0.1:9")
-        assert {name: found[name] for name in said} == said
+        assert {name: found[name] for name in record} == record
         assert found["labels"] == {"zone": "a"}
         assert (await registered(rigged, "http://127.0.0.1:9", api_key="k")).json()["message"] == (
             "worker registered; api_key was not taken, see --worker-api-key"
@@ -194,7 +194,6 @@ async def test_what_was_said_of_a_worker_is_kept_and_shown() -> None:
 
 
 async def test_half_of_a_pair_serves_no_request_alone() -> None:
-    """Whatever the engine itself says."""
     async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
         await registered(rigged, sim.url, worker_type="decode")
         await until(lambda: "decode half" in rigged.app.fleet.workers[0].reason)
@@ -219,7 +218,9 @@ async def test_half_of_a_pair_serves_no_request_alone() -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/workers", "/add_worker"])
-async def test_bad_registration_is_told_clearly(path: str, content: bytes, status: int, code: str) -> None:
+async def test_invalid_registration_is_refused_with_a_reason(
+    path: str, content: bytes, status: int, code: str
+) -> None:
     async with rig() as rigged:
         reply = await rigged.client.post(path, content=content)
         assert reply.status_code == status
@@ -251,7 +252,7 @@ async def test_only_allowed_urls_are_registered(url: str, allowed: bool) -> None
             assert reply.json()["error"]["code"] == "url_not_allowed"
 
 
-async def test_calls_are_quick_whatever_a_worker_does() -> None:
+async def test_calls_do_not_wait_for_any_worker() -> None:
     """One that hangs, one that refuses, one whose name is none, and one of another kind; none of them is
     waited for, at its registration or at its removal."""
 
@@ -261,7 +262,7 @@ async def test_calls_are_quick_whatever_a_worker_does() -> None:
         writer.close()
 
     server = await asyncio.start_server(strange, "127.0.0.1", 0)
-    with hung() as hanging:
+    with silent_server() as hanging:
         async with server, rig() as rigged:
             odd = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             urls = [hanging, f"http://127.0.0.1:{free_port()}", "http://nowhere.invalid:1", odd]
@@ -308,7 +309,7 @@ async def test_512_workers_are_registered_and_ready_within_5_seconds() -> None:
     ids=["id", "encoded url", "url", "url with a slash", "query", "json", "drain"],
 )
 async def test_removed_worker_is_gone(how: Any, status: int) -> None:
-    """In every dialect, whether it was registered or given at the start; and it can come back."""
+    """With the routes of every router, registered or configured; it can be registered again."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         for _ in range(2):
             reply = await how(rigged.client, await row(rigged, sim.url))
@@ -320,8 +321,8 @@ async def test_removed_worker_is_gone(how: Any, status: int) -> None:
             await becomes(rigged, sim.url, "ready")
 
 
-async def test_removal_of_nobody() -> None:
-    """404 in JSON; 200 in the dialect whose callers take anything else for their own failure."""
+async def test_removal_of_an_unknown_worker() -> None:
+    """A 404; a 200 at the route whose clients take anything else for their own failure."""
     async with rig() as rigged:
         for call in (
             rigged.client.delete("/workers/nobody"),
@@ -339,7 +340,7 @@ async def test_removal_of_nobody() -> None:
 
 @asynccontextmanager
 async def streaming(rigged: Rig, tokens: int = 20) -> AsyncIterator[RawClient]:
-    """A stream that runs, its first bytes read."""
+    """A running stream of which the first bytes were read."""
     raw = await RawClient.connect(rigged.port)
     body = b'{"input_ids": [1], "stream": true, "sampling_params": {"max_new_tokens": %d}}' % tokens
     raw.request("/generate", body, headers=(("connection", "close"),))
@@ -351,7 +352,7 @@ async def streaming(rigged: Rig, tokens: int = 20) -> AsyncIterator[RawClient]:
 
 
 async def test_removed_worker_finishes_what_runs_on_it() -> None:
-    """It drains: nothing new, what runs becomes whole, then it is gone and nothing is left of it."""
+    """It drains: no new request, running ones complete, then it is gone."""
     async with SimServer("sglang", SimConfig(token_delay=0.01)) as sim, rig(sim.url) as rigged:
         async with streaming(rigged) as raw:
             worker = rigged.app.fleet.workers[0]
@@ -370,8 +371,8 @@ async def test_removed_worker_finishes_what_runs_on_it() -> None:
         assert sim.url not in (await rigged.client.get("/metrics")).text
 
 
-async def test_registered_again_takes_back_a_drain() -> None:
-    """The same worker: what runs on it is still counted."""
+async def test_registration_ends_a_drain() -> None:
+    """It is the same worker: its running requests are still counted."""
     async with SimServer("sglang", SimConfig(token_delay=0.03)) as sim, rig(sim.url) as rigged:
         async with streaming(rigged, 5000):
             worker = rigged.app.fleet.workers[0]
@@ -384,8 +385,7 @@ async def test_registered_again_takes_back_a_drain() -> None:
         assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 200
 
 
-async def test_registered_again_clears_a_dead_mark() -> None:
-    """At once, however rarely the dead are asked."""
+async def test_registration_makes_a_dead_worker_be_probed_at_once() -> None:
     async with rig(probe_interval_secs=1000) as rigged:
         async with SimServer("sglang", SimConfig()) as sim:
             await registered(rigged, sim.url)
@@ -402,8 +402,8 @@ async def test_registered_again_clears_a_dead_mark() -> None:
 # -- holding
 
 
-async def test_held_worker_serves_once_it_is_opened() -> None:
-    """However good its probes are; and it can be held again."""
+async def test_cordoned_worker_serves_once_it_is_uncordoned() -> None:
+    """Good probes do not change that; it can be cordoned again."""
     async with SimServer("vllm", SimConfig()) as sim, rig(probe_interval_secs=0.02) as rigged:
         reply = await registered(rigged, sim.url, held=True)
         await becomes(rigged, sim.url, "held")
@@ -423,8 +423,8 @@ async def test_held_worker_serves_once_it_is_opened() -> None:
         assert (await row(rigged, sim.url))["state"] == "ready"
 
 
-async def test_worker_is_held_until_its_weights_are_new_enough() -> None:
-    """And one that was registered held is then opened with it."""
+async def test_worker_is_cordoned_until_its_weights_are_new_enough() -> None:
+    """A worker that was registered as held is uncordoned with it."""
     async with SimServer("sglang", SimConfig()) as sim, rig(min_weight_version="5") as rigged:
         await registered(rigged, sim.url, held=True)
         await becomes(rigged, sim.url, "held")
@@ -437,8 +437,8 @@ async def test_worker_is_held_until_its_weights_are_new_enough() -> None:
         assert (await row(rigged, sim.url))["weight_version"] == "12"
 
 
-async def test_worker_with_old_weights_can_be_opened_by_hand() -> None:
-    """And stays so, whatever its probes say of the same weights."""
+async def test_worker_with_old_weights_can_be_uncordoned() -> None:
+    """It stays so while it reports the same weights."""
     async with SimServer("vllm", SimConfig()) as sim:
         async with rig(min_weight_version="5", probe_interval_secs=0.02) as rigged:
             worker_id = (await registered(rigged, sim.url)).json()["worker_id"]
@@ -453,7 +453,7 @@ async def test_worker_with_old_weights_can_be_opened_by_hand() -> None:
 
 
 async def test_load_of_the_engine_is_shown() -> None:
-    """Of whichever kind: what it runs, whoever sent it."""
+    """For each engine: all its requests, from all clients."""
     body = {"token_ids": [1], "sampling_params": {"max_tokens": 500}}
     config = SimConfig(token_delay=0.05, max_model_len=100_000)
     async with SimServer("vllm", config) as vllm, SimServer("sglang", config) as sglang:
@@ -483,7 +483,7 @@ async def test_load_of_the_engine_is_shown() -> None:
 
 
 class Elsewhere(MemoryStore):
-    """A store that fails, or whose records others write."""
+    """A store that fails, or is read-only."""
 
     def __init__(self, fault: Exception) -> None:
         super().__init__()
@@ -504,7 +504,7 @@ class Elsewhere(MemoryStore):
         (ReadOnlyStore("the list is Kubernetes' own"), 405, "read_only_store", "allow"),
     ],
 )
-async def test_store_that_takes_no_change(
+async def test_change_that_the_store_refuses(
     fault: Exception, status: int, code: str, header: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller is told, the fleet is as before, and a worker can be held all the same where the store is
@@ -525,8 +525,8 @@ async def test_store_that_takes_no_change(
         assert (await rigged.client.post(f"/workers/{sim.url}/open")).status_code == 200
 
 
-async def test_hold_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another gateway, or the next start, knows of it."""
+async def test_cordon_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another gateway, or the next start, reads it."""
     store = MemoryStore()
     monkeypatch.setitem(STORES, "memory", lambda settings: store)
     watched = store.watch()

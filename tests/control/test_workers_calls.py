@@ -29,7 +29,7 @@ def call(body: bytes = b"", query: bytes = b"", raw_path: bytes = b"/workers") -
     return Request(scope, receive)
 
 
-def said(**members: Any) -> bytes:
+def json_of(**members: Any) -> bytes:
     return json.dumps(members).encode()
 
 
@@ -38,20 +38,20 @@ def said(**members: Any) -> bytes:
     [
         (b"", b"", {}),
         (b" \n", b"", {}),
-        (said(url="http://a:1"), b"", {"url": "http://a:1"}),
+        (json_of(url="http://a:1"), b"", {"url": "http://a:1"}),
         (b"", b"url=http://a:1", {"url": "http://a:1"}),
         (b"", b"url=http%3A%2F%2Fa%3A1%2Fp%2520q", {"url": "http://a:1/p%20q"}),
-        (said(url="http://a:1", priority=1), b"url=http://b:1", {"url": "http://b:1", "priority": 1}),
-        (said(model_id="m"), b"", {"model": "m"}),
-        (said(model_id="m", model="n"), b"", {"model": "n"}),
+        (json_of(url="http://a:1", priority=1), b"url=http://b:1", {"url": "http://b:1", "priority": 1}),
+        (json_of(model_id="m"), b"", {"model": "m"}),
+        (json_of(model_id="m", model="n"), b"", {"model": "n"}),
         (b"", b"bootstrap_port=8998&held=TRUE", {"bootstrap_port": 8998, "held": True}),
         (b"", b"held=0&labels=x&url=", {"held": False}),
         (b"", b"priority=high&held=maybe", {"priority": "high", "held": "maybe"}),
-        (said(cost=1.5, api_key="k"), b"", {"cost": 1.5, "api_key": "k"}),
+        (json_of(cost=1.5, api_key="k"), b"", {"cost": 1.5, "api_key": "k"}),
     ],
 )
 async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str, Any]) -> None:
-    """JSON or query, the query over the JSON; other routers' names are understood."""
+    """From JSON and query, the query first; names of other routers are understood."""
     assert await call_fields(call(body, query)) == members
 
 
@@ -66,14 +66,14 @@ async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str
         (b" " * (BODY_LIMIT + 1), "body_too_large"),
     ],
 )
-async def test_body_that_cannot_be_read(body: bytes, code: str) -> None:
-    """Whatever it is, it is the caller's fault and told so."""
+async def test_invalid_body_is_refused(body: bytes, code: str) -> None:
+    """It is an error of the client."""
     with pytest.raises(CallError) as caught:
         await call_fields(call(body))
     assert (caught.value.code, caught.value.status) == (code, 413 if code == "body_too_large" else 400)
 
 
-async def test_query_without_end_is_refused() -> None:
+async def test_query_with_too_many_members_is_refused() -> None:
     with pytest.raises(CallError, match="too many"):
         await call_fields(call(query=b"&".join(b"a=1" for _ in range(101))))
 
@@ -99,5 +99,5 @@ def test_error_names_the_member_at_fault() -> None:
     ],
 )
 def test_key_at_the_end_of_a_path(key: str, raw: bytes, meant: str) -> None:
-    """An id, a URL that is encoded, one that is not, and one that lost a slash on its way."""
+    """An id, an encoded URL, a plain URL, and one in which a proxy removed a slash."""
     assert meant in worker_keys(call(raw_path=raw), key)

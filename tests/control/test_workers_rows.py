@@ -17,7 +17,7 @@ from tests.support.calls import calls_of
 
 
 def known(url: str = "http://a:1", **facts: object) -> Worker:
-    """A ready worker that told of itself."""
+    """A ready worker with probe results."""
     worker = Worker(Address.parse(url))
     worker.state, worker.reason = WorkerState.READY, ""
     described = {"engine": "eng", "capability": "cap", "usable": True, "models": ("m", "lora"), **facts}
@@ -25,8 +25,8 @@ def known(url: str = "http://a:1", **facts: object) -> Worker:
     return worker
 
 
-def test_row_has_what_was_registered_and_what_was_told() -> None:
-    """In the shape of the routers that came before, and more; nothing that a key could be in."""
+def test_row_has_the_record_and_the_probe_results() -> None:
+    """With the members of other routers, and more; none can hold a key."""
     worker = known(version="1.2", context_length=4096, weight_version="7", adapters=("lora",))
     worker.authorization = b"Bearer hunter2"
     worker.record = WorkerRecord(worker.url, priority=3, bootstrap_port=8998, labels={"zone": "a"})
@@ -72,8 +72,8 @@ def test_row_has_what_was_registered_and_what_was_told() -> None:
     assert WorkerEntry.model_validate(row)
 
 
-def test_row_of_a_worker_that_never_answered() -> None:
-    """What its owner said stands in for what it did not tell."""
+def test_row_of_a_worker_that_never_replied() -> None:
+    """Its record is shown in place of probe results."""
     worker = Worker(Address.parse("http://a:1@3"), record=WorkerRecord("http://a:1@3", model="said"))
     row = worker_row(worker)
     assert WorkerEntry.model_validate(row)
@@ -82,15 +82,14 @@ def test_row_of_a_worker_that_never_answered() -> None:
 
 
 @pytest.mark.parametrize("state", WorkerState)
-def test_healthy_is_who_may_be_given_requests(state: WorkerState) -> None:
-    """Whoever reads no states reads this."""
+def test_worker_that_may_get_requests_is_healthy(state: WorkerState) -> None:
     worker = known()
     worker.state = state
     assert worker_row(worker)["is_healthy"] is worker.usable
 
 
-def test_row_of_a_moment_that_is_over() -> None:
-    """State and reason are those of the moment, the rest is as it is now."""
+def test_row_with_an_earlier_state() -> None:
+    """State and reason are the earlier ones, the rest is current."""
     worker = known()
     worker.cordons[CordonSource.OWNER] = "why"
     row = worker_row(worker, WorkerState.DEAD, "gone")
@@ -102,7 +101,7 @@ def test_row_of_a_moment_that_is_over() -> None:
     )
 
 
-def test_usable_offer_counts_where_a_worker_has_several() -> None:
+def test_usable_offer_is_shown_if_a_worker_has_several() -> None:
     worker = known()
     off = WorkerInfo("other", "cap", False, reason="off", models=("x",))
     worker.infos = {"a": off, **worker.infos}
@@ -110,7 +109,7 @@ def test_usable_offer_counts_where_a_worker_has_several() -> None:
 
 
 async def test_list_counts_types_and_states() -> None:
-    """All words, also those that count none."""
+    """Also those that no worker has."""
     workers = [known("http://a:1"), known("http://b:1")]
     workers[1].state = WorkerState.DEAD
     workers[1].record = WorkerRecord("http://b:1", worker_type="prefill")
@@ -132,8 +131,8 @@ async def test_list_counts_types_and_states() -> None:
     assert (empty["workers"], empty["total"]) == ([], 0)
 
 
-async def test_workers_whose_words_are_no_text_are_listed() -> None:
-    """JSON may hold lone surrogates, which do not encode."""
+async def test_text_of_workers_that_utf_8_cannot_encode_is_listed() -> None:
+    """JSON may hold unpaired surrogates."""
     assert json.loads(await render_list([known(version="\ud800")]))["workers"][0]["version"] == "\ud800"
 
 

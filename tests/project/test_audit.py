@@ -1,4 +1,4 @@
-"""``make audit`` finds a licence that is not allowed, a known flaw, and that it was told nothing."""
+"""``make audit`` finds a licence that is not allowed, a known vulnerability, and a missing answer."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ FLAWED: Mapping[str, Any] = {"dependencies": [{"name": "idna", "version": "3.20"
 SKIPPED: Mapping[str, Any] = {"dependencies": [{"name": "idna", "skip_reason": "not found"}]}
 
 
-def _told(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, Any] | str) -> None:
-    monkeypatch.setattr(audit, "advisories", lambda lock: told)
+def _set_advisories(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, Any] | str) -> None:
+    monkeypatch.setattr(audit, "advisories", lambda lock: found)
 
 
 @pytest.mark.parametrize(
-    ("told", "status"),
+    ("found", "status"),
     [(CLEAN, 0), (FLAWED, audit.WRONG), (SKIPPED, audit.NOT_ASKED), ("no such host", audit.NOT_ASKED)],
     ids=["clean", "flawed", "skipped", "unreachable"],
 )
 def test_audit_ends_as_the_advisories_say(
-    told: Mapping[str, Any] | str,
+    found: Mapping[str, Any] | str,
     status: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """That nothing is known of a package is not taken for nothing being wrong with it."""
-    _told(monkeypatch, told)
+    """A package without an answer does not count as a package without vulnerabilities."""
+    _set_advisories(monkeypatch, found)
     assert audit.main([]) == status
     out = capsys.readouterr().out
     assert ("ADVISORIES WERE NOT LOOKED AT" in out) is (status == audit.NOT_ASKED)
     assert ("PYSEC-1" in out) is (status == audit.WRONG)
 
 
-def test_audit_that_may_stay_unanswered_says_so_and_still_fails_for_a_licence(
+def test_audit_without_an_answer_reports_it_and_still_fails_for_a_licence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _told(monkeypatch, "no such host")
+    _set_advisories(monkeypatch, "no such host")
     assert audit.main(["--or-say-so"]) == 0
     assert "ADVISORIES WERE NOT LOOKED AT" in capsys.readouterr().out
     monkeypatch.setattr(audit, "ALLOWED", frozenset({"MIT"}))
@@ -63,8 +63,8 @@ def test_expression_is_allowed_if_a_licence_may_be_chosen(expression: str, fine:
     assert audit.allowed(expression) is fine
 
 
-def test_every_package_of_the_locks_is_looked_at() -> None:
-    """Each line with a version, and the product's are among all."""
+def test_every_package_of_the_locks_is_checked() -> None:
+    """Each line with a version; those of the product are among them."""
     product, everything = audit.pins(audit.PRODUCT.read_text()), audit.pins(audit.ALL.read_text())
     assert len(everything) == audit.ALL.read_text().count("==") > len(product) > 20
     assert set(product) <= set(everything)

@@ -106,8 +106,8 @@ def test_night_ends_with_what_held_and_how_long_it_took(tree: Path) -> None:
     status, lines = run(tree / ".ci" / "nightly")
     assert (status, lines[-1]) == (0, "all 5 held")
     assert steps(lines) == ["make install", *NIGHTLY, "what came of it"]
-    told = [re.fullmatch(r"held +\d+ s  (.+)", line) for line in lines[-6:-1]]
-    assert tuple(line and line[1] for line in told) == NIGHTLY
+    held = [re.fullmatch(r"held +\d+ s  (.+)", line) for line in lines[-6:-1]]
+    assert tuple(line and line[1] for line in held) == NIGHTLY
 
 
 def test_part_of_the_night_that_fails_keeps_no_other_from_running(
@@ -123,6 +123,6 @@ def test_part_of_the_night_that_fails_keeps_no_other_from_running(
 def test_hosted_ci_calls_the_scripts_and_does_nothing_else() -> None:
     """Each step of the workflow is the checkout or a script, so that anybody can run what it runs."""
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    told = re.findall(r"- (?:uses|run): (.+)", workflow)
-    assert told == ["actions/checkout@v4", "sudo .ci/run", "actions/checkout@v4", "sudo .ci/nightly"]
+    commands = re.findall(r"- (?:uses|run): (.+)", workflow)
+    assert commands == ["actions/checkout@v4", "sudo .ci/run", "actions/checkout@v4", "sudo .ci/nightly"]
     assert re.search(r"schedule:\n +- cron: ", workflow)

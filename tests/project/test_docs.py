@@ -88,7 +88,7 @@ def joined_keys(title: str) -> dict[str, str]:
 
 
 def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -> None:
-    said = {
+    meanings = {
         sglang_rules.MergeRule.APPEND: "all events, one part after another",
         sglang_rules.MergeRule.MOST: "the largest value of all events",
         sglang_rules.MergeRule.LAST: "the latest event that has it",
@@ -101,7 +101,7 @@ def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -
     keys = joined_keys("SGLang")
     assert keys.keys() == {*sglang_rules.TOP, *sglang_rules.META}
     for name, rule in {**sglang_rules.TOP, **sglang_rules.META}.items():
-        assert keys[name].startswith(said[rule]), name
+        assert keys[name].startswith(meanings[rule]), name
 
 
 def test_joined_streams_page_has_every_key_of_vllm_and_knows_which_are_null() -> None:

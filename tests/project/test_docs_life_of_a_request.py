@@ -1,4 +1,4 @@
-"""The page on a request's life says what the code does."""
+"""docs/life-of-a-request.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.state_diagram import PAGE, diagram
 TEXT = PAGE.read_text()
 HANDLER = PAGE.parents[1] / "gateway" / "proxy" / "handler.py"
 HEADINGS = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
-SAID = re.findall(r"`([a-z_]+)`\s+\((\d{3})\)", TEXT)
+FAILURES = re.findall(r"`([a-z_]+)`\s+\((\d{3})\)", TEXT)
 
 
 def phases_of(source: str) -> list[str]:
@@ -43,19 +43,19 @@ def test_phases_are_read_from_comments(source: str, phases: list[str]) -> None:
     assert phases_of(source) == phases
 
 
-@pytest.mark.parametrize(("code", "status"), sorted(set(SAID)))
-def test_failure_has_the_status_that_is_said(code: str, status: str) -> None:
+@pytest.mark.parametrize(("code", "status"), sorted(set(FAILURES)))
+def test_failure_has_the_status_on_the_page(code: str, status: str) -> None:
     """Each failure on the page exists, and has that status."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     statuses = {kind.code: kind.status for kind in kinds if issubclass(kind, GatewayError)}
     assert statuses[code] == int(status)
 
 
-def test_page_names_every_failure_but_those_outside_of_an_exchange() -> None:
+def test_page_names_every_failure_of_an_exchange() -> None:
     """A kind that is added has a place in the life of a request, or is listed here."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     codes = {kind.code for kind in kinds if issubclass(kind, GatewayError)}
-    assert {code for code, _ in SAID} == codes - {"method_not_allowed", "process_died"}
+    assert {code for code, _ in FAILURES} == codes - {"method_not_allowed", "process_died"}
 
 
 def test_diagram_is_the_table() -> None:
@@ -65,7 +65,7 @@ def test_diagram_is_the_table() -> None:
 
 
 def test_diagram_shows_every_transition() -> None:
-    """Nothing of the table is left out but the late cancels."""
+    """Only late cancellations are left out."""
     arrows = re.findall(r"^    (\w+) --> (\w+): (\w+)$", diagram(), re.MULTILINE)
     assert set(arrows) == {
         (state, following or state, event)

@@ -63,8 +63,8 @@ def test_every_group_of_a_format_is_looked_for(engine: str) -> None:
     assert SOURCES[engine].keys() == known_fields(engine).keys()
 
 
-def test_new_and_gone_are_told_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New is what the engine has and the format does not know, gone the other way round."""
+def test_new_and_removed_fields_are_reported_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New is a field that only the engine has, gone one that only the format has."""
     monkeypatch.setattr(
         engine_fields,
         "SOURCES",
@@ -84,14 +84,14 @@ def test_program_says_what_it_found(
         "SOURCES",
         {"vllm": {"request": lambda found: class_fields(found, files="api/*.py", classes=["Request"])}},
     )
-    for known, code, told in (
+    for known, code, output in (
         ({"first": 1}, 1, "new request.second\n"),
         ({"first": 1, "second": 1, "old": 1}, 0, "gone request.old\n"),
         ({"first": 1, "second": 1}, 0, ""),
     ):
         monkeypatch.setattr(engine_fields, "known_fields", lambda engine, known=known: {"request": known})
         assert main(["vllm", str(package)]) == code
-        assert capsys.readouterr().out == told
+        assert capsys.readouterr().out == output
     assert main(["vllm", str(package / "api" / "nothing")]) == 2
     assert "no class Request" in capsys.readouterr().err
     assert main([]) == main(["unheard"]) == 2

@@ -48,7 +48,7 @@ def test_owner_of_a_package_uses_it(package: str) -> None:
 
 @pytest.mark.parametrize("module", ["gateway.errors", "gateway.formats.sse", "gateway.routing.random"])
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("import time", "no clock, so no time"),
         ("from asyncio import Queue", "no asyncio.Queue"),
@@ -60,9 +60,9 @@ def test_owner_of_a_package_uses_it(package: str) -> None:
         ("async def f(): ...", "nothing in it waits"),
     ],
 )
-def test_pure_module_with_io_is_named(module: str, source: str, said: str) -> None:
+def test_pure_module_with_io_is_named(module: str, source: str, message: str) -> None:
     """A pure module that reaches for I/O, a clock or a package is reported."""
-    assert any(said in text for text in texts(module, source))
+    assert any(message in text for text in texts(module, source))
 
 
 def test_pure_module_may_parse_urls_and_count() -> None:
@@ -71,7 +71,7 @@ def test_pure_module_may_parse_urls_and_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("from gateway.formats.beta import reader", "another format: gateway.formats.beta.reader"),
         ("from gateway.formats import beta", "another format: gateway.formats.beta"),
@@ -82,9 +82,9 @@ def test_pure_module_may_parse_urls_and_count() -> None:
         ("import httptools", "a format must not import httptools"),
     ],
 )
-def test_format_that_looks_outside_is_named(source: str, said: str) -> None:
+def test_format_that_looks_outside_is_named(source: str, message: str) -> None:
     """A format knows the errors, the shared helpers and its own folder, nothing else."""
-    assert any(said in text for text in texts("gateway.formats.alpha.upstream", source))
+    assert any(message in text for text in texts("gateway.formats.alpha.upstream", source))
 
 
 def test_format_may_use_helpers_and_its_own_folder() -> None:
@@ -104,7 +104,7 @@ def test_helper_that_knows_a_format_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "source", "said"),
+    ("module", "source", "message"),
     [
         (
             "gateway.proxy.handler",
@@ -119,9 +119,9 @@ def test_helper_that_knows_a_format_is_named() -> None:
         ("gateway.upstream.pool", "import requests", "requests has no owner"),
     ],
 )
-def test_import_through_a_wall_is_named(module: str, source: str, said: str) -> None:
+def test_import_through_a_wall_is_named(module: str, source: str, message: str) -> None:
     """A package imports what its row allows; a third-party package is imported by its owners."""
-    assert any(said in text for text in texts(module, source))
+    assert any(message in text for text in texts(module, source))
 
 
 @pytest.mark.parametrize("source", ["x = 'a vLLM worker'", "# as SGLang does", "def sglang_path(): ..."])

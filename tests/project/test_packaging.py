@@ -62,10 +62,10 @@ def test_lock_names_no_place(lock: str) -> None:
 
 def test_locks_agree_on_versions() -> None:
     """What is tested is what is shipped."""
-    whole = pins("requirements-dev.lock")
+    everything = pins("requirements-dev.lock")
     for lock in ("requirements.lock", "requirements-build.lock"):
         part = pins(lock)
-        assert part == {name: whole[name] for name in part}
+        assert part == {name: everything[name] for name in part}
 
 
 def test_locks_hold_what_the_project_asks_for() -> None:
@@ -80,7 +80,7 @@ def test_locks_hold_what_the_project_asks_for() -> None:
     assert not dev & pins("requirements.lock").keys()
 
 
-def test_version_is_told_once() -> None:
+def test_version_stands_in_one_place() -> None:
     """The installed distribution has the version of pyproject.toml, and its entry points."""
     distribution = metadata.distribution("tito-gateway")
     assert distribution.version == project()["project"]["version"]
@@ -167,16 +167,16 @@ def test_bounds_of_a_slice_in_a_compiled_module_do_nothing(module: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [({"CC": "no-such-compiler -O2"}, "no C compiler 'no-such-compiler'"), ({"CC": sys.executable}, None)],
 )
 def test_compiler_that_is_missing_is_named(
-    variables: dict[str, str], said: str | None, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], message: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     found = compile_hook.obstacle()
-    assert found is None or "Python.h" in found if said is None else said in str(found)
+    assert found is None or "Python.h" in found if message is None else message in str(found)
 
 
 def test_headers_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,11 +235,11 @@ def test_image_is_built_in_two_stages_and_runs_as_nobody() -> None:
     assert words.count("FROM") == 2
     last = steps[len(words) - words[::-1].index("FROM") :]
     assert not [rest for word, rest in last if word == "RUN"]
-    said = dict(last)
-    assert said["USER"].split(":")[0] not in {"root", "0"}
-    assert said["ENTRYPOINT"] == '["tito-gateway"]'
-    assert said["CMD"] == '["serve"]'
-    assert "HEALTHCHECK" in said
+    stage = dict(last)
+    assert stage["USER"].split(":")[0] not in {"root", "0"}
+    assert stage["ENTRYPOINT"] == '["tito-gateway"]'
+    assert stage["CMD"] == '["serve"]'
+    assert "HEALTHCHECK" in stage
 
 
 def test_image_installs_by_hash_only() -> None:

@@ -22,7 +22,7 @@ from gateway.settings import (
 PACKAGE = Path(gateway.__file__).parent
 
 
-def complaint(**flags: object) -> str:
+def error_text(**flags: object) -> str:
     with pytest.raises(SettingsError) as caught:
         load_settings(flags)
     return str(caught.value)
@@ -38,7 +38,7 @@ def test_defaults_are_those_of_the_frontend_whose_names_are_used() -> None:
 
 @pytest.mark.parametrize("name", ["first_byte_timeout_secs", "idle_timeout_secs", "request_timeout_secs"])
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("-1", "'-1' is not a number of seconds"),
         ("inf", "'inf' is not a number of seconds"),
@@ -49,12 +49,12 @@ def test_defaults_are_those_of_the_frontend_whose_names_are_used() -> None:
         ("/a=1,/a=2", "'/a' is given twice"),
     ],
 )
-def test_timeout_that_is_none_is_named_with_what_is_wrong(name: str, value: str, said: str) -> None:
-    assert complaint(**{name: value}) == f"{flag_of(name)}: {said}"
+def test_invalid_timeout_is_refused_with_the_reason(name: str, value: str, message: str) -> None:
+    assert error_text(**{name: value}) == f"{flag_of(name)}: {message}"
 
 
 def test_timeouts_of_a_route_are_its_own_or_those_of_all() -> None:
-    """0 is any time, for one route as for all."""
+    """0 is no limit, for one route as for all."""
     settings = load_settings(
         {
             "first_byte_timeout_secs": ["9", "/a=2.5,/b=0"],
@@ -68,8 +68,8 @@ def test_timeouts_of_a_route_are_its_own_or_those_of_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["max_in_flight", "max_in_flight_per_worker", "max_connections"])
-def test_limit_that_is_less_than_one_for_each_process_is_refused(name: str) -> None:
-    assert "at least DYN_HTTP_PROCESSES, 4" in complaint(**{name: "3", "processes": "4"})
+def test_limit_below_one_per_process_is_refused(name: str) -> None:
+    assert "at least DYN_HTTP_PROCESSES, 4" in error_text(**{name: "3", "processes": "4"})
     settings = load_settings({name: "7", "processes": "3"})
     assert settings.share(getattr(settings, name)) == 2
 
@@ -83,7 +83,7 @@ def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_used_by_something(name: str) -> None:
-    """An option that does nothing is worse than none."""
+    """A setting without effect would mislead its user."""
     properties = {
         "worker": "workers",
         "body_limit_mb": "body_limit",
@@ -126,12 +126,12 @@ def test_older_name_of_a_setting_is_still_read(
     name: str, variable: str, older: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(older, "-1")
-    assert complaint().startswith(f"{older}: ")
+    assert error_text().startswith(f"{older}: ")
     monkeypatch.setenv(older, "7")
     assert getattr(load_settings(), name) == 7 and not ignored_variables()
     assert getattr(load_settings({name: "8"}), name) == 8
     monkeypatch.setenv(variable, "9")
-    assert complaint().startswith(f"{variable}, {older}: ")
+    assert error_text().startswith(f"{variable}, {older}: ")
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PORT", "PORT", "DYN_PORT", "dyn_http_port"])
@@ -147,12 +147,12 @@ def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None
     assert Settings().worker == ()
 
 
-def test_flag_wins_over_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_overrides_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_HTTP_PORT", "9001")
     assert load_settings({"port": "9002", "host": None}).port == 9002
 
 
-def test_flag_wins_even_over_a_bad_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_overrides_even_a_bad_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_HTTP_PORT", "nonsense")
     assert load_settings({"port": "9002"}).port == 9002
 
@@ -168,12 +168,12 @@ def test_unknown_argument_is_refused() -> None:
 
 
 def test_bad_flag_names_the_flag_in_one_line() -> None:
-    assert complaint(port="x").startswith("--port: ")
-    assert "\n" not in complaint(port="x")
+    assert error_text(port="x").startswith("--port: ")
+    assert "\n" not in error_text(port="x")
 
 
-def test_overload_factor_that_could_leave_nobody_is_refused() -> None:
-    assert complaint(router_overload_factor="0.9").startswith(
+def test_overload_factor_that_excludes_all_workers_is_refused() -> None:
+    assert error_text(router_overload_factor="0.9").startswith(
         "--router-overload-factor: must be 0, or at least 1"
     )
     assert Settings(router_overload_factor=0).router_overload_factor == 0
@@ -181,11 +181,11 @@ def test_overload_factor_that_could_leave_nobody_is_refused() -> None:
 
 def test_bad_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_PROBE_INTERVAL_SECS", "soon")
-    assert complaint().startswith("DYN_PROBE_INTERVAL_SECS: ")
+    assert error_text().startswith("DYN_PROBE_INTERVAL_SECS: ")
 
 
-def test_all_bad_values_are_told_at_once() -> None:
-    text = complaint(port="x", probe_interval_secs="-1")
+def test_all_bad_values_are_reported_at_once() -> None:
+    text = error_text(port="x", probe_interval_secs="-1")
     assert "--port: " in text
     assert "--probe-interval-secs: " in text
 
@@ -236,11 +236,11 @@ def test_all_bad_values_are_told_at_once() -> None:
     ],
 )
 def test_bad_value_is_refused_by_name(name: str, value: object) -> None:
-    assert complaint(**{name: value}).startswith(f"{flag_of(name)}: ")
+    assert error_text(**{name: value}).startswith(f"{flag_of(name)}: ")
 
 
 def test_bad_buckets_name_their_variables() -> None:
-    text = complaint(metrics_ttft_min="5", metrics_ttft_max="1")
+    text = error_text(metrics_ttft_min="5", metrics_ttft_max="1")
     assert text.startswith("DYN_METRICS_TTFT_MIN, DYN_METRICS_TTFT_MAX: ")
 
 
@@ -254,7 +254,7 @@ def test_bad_buckets_name_their_variables() -> None:
     ],
 )
 def test_setting_that_needs_another_one_names_it(given: dict[str, str], variable: str) -> None:
-    assert variable in complaint(**given)
+    assert variable in error_text(**given)
 
 
 def test_zero_switches_keep_alive_comments_off() -> None:
@@ -263,7 +263,7 @@ def test_zero_switches_keep_alive_comments_off() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["round-robin", "round_robin", "Round-Robin"])
-def test_router_mode_is_taken_in_either_spelling(spelling: str) -> None:
+def test_router_mode_is_accepted_in_either_spelling(spelling: str) -> None:
     assert load_settings({"router_mode": spelling}).router_mode == "round_robin"
 
 
@@ -289,18 +289,18 @@ def test_key_is_never_shown() -> None:
 
 @pytest.mark.parametrize("key", ["hun ter", "hunter\n", "hünter"])
 def test_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
-    text = complaint(worker_api_key=key)
+    text = error_text(worker_api_key=key)
     assert text.startswith("--worker-api-key: ")
     assert key not in text
 
 
 def test_credentials_in_a_worker_url_are_refused_without_being_shown() -> None:
-    text = complaint(worker=["http://me:hunter2@a:1"])
+    text = error_text(worker=["http://me:hunter2@a:1"])
     assert text.startswith("--worker: ")
     assert "hunter2" not in text
 
 
-def test_nothing_is_said_where_every_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_variables_cause_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     for field in Settings.model_fields.values():
         monkeypatch.setenv(variable_of(field), "1")
     assert ignored_variables() is None
@@ -311,9 +311,9 @@ def test_options_of_formats_are_only_those_that_were_chosen() -> None:
     chosen = Settings(sglang_stream_mode="CUMULATIVE", passthrough_engine_errors=True)  # type: ignore[arg-type]
     assert chosen.format_options == {"sglang_stream_mode": "cumulative", "passthrough_engine_errors": "true"}
     assert load_settings({"vocab_size": "32000"}).format_options == {"vocab_size": "32000"}
-    assert "--vocab-size" in complaint(vocab_size="0")
+    assert "--vocab-size" in error_text(vocab_size="0")
 
 
-def test_stream_mode_and_window_that_make_no_sense_are_refused_by_name() -> None:
-    assert "--sglang-stream-mode" in complaint(sglang_stream_mode="sometimes")
-    assert "--poison-window-seconds" in complaint(poison_window_seconds="-1")
+def test_invalid_stream_mode_and_window_are_refused_by_name() -> None:
+    assert "--sglang-stream-mode" in error_text(sglang_stream_mode="sometimes")
+    assert "--poison-window-seconds" in error_text(poison_window_seconds="-1")

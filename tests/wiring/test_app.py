@@ -1,4 +1,4 @@
-"""Everything wired together: a host may bring its own list of endpoints."""
+"""The composition root: a program that embeds the gateway may pass its own list of endpoints."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.gateway import eventually
 OWN = (Endpoint("/own/sglang", ("POST",), SGLANG), Endpoint("/also", ("PUT",), SGLANG))
 
 
-async def test_catalog_of_a_host_is_what_is_served() -> None:
-    """Its paths, methods and formats, and none of the default ones."""
+async def test_given_catalog_is_served() -> None:
+    """With its paths, methods and formats, and without the default ones."""
     body: dict[str, Any] = {"input_ids": [1, 2], "sampling_params": {"max_new_tokens": 2}}
     async with SimServer("sglang") as sim:
         settings = Settings(worker=(sim.url,), port=0, access_log=False, probe_interval_secs=0.2)
@@ -47,7 +47,7 @@ async def test_catalog_of_a_host_is_what_is_served() -> None:
 
 
 @pytest.mark.parametrize(
-    ("catalog", "said"),
+    ("catalog", "message"),
     [
         ([], "no endpoint"),
         ([*OWN, Endpoint("/also", ("POST",), VLLM)], "'/also' is given to two endpoints, sglang and vllm"),
@@ -57,7 +57,7 @@ async def test_catalog_of_a_host_is_what_is_served() -> None:
         ([Endpoint("/x", ("post",), SGLANG)], "needs methods in upper case"),
     ],
 )
-def test_catalog_of_a_host_that_cannot_be_served_is_refused(catalog: Sequence[Endpoint], said: str) -> None:
-    """Before anything listens, in the words that the default one gets."""
-    with pytest.raises(CatalogError, match=said):
+def test_invalid_catalog_is_refused(catalog: Sequence[Endpoint], message: str) -> None:
+    """Before the gateway listens, with the same errors as the default one."""
+    with pytest.raises(CatalogError, match=message):
         create_app(Settings(), catalog=catalog)

@@ -51,7 +51,7 @@ def test_endpoints_come_from_their_variable(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("chosen", "named", "said"),
+    ("chosen", "named", "message"),
     [
         (
             {"generate_format": "sglan"},
@@ -84,14 +84,14 @@ def test_endpoints_come_from_their_variable(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_endpoint_that_cannot_be_served_is_refused_by_the_name_of_its_settings(
-    chosen: dict[str, Any], named: str, said: str
+    chosen: dict[str, Any], named: str, message: str
 ) -> None:
-    with pytest.raises(CatalogError, match=f"^{named}: .*{said}"):
+    with pytest.raises(CatalogError, match=f"^{named}: .*{message}"):
         served(**chosen)
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ("/a", "the format is missing, write PATH=FORMAT"),
         ("/a=", "the format is missing"),
@@ -102,8 +102,8 @@ def test_endpoint_that_cannot_be_served_is_refused_by_the_name_of_its_settings(
         ("vllm,vllm", "'vllm' is given twice"),
     ],
 )
-def test_entry_that_is_no_endpoint_is_refused(entry: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=f"--endpoint: .*{said}"):
+def test_entry_that_is_no_endpoint_is_refused(entry: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=f"--endpoint: .*{message}"):
         load_settings({"endpoint": (entry,)})
 
 
