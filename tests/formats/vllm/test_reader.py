@@ -6,17 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.contract import Ending, Headers, Ids, ReplyHead
+from gateway.formats.contract import Headers, ReplyHead
 from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader
 from gateway.formats.vllm.unary import UnaryReader
 from tests.formats.support import DONE, EVENTS, JSON, PRIVATE, View
-from tests.formats.vllm.support import chunk, fuzzed, pieces, reading, relay, request
+from tests.formats.vllm.support import chunk, pieces, reading, relay, request
 
 STOP = chunk([1], "stop")
 LOST = UpstreamIncomplete("The worker went away")
@@ -112,14 +110,6 @@ def test_done_without_a_finish_becomes_an_error() -> None:
     with pytest.raises(UpstreamIncomplete) as caught:
         reader.finish()
     assert reader.fail(caught.value) == error_event(caught.value) + DONE
-
-
-def test_done_before_the_last_sample_becomes_an_error() -> None:
-    """One of two samples finished is not an end."""
-    reader = reading(n=2)
-    reader.feed(chunk([1], "stop") + DONE)
-    with pytest.raises(UpstreamIncomplete):
-        reader.finish()
 
 
 @pytest.mark.parametrize("part", [b"", b": ping\n\n", b"data: {", chunk([2])[:-1]])
@@ -286,30 +276,12 @@ def test_any_spelling_of_events_is_read(whole: bytes, seed: int | None) -> None:
     assert (reader.facts.tokens, reader.facts.terminal) == (1, True)
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4])
-def test_private_id_is_mapped_back_in_every_event(seed: int | None) -> None:
-    """The client sees its own id, whichever way the bytes were cut, and nothing else changes."""
-    engine = "generate-tokens-" + PRIVATE.dispatch[0]
-    whole = chunk([1], request_id=engine) + chunk([2], "stop", request_id=engine) + DONE
-    reader = reading(ids=PRIVATE)
-    mapped = whole.replace(engine.encode(), b"generate-tokens-job-1")
-    assert relay(reader, pieces(whole, seed)) == mapped
-
-
 def test_private_id_is_mapped_in_events_held_for_an_error() -> None:
     """The good events before a broken one are the client's too."""
     engine = "generate-tokens-" + PRIVATE.dispatch[0]
     out = relay(reading(ids=PRIVATE), [chunk([1], request_id=engine) + b"data: {\n\n"])
     assert b'"request_id":"generate-tokens-job-1"' in out
     assert engine.encode() not in out
-
-
-def test_public_id_of_any_text_arrives() -> None:
-    """A name that no header can hold comes back in JSON."""
-    ids = Ids(('é"\n',), PRIVATE.dispatch)
-    event = chunk([1], request_id="generate-tokens-" + PRIVATE.dispatch[0])
-    out = reading(ids=ids).feed(event)
-    assert json.loads(out[6:])["request_id"] == 'generate-tokens-é"\n'
 
 
 def test_failure_is_told_once() -> None:
@@ -390,37 +362,3 @@ def test_paths_are_cut_from_an_error_event_of_a_failure(code: int | None) -> Non
     passing = FORMAT.configured({"passthrough_engine_errors": "true"})
     reader = passing.reader(request(), View(), PRIVATE, ReplyHead(200, EVENTS))
     assert reader.feed(event) == event
-
-
-def test_nonsense_after_the_finish_is_passed_on_unread() -> None:
-    """All was said; whatever follows is the engine's own."""
-    whole = chunk([1], "stop") + b"data: {\n\n" + DONE
-    reader = reading()
-    assert relay(reader, [whole]) == whole
-    assert reader.facts.ending == Ending.STOP
-
-
-EVENT = st.builds(
-    chunk,
-    st.lists(st.integers(0, 200_000), max_size=4),
-    st.sampled_from([None, None, "stop", "length"]),
-    index=st.integers(0, 1),
-)
-
-
-@fuzzed
-@given(st.lists(EVENT, max_size=8), st.booleans(), st.integers(0, 10_000))
-def test_cuts_change_neither_bytes_nor_facts(events: list[bytes], done: bool, seed: int) -> None:
-    """Law: a stream read in any pieces gives what it gives in one."""
-    whole = b"".join(events) + (DONE if done else b"")
-    one, cut = reading(n=2), reading(n=2)
-    assert relay(one, [whole]) == relay(cut, pieces(whole, seed))
-    assert one.facts == cut.facts
-
-
-@fuzzed
-@given(st.lists(EVENT | st.binary(max_size=30), max_size=6), st.integers(0, 10_000))
-def test_any_bytes_end_in_a_reply_that_ends(parts: list[bytes], seed: int) -> None:
-    """Nonsense never raises anything but the gateway's own errors, and cutting it changes nothing."""
-    whole = b"".join(parts)
-    assert relay(reading(), [whole]) == relay(reading(), pieces(whole, seed))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import cache
 from math import inf
-from types import FrameType
 
 import msgspec
 import pytest
@@ -18,6 +16,7 @@ from gateway.formats.contract import Reader, ReplyHead
 from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang.support import FORMAT, parsed, same
 from tests.formats.support import DONE, EVENTS, HEX, View
+from tests.support.calls import calls_of
 
 TOKENS = 30_000
 TOP = 5
@@ -80,22 +79,6 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def calls(work: Callable[[], object]) -> int:
-    """Functions called, those written in C among them: the same on any machine, however busy."""
-    found = 0
-
-    def saw(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal found
-        found += event in ("call", "c_call")
-
-    sys.setprofile(saw)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return found
-
-
 PIECES = pytest.mark.parametrize("pieces", [reads, events], ids=["read by read", "event by event"])
 
 
@@ -103,7 +86,7 @@ PIECES = pytest.mark.parametrize("pieces", [reads, events], ids=["read by read",
 def test_long_join_calls_few_functions_for_each_event(pieces: Callable[[], Iterator[bytes]]) -> None:
     """About 30; whoever takes each member of an event in hand calls several times as many."""
     cut = list(pieces())
-    assert calls(lambda: join(None, iter(cut))) <= 40 * TOKENS
+    assert calls_of(lambda: join(None, iter(cut))) <= 40 * TOKENS
 
 
 @PIECES

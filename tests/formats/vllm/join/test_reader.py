@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-import tracemalloc
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 
@@ -106,14 +103,6 @@ def pairs() -> Iterator[tuple[str, str]]:
 PAIRS = sorted(pairs())
 
 
-def test_recordings_hold_pairs() -> None:
-    """Greedy, text with logprobs, an error: some requests were recorded in both ways."""
-    assert ("gen-stream-greedy", "gen-unary-greedy") in PAIRS
-    assert ("gen-stream-text-mode-logprobs", "gen-unary-text-mode-logprobs") in PAIRS
-    assert ("err-stream-oov", "err-token-out-of-vocab") in PAIRS
-    assert len(PAIRS) >= 10
-
-
 @pytest.mark.parametrize(("stream", "unary"), PAIRS)
 @pytest.mark.parametrize("seed", [None, 1])
 def test_recorded_stream_joins_to_the_recorded_reply(stream: str, unary: str, seed: int | None) -> None:
@@ -207,21 +196,6 @@ def test_usage_of_one_sample_tells_of_the_prompt_only() -> None:
 
 
 # --- rules --------------------------------------------------------------------------------------------------
-
-
-def test_samples_are_sorted_and_told_apart() -> None:
-    """Interleaved events of n samples become n choices by index."""
-    events = [
-        chunk([1], index=1),
-        chunk([2], index=0),
-        chunk([3], "stop", index=1),
-        chunk([4, 5], "length", index=0),
-    ]
-    found = joined(events, body={"sampling_params": {"n": 2}})["choices"]
-    assert [(choice["index"], choice["token_ids"], choice["finish_reason"]) for choice in found] == [
-        (0, [2, 4, 5], "length"),
-        (1, [1, 3], "stop"),
-    ]
 
 
 def test_stop_reason_experts_and_versions_come_with_the_end() -> None:
@@ -428,75 +402,6 @@ def test_reply_that_is_no_stream_passes_as_it_is() -> None:
 
 
 # --- laws and costs -----------------------------------------------------------------------------------------
-
-
-def merged(one: bytes, other: bytes) -> bytes:
-    """Two neighbouring events of one sample as the engine writes them for a slow reader."""
-    first, second = json.loads(one[6:]), json.loads(other[6:])
-    head, tail = first["choices"][0], second["choices"][0]
-    content = [*head["logprobs"]["content"], *tail["logprobs"]["content"]]
-    tail |= {"token_ids": head["token_ids"] + tail["token_ids"], "logprobs": {"content": content}}
-    return b"data: %b\n\n" % json.dumps(second, separators=(",", ":")).encode()
-
-
-def test_merging_events_changes_nothing() -> None:
-    """Whichever neighbours the engine merges, the same reply comes out."""
-    content = [{"token_id": token, "logprob": -token / 8, "top_logprobs": []} for token in range(4)]
-    parts = [with_choice([token], logprobs={"content": [content[token]]}) for token in range(3)]
-    parts.append(with_choice([3], "stop", logprobs={"content": content[3:]}, sampling_mask=[[1]] * 4))
-    whole = joined(parts)
-    for place in range(3):
-        two = merged(parts[place], parts[place + 1])
-        assert joined([*parts[:place], two, *parts[place + 2 :]]) == whole
-
-
-TOKENS = 30_000
-
-
-def long_stream() -> list[bytes]:
-    """A long reply with five top logprobs a token."""
-    entry = {"token_id": 150_000, "logprob": -12.345678710937, "rank": 117}
-    content = [entry | {"top_logprobs": [entry] * 5}]
-    events = [with_choice([150_000], logprobs={"content": content})] * (TOKENS - 1)
-    return [*events, with_choice([150_000], "length", logprobs={"content": content}), DONE]
-
-
-def test_long_join_costs_no_more_than_two_parses() -> None:
-    """30,000 tokens with top logprobs, against one parse of the reply: time, best of three."""
-    events = long_stream()
-
-    def join() -> tuple[float, bytes]:
-        reader = joining()
-        start = time.process_time()
-        for event in events:
-            reader.feed(event)
-        out = reader.finish()
-        return time.process_time() - start, out
-
-    def parse(out: bytes) -> float:
-        start = time.process_time()
-        msgspec.json.decode(out)
-        return time.process_time() - start
-
-    joins = [join() for _ in range(3)]
-    parses = [parse(joins[0][1]) for _ in range(3)]
-    assert min(seconds for seconds, _ in joins) <= 2 * min(parses)
-
-
-def test_long_join_holds_no_more_than_three_replies() -> None:
-    """The peak, events of the moment and the finished reply included."""
-    events = long_stream()
-    reader = joining()
-    tracemalloc.start()
-    try:
-        for event in events:
-            reader.feed(event)
-        out = reader.finish()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(json.loads(out)["choices"][0]["token_ids"]) == TOKENS
-    assert peak <= 3 * len(out)
 
 
 @fuzzed
