@@ -119,7 +119,10 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     bootstrap_port: Annotated[int | None, typer.Option(help="Stored and shown.")] = None,
     priority: Annotated[int | None, typer.Option(help="Stored and shown.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
-    held: Annotated[bool, typer.Option("--held", help="Not to be used until it is opened.")] = False,
+    cordoned: Annotated[
+        bool,
+        typer.Option("--cordoned", "--held", help="It gets no requests until it is uncordoned."),
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option("--keep", help="Keep it in the store of DYN_DISCOVERY_BACKEND while this command runs."),
@@ -134,7 +137,7 @@ def add(  # noqa: PLR0913 - each parameter is a flag
         "bootstrap_port": bootstrap_port,
         "priority": priority,
         "labels": _labels(label or ()),
-        "held": held,
+        "held": cordoned,
     }
     try:
         record = WorkerRecord.of(members)
@@ -157,16 +160,18 @@ def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None
     _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
 
 
-@workers.command("open")
-def open_worker(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """Lift every hold on a worker."""
-    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/open"))
-
-
+@workers.command("hold", help="An older name of cordon.")
 @workers.command()
-def hold(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """Give a worker no request until it is opened."""
-    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/hold"))
+def cordon(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+    """Give a worker no new requests until it is uncordoned."""
+    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/cordon"))
+
+
+@workers.command("open", help="An older name of uncordon.")
+@workers.command()
+def uncordon(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+    """End every cordon of a worker."""
+    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/uncordon"))
 
 
 def _path(worker: str) -> str:

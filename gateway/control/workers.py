@@ -31,9 +31,11 @@ from gateway.stores.base import ReadOnlyStore, StoreUnavailable
 
 PATH = "/workers"
 ONE = "/workers/{key:path}"
-OPEN, HOLD, DRAIN = f"{ONE}/open", f"{ONE}/hold", f"{ONE}/drain"
+CORDON, UNCORDON, DRAIN = f"{ONE}/cordon", f"{ONE}/uncordon", f"{ONE}/drain"
+#: Older names of CORDON and UNCORDON.
+HOLD, OPEN = f"{ONE}/hold", f"{ONE}/open"
 ADD, LIST, REMOVE = "/add_worker", "/list_workers", "/remove_worker"
-PATHS = (PATH, ONE, OPEN, HOLD, DRAIN, ADD, LIST, REMOVE)
+PATHS = (PATH, ONE, CORDON, UNCORDON, HOLD, OPEN, DRAIN, ADD, LIST, REMOVE)
 
 _BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["url"]}}}}
@@ -89,8 +91,10 @@ def workers_router(views: Views) -> APIRouter:
             changes.remove,
             "Drain and remove a worker; an unknown one is no error",
         ),
-        ("POST", OPEN, 200, changes.uncordon, "Lift every hold on a worker"),
-        ("POST", HOLD, 200, changes.cordon, "Give a worker no request until it is opened"),
+        ("POST", CORDON, 200, changes.cordon, "Cordon a worker: it gets no new requests"),
+        ("POST", UNCORDON, 200, changes.uncordon, "End every cordon of a worker"),
+        ("POST", HOLD, 200, changes.cordon, "Older name of .../cordon"),
+        ("POST", OPEN, 200, changes.uncordon, "Older name of .../uncordon"),
         ("POST", DRAIN, 202, changes.dismiss, "Drain and remove a worker"),
         ("DELETE", ONE, 202, changes.dismiss, "Drain and remove a worker, named by its id or URL"),
     )
@@ -100,6 +104,7 @@ def workers_router(views: Views) -> APIRouter:
             handler,
             methods=[method],
             summary=summary,
+            deprecated=path in (HOLD, OPEN) or None,
             status_code=status,
             response_model=Accepted,
             responses=_REFUSALS,
@@ -179,10 +184,10 @@ class _Changes:
         return await _with_error_replies(work)
 
     async def cordon(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registration.cordon, "worker held")
+        return await self._with(request, key, self._registration.cordon, "worker cordoned")
 
     async def uncordon(self, request: Request, key: str) -> Response:
-        return await self._with(request, key, self._registration.uncordon, "worker opened")
+        return await self._with(request, key, self._registration.uncordon, "worker uncordoned")
 
     async def _with(
         self, request: Request, key: str, change: Callable[[Worker], Awaitable[None]], message: str

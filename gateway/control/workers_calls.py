@@ -23,8 +23,8 @@ from gateway.stores.record import WorkerRecord
 
 #: Largest body in bytes; a record is at most a third of it.
 BODY_LIMIT = 128 * 1024
-#: Names of other routers for members of a record.
-_ALIASES = {"model_id": "model"}
+#: Other names of members of a record: those of other routers, and the newer word for ``held``.
+_ALIASES = {"model_id": "model", "cordoned": "held"}
 _INTEGERS = ("bootstrap_port", "priority")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ONE_SLASH = re.compile(r"(https?):/(?!/)")
@@ -109,8 +109,9 @@ def _query(request: Request) -> dict[str, Any]:
     for name in _INTEGERS:
         if name in found and re.fullmatch(r"-?[0-9]{1,18}", found[name]):
             found[name] = int(found[name])
-    if "held" in found:
-        found["held"] = _BOOLEANS.get(found["held"].lower(), found["held"])
+    for name in ("held", "cordoned"):
+        if name in found:
+            found[name] = _BOOLEANS.get(found[name].lower(), found[name])
     found.pop("labels", None)  # labels are an object, which a query cannot hold
     return found
 

@@ -83,6 +83,7 @@ class WorkerEntry(_Shape):
     state: str
     reason: str
     holds: list[str]
+    cordons: list[str]
     engine: str | None
     version: str | None
     context_length: int | None
@@ -127,7 +128,8 @@ def worker_row(
         "labels": record.labels,
         "state": shown.value,
         "reason": worker.reason if reason is None else reason,
-        "holds": [hold.value for hold in worker.cordons],
+        "holds": [source.value for source in worker.cordons],
+        "cordons": [source.value for source in worker.cordons],
         "engine": best["engine"],
         "version": best["version"],
         "context_length": best["context_length"],

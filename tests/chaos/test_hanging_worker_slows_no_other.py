@@ -49,7 +49,7 @@ async def leave_hanging(
 ) -> list[RawClient]:
     """``count`` requests at the worker that hangs, as ``other`` is held meanwhile."""
     name = (await gw.site.workers())[other.url]["id"]
-    await gw.client.post(f"/workers/{name}/hold")
+    await gw.client.post(f"/workers/{name}/cordon")
     clients = [await RawClient.connect(gw.port) for _ in range(count)]
     for client in clients:
         client.request(route.path, route.body())
@@ -58,7 +58,7 @@ async def leave_hanging(
         return await gw.in_flight(hanging) == count
 
     await eventually(there)
-    await gw.client.post(f"/workers/{name}/open")
+    await gw.client.post(f"/workers/{name}/uncordon")
     await gw.site.ready(other)
     return clients
 

@@ -41,7 +41,13 @@ async def test_worker_is_added_listed_cordoned_uncordoned_and_removed() -> None:
         assert (added.exit_code, added.output.startswith(f"worker registered: {sim.url} ")) == (0, True)
         assert fleet.workers[0].record == WorkerRecord(sim.url, priority=3, labels={"zone": "a"}, held=True)
         await until(lambda: fleet.workers[0].state == "held")
-        for name, state in (("open", "ready"), ("hold", "held"), ("open", "ready")):
+        for name, state in (
+            ("uncordon", "ready"),
+            ("cordon", "held"),
+            ("open", "ready"),
+            ("hold", "held"),
+            ("open", "ready"),
+        ):
             assert (await command(name, sim.url, *url)).exit_code == 0
             assert fleet.workers[0].state == state
         lines = (await command("list", *url)).output.splitlines()

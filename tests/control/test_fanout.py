@@ -101,7 +101,7 @@ async def test_success_false_in_a_200_is_a_failure() -> None:
 
 async def test_held_worker_is_called_and_dead_one_is_listed_as_skipped() -> None:
     async with fleet("sglang", "sglang", "sglang") as of:
-        await of.post(f"/workers/{of.worker(1).id}/hold")
+        await of.post(f"/workers/{of.worker(1).id}/cordon")
         await of.sims[2].kill()
         await until(lambda: of.worker(2).state is WorkerState.DEAD)
         reply = await of.post("/flush_cache")
@@ -334,7 +334,7 @@ async def test_restart_of_the_engine_ends_a_pause() -> None:
 async def test_worker_that_is_opened_by_hand_forgets_its_pause() -> None:
     async with fleet("sglang") as of:
         await of.post("/release_memory_occupation", json={})
-        await of.post(f"/workers/{of.worker().id}/open")
+        await of.post(f"/workers/{of.worker().id}/uncordon")
         assert of.worker().usable
         await of.post("/pause_generation", json={})
         await of.post("/continue_generation", json={})

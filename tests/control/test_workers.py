@@ -328,8 +328,8 @@ async def test_removal_of_an_unknown_worker() -> None:
             rigged.client.delete("/workers/nobody"),
             rigged.client.delete("/workers/http%3A%2F%2Fa%3A1"),
             rigged.client.post("/workers/nobody/drain"),
-            rigged.client.post("/workers/nobody/open"),
-            rigged.client.post("/workers/nobody/hold"),
+            rigged.client.post("/workers/nobody/uncordon"),
+            rigged.client.post("/workers/nobody/cordon"),
         ):
             reply = await call
             assert reply.status_code == 404
@@ -399,24 +399,26 @@ async def test_registration_makes_a_dead_worker_be_probed_at_once() -> None:
             await becomes(rigged, sim.url, "ready")
 
 
-# -- holding
+# -- cordons
 
 
-async def test_cordoned_worker_serves_once_it_is_uncordoned() -> None:
-    """Good probes do not change that; it can be cordoned again."""
+@pytest.mark.parametrize(("cordon", "uncordon"), [("cordon", "uncordon"), ("hold", "open")])
+async def test_cordoned_worker_serves_once_it_is_uncordoned(cordon: str, uncordon: str) -> None:
+    """However good its probes are; and it can be cordoned again. The older names do the same."""
     async with SimServer("vllm", SimConfig()) as sim, rig(probe_interval_secs=0.02) as rigged:
         reply = await registered(rigged, sim.url, held=True)
         await becomes(rigged, sim.url, "held")
         probed = len(sim.log)
         await until(lambda: len(sim.log) > probed + 3)  # each of its descriptions asks for nothing
         found = await row(rigged, sim.url)
-        assert (found["state"], found["holds"], found["is_healthy"]) == ("held", ["owner"], False)
+        assert (found["state"], found["is_healthy"]) == ("held", False)
+        assert found["cordons"] == found["holds"] == ["owner"]
         assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 503
         where = reply.json()["location"]
-        assert (await rigged.client.post(f"{where}/open")).status_code == 200
+        assert (await rigged.client.post(f"{where}/{uncordon}")).status_code == 200
         assert (await row(rigged, sim.url))["state"] == "ready"
         assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 200
-        assert (await rigged.client.post(f"{where}/hold")).status_code == 200
+        assert (await rigged.client.post(f"{where}/{cordon}")).status_code == 200
         assert (await rigged.client.post(VLLM, json=TOKENS)).status_code == 503
         assert (await row(rigged, sim.url))["reason"] == "cordoned by its owner"
         await registered(rigged, sim.url)  # the last word of its owner counts
@@ -443,7 +445,7 @@ async def test_worker_with_old_weights_can_be_uncordoned() -> None:
         async with rig(min_weight_version="5", probe_interval_secs=0.02) as rigged:
             worker_id = (await registered(rigged, sim.url)).json()["worker_id"]
             await becomes(rigged, sim.url, "held")
-            await rigged.client.post(f"/workers/{worker_id}/open")
+            await rigged.client.post(f"/workers/{worker_id}/uncordon")
             probed = len(sim.log)
             await until(lambda: len(sim.log) > probed + 3)
             assert (await row(rigged, sim.url))["state"] == "ready"
@@ -520,9 +522,9 @@ async def test_change_that_the_store_refuses(
             assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
             assert header in reply.headers
         assert [worker.url for worker in rigged.app.fleet.workers] == [sim.url]
-        assert (await rigged.client.post(f"/workers/{sim.url}/hold")).status_code == 200
+        assert (await rigged.client.post(f"/workers/{sim.url}/cordon")).status_code == 200
         assert (await row(rigged, sim.url))["state"] == "held"
-        assert (await rigged.client.post(f"/workers/{sim.url}/open")).status_code == 200
+        assert (await rigged.client.post(f"/workers/{sim.url}/uncordon")).status_code == 200
 
 
 async def test_cordon_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,9 +535,9 @@ async def test_cordon_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> N
     assert await anext(watched) == Reset({})
     async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
         where = (await registered(rigged, sim.url, priority=1)).json()["location"]
-        await rigged.client.post(f"{where}/hold")
-        await rigged.client.post(f"{where}/hold")
-        await rigged.client.post(f"{where}/open")
+        await rigged.client.post(f"{where}/cordon")
+        await rigged.client.post(f"{where}/cordon")
+        await rigged.client.post(f"{where}/uncordon")
         await rigged.client.delete(where)
     changes: list[Change] = [change async for change in watched]
     held = [getattr(change, "record", None) and change.record.held for change in changes]  # type: ignore[union-attr]

@@ -49,6 +49,7 @@ def test_row_has_the_record_and_the_probe_results() -> None:
         "state": "ready",
         "reason": "",
         "holds": [],
+        "cordons": [],
         "engine": "eng",
         "version": "1.2",
         "context_length": 4096,

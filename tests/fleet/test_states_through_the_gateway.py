@@ -81,7 +81,7 @@ async def test_restarted_engine_serves_again(kind: str) -> None:
 async def test_every_move_is_counted() -> None:
     """In the metrics, as the log has it."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
-        await rigged.client.post(f"/workers/{sim.url}/hold")
+        await rigged.client.post(f"/workers/{sim.url}/cordon")
         await rigged.client.delete(f"/workers/{sim.url}")
         text = (await rigged.client.get("/metrics")).text
     for before, after in (

@@ -100,7 +100,7 @@ async def test_process_that_starts_in_the_midst_of_pauses_ends_as_the_others_do(
 async def test_worker_given_at_the_start_is_held_opened_and_drained_in_all_processes(end: str) -> None:
     """At once, and a process that is started later does as well."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=2) as gateway:
-        assert await post(gateway, f"/workers/{sim.url}/hold", 0) == 200
+        assert await post(gateway, f"/workers/{sim.url}/cordon", 0) == 200
         assert await states(gateway) == [["held"]] * 2
         assert await post(gateway, f"/workers/{sim.url}/{end}", 1) in (200, 202)
         victim = gateway.pids[0]

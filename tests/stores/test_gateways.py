@@ -138,7 +138,7 @@ async def share_pauses(variables: Mapping[str, str]) -> None:
             assert set((await here.workers()).values()) == {"held"}
             await eventually(lambda: states(there, "held", "held"))
             took(1, started)
-            assert await here.call(f"/workers/{two.url}/hold") == 200
+            assert await here.call(f"/workers/{two.url}/cordon") == 200
             async with gateways(1, given) as (later,):
                 await eventually(lambda: states(later, "held", "held"))
                 assert await later.generate() == 503
@@ -148,7 +148,7 @@ async def share_pauses(variables: Mapping[str, str]) -> None:
                 for gateway in (here, there, later):
                     await eventually(lambda gateway=gateway: states(gateway, "ready", "held"))  # type: ignore[misc]
                 took(1, started)
-            assert await there.call(f"/workers/{two.url}/open") == 200
+            assert await there.call(f"/workers/{two.url}/uncordon") == 200
             for gateway in (here, there):
                 await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
 
