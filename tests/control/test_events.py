@@ -21,8 +21,8 @@ from gateway.fleet.worker import Worker
 from gateway.sim import SimConfig, SimServer
 from gateway.upstream.address import Address
 from tests.control.support import World, client
-from tests.process.test_server import served
 from tests.support.gateway import RawClient, Rig, rig, until
+from tests.support.served import served
 
 PATH = "/workers/events"
 

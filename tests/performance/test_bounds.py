@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from gateway.sim import Pace, Reply, SimConfig, SimServer
-from tests.process.test_server import served
 from tests.support.gateway import RawClient, arrived
 from tests.support.generate import JSON, KINDS, PROMPT, body_of
 from tests.support.processes import MEBIBYTE, resident
+from tests.support.served import served
 
 STREAMS = 1000
 KIBIBYTE = 1024

@@ -28,8 +28,8 @@ from gateway.wiring.app import Gateway, create_app
 from tests.performance.ticking import Ticking, ticking
 from tests.security.certificates import Authority
 from tests.support.generate import KINDS, PROMPT, body_of
+from tests.support.processes import fill_pipe
 from tests.telemetry.support import completed, count, dispatched
-from tests.telemetry.test_line_writer import fill
 
 MEBIBYTE = 1024 * 1024
 BIG = 64 * MEBIBYTE
@@ -214,7 +214,7 @@ async def test_control_plane_of_512_workers_stalls_nobody(path: str) -> None:
 def blocked() -> Iterator[int]:
     """The write end of a pipe that is full and that nobody reads."""
     read, write = os.pipe()
-    fill(write)
+    fill_pipe(write)
     try:
         yield write
     finally:

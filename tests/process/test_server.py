@@ -11,9 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -26,43 +23,8 @@ from gateway.settings import Settings
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.support.gateway import RawClient, arrived, eventually, generates, sse
 from tests.support.generate import KINDS, body_of
-from tests.support.processes import PATIENCE, free_port, spawned
-
-
-@dataclass
-class Served:
-    """A gateway in a process of its own."""
-
-    process: asyncio.subprocess.Process
-    port: int
-    scheme: str = "http"
-
-    @property
-    def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}"
-
-
-@asynccontextmanager
-async def served(*workers: str, **variables: str) -> AsyncIterator[Served]:
-    """``tito-gateway serve`` in front of ``workers``, ready; on a free port unless ``variables`` name one.
-    OPEN_FILES among them is how many it may have."""
-    port = int(variables.pop("DYN_HTTP_PORT", 0)) or free_port()
-    limit = int(variables.pop("OPEN_FILES", 0)) or None
-    flags = [flag for worker in workers for flag in ("--worker", worker)]
-    command = ("gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags)
-    async with spawned(*command, variables=variables, limit=limit) as process:
-        gateway = Served(process, port, "https" if "DYN_SSL_CERTFILE" in variables else "http")
-
-        async def ready() -> bool:
-            async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-                try:
-                    return (await client.get(gateway.url + "/ready")).status_code == 200
-                except httpx.TransportError:
-                    assert process.returncode is None, (await process.communicate())[1].decode()
-                    return False
-
-        await eventually(ready, 60)
-        yield gateway
+from tests.support.processes import PATIENCE, spawned
+from tests.support.served import served
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,10 +14,10 @@ import pytest
 
 from gateway.sim import Pace, Reply, Silence, SimConfig, SimServer
 from tests.prefork.running import several
-from tests.process.test_server import Served, served
 from tests.support.gateway import RawClient, arrived, eventually, generates, sse, until
 from tests.support.generate import body_of
 from tests.support.processes import free_port
+from tests.support.served import Served, served
 
 SLOW = SimConfig(token_delay=0.02)
 DELAY = "DYN_HTTP_DRAIN_DELAY_SECS"

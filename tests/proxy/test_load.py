@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.process.test_server import served
 from tests.support.gateway import RawClient, generates
 from tests.support.generate import KINDS, body_of, event_of
 from tests.support.processes import MEBIBYTE, resident
+from tests.support.served import served
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,11 +19,11 @@ import pytest
 from gateway.security import file_changes
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.wiring.app import Gateway
-from tests.process.test_server import served
 from tests.security.certificates import Authority
 from tests.support.gateway import RawClient, Rig, arrived, eventually, rig, sse, until
 from tests.support.generate import KINDS, body_of, event_of
 from tests.support.processes import resident
+from tests.support.served import served
 
 MEBIBYTE = 1024 * 1024
 #: Seconds within which a disconnect has to be acted on.

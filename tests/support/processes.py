@@ -103,3 +103,13 @@ def resident(pid: int) -> int:
     """Resident memory of a process that is its own (not shared with files), in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def fill_pipe(fd: int) -> None:
+    """Write to the pipe ``fd`` until it is full, and leave it in blocking mode."""
+    os.set_blocking(fd, False)
+    try:
+        while True:
+            os.write(fd, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(fd, True)

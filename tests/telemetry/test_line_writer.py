@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.telemetry.line_writer import LineWriter
+from tests.support.processes import fill_pipe
 
 Pipe = tuple[int, int]
 
@@ -30,16 +31,6 @@ def read_all(pipe: Pipe) -> bytes:
     while part := os.read(pipe[0], 65536):
         parts.append(part)
     return b"".join(parts)
-
-
-def fill(fd: int) -> None:
-    """Write until the pipe takes no more, and leave it blocking."""
-    os.set_blocking(fd, False)
-    try:
-        while True:
-            os.write(fd, b"x" * 4096)
-    except BlockingIOError:
-        os.set_blocking(fd, True)
 
 
 def test_lines_come_out_in_order(pipe: Pipe) -> None:
@@ -65,7 +56,7 @@ def test_nothing_is_started_before_the_first_line(pipe: Pipe) -> None:
 
 
 def test_lines_over_the_capacity_of_a_blocked_pipe_are_dropped_and_counted(pipe: Pipe) -> None:
-    fill(pipe[1])
+    fill_pipe(pipe[1])
     writer = LineWriter(pipe[1], capacity=10)
     for number in range(5000):
         writer.put(str(number).encode())
@@ -75,7 +66,7 @@ def test_lines_over_the_capacity_of_a_blocked_pipe_are_dropped_and_counted(pipe:
 
 
 def test_close_gives_up_on_a_blocked_pipe(pipe: Pipe) -> None:
-    fill(pipe[1])
+    fill_pipe(pipe[1])
     writer = LineWriter(pipe[1])
     writer.put(b"never read", soon=True)
     writer.close(seconds=0.01)
@@ -98,7 +89,7 @@ def test_lines_are_dropped_once_the_reader_has_closed_the_pipe(pipe: Pipe) -> No
 
 def test_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:
     fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, 4096)
-    fill(pipe[1])
+    fill_pipe(pipe[1])
     os.set_blocking(pipe[1], False)
     writer = LineWriter(pipe[1])
     writer.put(b"y" * 10_000, soon=True)
