@@ -22,7 +22,7 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/proxy/test_sticky.py tests/commands/test_workers.py
 
 # Laws and measures that take long by themselves: in make test-system, too, but also held by the compiled build.
-LONG := tests/contract tests/formats/sglang/join/test_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
+LONG := tests/contract/test_endpoints.py tests/contract/test_relayed.py tests/formats/sglang/join/test_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
   tests/downstream/test_unread.py \
   tests/sim/test_fuzz.py tests/proxy/test_handler_ends.py tests/proxy/test_races.py
 
@@ -56,6 +56,7 @@ test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k 
 
 test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, processes, clients, load, benchmarks
 	@$(if $(ARGS),,$(BIN)/pytest -n 0 $(ALONE))
+	@$(if $(ARGS),,$(BIN)/pytest --hypothesis-profile=long tests/contract/test_formats.py)
 	@$(BIN)/pytest $(SYSTEM) $(LONG) $(if $(ARGS),,--ignore=$(ALONE)) $(ARGS)
 
 silence: $(STAMP) ## an engine that says nothing for SECONDS (130) before it answers

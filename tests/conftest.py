@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from gateway import version as build
 from gateway.proxy import handler
 from tests.support.guardian import Guardian
 from tests.support.virtual_time import VirtualTimeLoop
+
+#: Of tests that do not set a number of examples; chosen by ``--hypothesis-profile``.
+settings.register_profile("long", max_examples=512, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -70,7 +70,14 @@ class BaseFormat(Format[R], WorkerContract):
 
     def openapi(self) -> Mapping[str, Any]:
         """Return the OpenAPI operation of the endpoint: summary, schemas of request and reply, examples."""
-        return {"summary": f"Generate ({self.name})", "responses": {"200": {"description": "The reply"}}}
+        return {
+            "summary": f"Generate ({self.name})",
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+            "responses": {"200": {"description": "The reply of the engine"}},
+        }
 
 
 AnyFormat: TypeAlias = BaseFormat[Any]

@@ -16,6 +16,7 @@ from typing import Any
 from gateway.formats.base import AnyFormat, BaseFormat
 from gateway.formats.contract import Format
 from gateway.formats.optional import JoinsStreams, ReleasesBody, Stepwise
+from gateway.formats.routes import PAUSES, Recipients, Routes
 from gateway.formats.worker_contract import ProbeRequest, WorkerContract
 
 #: Entry points of this group name one format instance each; the gateway's own are found the same way.
@@ -85,19 +86,28 @@ def check_format(candidate: Any, plugin: str) -> AnyFormat:
         raise FormatError(f"format plugin {plugin}: is a class; the entry point must name an instance")
     if not isinstance(candidate, BaseFormat):
         raise FormatError(f"format plugin {plugin}: is not derived from gateway.formats.base.BaseFormat")
+    if (fault := _members_fault(candidate, plugin)) is not None:
+        raise FormatError(f"format plugin {plugin}: {fault}")
+    return candidate
+
+
+def _members_fault(candidate: AnyFormat, plugin: str) -> str | None:
+    kind = type(candidate)
     for name, declared in REQUIRED.items():
         # A method that a plugin leaves out is found in the protocol itself.
-        if getattr(type(candidate), name, None) is declared and name not in vars(candidate):
-            raise FormatError(f"format plugin {plugin}: {name} is missing")
+        if getattr(kind, name, None) is declared and name not in vars(candidate):
+            return f"{name} is missing"
     for name, check in _ATTRIBUTE_CHECKS.items():
         if (fault := check(_member(candidate, name, plugin))) is not None:
-            raise FormatError(f"format plugin {plugin}: {name} {fault}")
+            return f"{name} {fault}"
+    if candidate.routes.aborts and kind.aborted_ids is BaseFormat.aborted_ids:
+        return "aborted_ids is missing, though routes declares abort calls"
     for name, declared in {**REQUIRED, **OPTIONAL}.items():
-        if declared is None or not (hasattr(type(candidate), name) or name in vars(candidate)):
+        if declared is None or not (hasattr(kind, name) or name in vars(candidate)):
             continue  # an attribute, checked above, or a method that the plugin does without
         if (fault := _signature_fault(_member(candidate, name, plugin), declared)) is not None:
-            raise FormatError(f"format plugin {plugin}: {name} {fault}")
-    return candidate
+            return f"{name} {fault}"
+    return None
 
 
 def _import(entry_point: metadata.EntryPoint, plugin: str) -> Any:
@@ -164,10 +174,34 @@ def _loads_fault(value: Any) -> str | None:
     return next((fault for probe in value if (fault := _probe_fault(probe)) is not None), None)
 
 
+def _routes_fault(value: Any) -> str | None:
+    if not isinstance(value, Routes):
+        return f"{value!r} is not a Routes"
+    paths = [*value.fixed_paths(), *([] if value.path is None else [value.path])]
+    for path in paths:
+        if not isinstance(path, str) or not path.startswith("/"):
+            return f"declares the path {path!r}, which does not start with a slash"
+        if paths.count(path) > 1:
+            return f"declares the path {path!r} twice"
+    for call in value.control:
+        if call.to is Recipients.ANY and call.methods != ("GET",):
+            return f"declares {call.path!r} for any worker, which is for GET only"
+        if (kind := call.pauses or call.resumes) not in (None, *PAUSES):
+            return f"declares the pause {kind!r} of {call.path!r}, which is none of {', '.join(PAUSES)}"
+    return None
+
+
+def _settings_fault(value: Any) -> str | None:
+    names = [*value, *value.values()] if isinstance(value, Mapping) else [None]
+    return None if all(isinstance(name, str) for name in names) else "is not a mapping of names to names"
+
+
 _ATTRIBUTE_CHECKS: Mapping[str, Callable[[Any], str | None]] = {
     "name": _name_fault,
     "capability": _capability_fault,
     "probes": _probes_fault,
     "health": _probe_fault,
     "loads": _loads_fault,
+    "routes": _routes_fault,
+    "settings": _settings_fault,
 }

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: Kinds of pauses; a worker is cordoned for each until a call of the same kind resumes it.
+PAUSES = ("generation", "memory")
+
 
 class Recipients(StrEnum):
     """The workers that one call is sent to, of those that speak the dialect."""
@@ -25,10 +28,9 @@ class Recipients(StrEnum):
 class ControlCall:
     """A call that is not inference, forwarded as the client sent it.
 
-    ``pauses`` is the kind of pause it begins (``generation`` or ``memory``, gateway.fleet.cordons.pauses),
-    ``resumes`` the kind it ends. ``secret`` applies to ``Recipients.ANY``: the answer may show how an engine
-    was started, so it requires the admin key; without it an API key is enough. All other calls require the
-    admin key.
+    ``pauses`` is the kind of pause it begins, one of PAUSES, ``resumes`` the kind it ends. ``secret`` applies
+    to ``Recipients.ANY``: the answer may show how an engine was started, so it requires the admin key;
+    without it an API key is enough. All other calls require the admin key.
     """
 
     path: str

@@ -38,14 +38,16 @@ _STATUSES = st.sampled_from((200, 200, 204, 301, 400, 404, 429, 500, 503))
 
 
 class FormatContract:
-    """One subclass per model. ``cases`` is how many exchanges each of the ``laws`` is tried on.
+    """The contract suite of one format. Subclass it once per model.
 
-    ``silent`` names the laws that this engine's exchanges never have anything to say of, such as
-    ``base64_survives`` where no reply holds an array; any other law must apply to some exchange.
+    ``cases`` is the number of exchanges that the laws are tried on, None: ``max_examples`` of the hypothesis
+    profile in use. ``laws`` are the laws that are tried. ``silent`` names the laws that never apply to an
+    exchange of the model, such as ``base64_survives`` where no reply contains an array; every other law must
+    apply to at least one exchange.
     """
 
     model: ClassVar[EngineModel]
-    cases: ClassVar[int] = 512
+    cases: ClassVar[int | None] = None
     laws: ClassVar[tuple[Law, ...]] = LAWS
     silent: ClassVar[frozenset[str]] = frozenset()
 
@@ -58,7 +60,7 @@ class FormatContract:
                 note(f"law: {law.__name__}")
                 applied[law.__name__] += law(self.model, exchange, data)
 
-        self._try(check, "laws", cases=self.cases, exchange=self.model.exchanges(), data=st.data())
+        self._try(check, "laws", cases=None, exchange=self.model.exchanges(), data=st.data())
         idle = {law.__name__ for law in self.laws if not applied[law.__name__]}
         silent = self.silent if isinstance(self.model.format, JoinsStreams) else self.silent | JOIN_LAWS
         assert idle == silent & {law.__name__ for law in self.laws}, (
@@ -206,15 +208,16 @@ class FormatContract:
         check: Callable[..., None],
         name: str,
         *,
-        cases: int = 128,
+        cases: int | None = 128,
         **drawn: st.SearchStrategy[object],
     ) -> None:
         """Run ``check`` on generated arguments; a failing one is shown as small as it can be made."""
         # What hypothesis keeps of failures from one run to the next, it keeps by name.
         check.__name__ = name
         check.__qualname__ = f"{type(self).__qualname__}.{name}"
+        most = settings().max_examples if self.cases is None else self.cases
         run = settings(
-            max_examples=min(cases, self.cases),
+            max_examples=most if cases is None else min(cases, most),
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
         )(given(**drawn)(check))

@@ -24,7 +24,7 @@ from gateway.testing.model import EngineModel, ModelExchange
 from gateway.testing.rig import Rig, rig, until
 from gateway.testing.worker import Answer, Call, End, ScriptedWorker
 
-_SEARCH = settings(max_examples=1000, phases=[Phase.generate], database=None, derandomize=True)
+_SEARCH = settings(max_examples=1000, phases=[Phase.generate], database=None, derandomize=True, deadline=None)
 
 JSON = (b"content-type", b"application/json")
 _UNKNOWN = ProbeReply(404, b"")

@@ -25,7 +25,7 @@ from gateway.formats.optional import ReleasesBody
 from gateway.formats.routing_hints import Hints
 from gateway.testing.damage import bodies, cuts, damaged, header_lines
 from gateway.testing.drive import Asked, claim, document, respelled, strings
-from gateway.testing.model import EngineModel, ModelExchange, private_ids
+from gateway.testing.model import EngineModel, JoiningModel, ModelExchange, private_ids
 
 Law = Callable[[EngineModel, ModelExchange, st.DataObject], bool]
 
@@ -66,6 +66,7 @@ def joining_is_associative(model: EngineModel, exchange: ModelExchange, data: st
     asked = Asked(model, exchange)
     if not asked.joins:
         return False
+    assert isinstance(model, JoiningModel), "the model of a format with `join` has `merges`"
     merged = data.draw(model.merges(exchange), "merged stream")
     one, other = asked.join(merged), asked.join(exchange.stream)
     assert one.failure == other.failure

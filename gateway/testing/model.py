@@ -6,7 +6,7 @@ Owns: the records and the protocol a format's author fills in. Must never enter:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -67,10 +67,15 @@ class EngineModel(Protocol):
         """Exchanges of every kind the engine has, small ones: a few tokens, a few samples."""
         ...
 
-    def merges(self, exchange: ModelExchange) -> SearchStrategy[tuple[bytes, ...]]:
-        """The stream of ``exchange`` as a slow reader gets it: neighbours merged by the engine's own rules.
 
-        An engine that never merges gives ``st.just(exchange.stream)``.
+@runtime_checkable
+class JoiningModel(EngineModel, Protocol):
+    """The model of a format that can fold streams (gateway.formats.optional.JoinsStreams)."""
+
+    def merges(self, exchange: ModelExchange) -> SearchStrategy[tuple[bytes, ...]]:
+        """Return the streams of ``exchange`` in which the engine has merged events for a slow client.
+
+        For an engine that never merges, ``st.just(exchange.stream)``.
         """
         ...
 

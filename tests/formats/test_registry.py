@@ -13,6 +13,7 @@ import pytest
 from gateway.formats import registry
 from gateway.formats.base import BaseFormat
 from gateway.formats.registry import GROUP, FormatError, check_format, load_formats
+from gateway.formats.routes import ControlCall, Recipients, Routes
 from gateway.formats.vllm import FORMAT, VllmFormat
 from gateway.formats.worker_contract import ProbeRequest
 
@@ -146,12 +147,25 @@ def test_bad_name_is_refused(name: Any, plugin: Callable[..., EntryPoint]) -> No
         ("health", ProbeRequest("GET", "")),
         ("loads", None),
         ("loads", (ProbeRequest("GET", "a"),)),
+        ("routes", None),
+        ("routes", Routes(path="a")),
+        ("routes", Routes(aborts=("/a",), loads=("/a",))),
+        ("routes", Routes(control=(ControlCall("/a", to=Recipients.ANY),))),
+        ("routes", Routes(control=(ControlCall("/a", pauses="sleep"),))),
+        ("settings", {"vocab_size": 7}),
+        ("settings", None),
     ],
 )
 def test_bad_attribute_is_named(member: str, value: Any, plugin: Callable[..., EntryPoint]) -> None:
     """What the fleet will ask with has to be askable."""
     with pytest.raises(FormatError, match=rf"FORMAT: {member} "):
         load_formats([plugin(replaced(member, value))])
+
+
+def test_abort_routes_need_the_reading_of_abort_calls(plugin: Callable[..., EntryPoint]) -> None:
+    """Otherwise every abort call would be refused."""
+    with pytest.raises(FormatError, match="FORMAT: aborted_ids is missing, though routes declares abort"):
+        load_formats([plugin(replaced("aborted_ids", BaseFormat.aborted_ids))])
 
 
 def test_class_in_place_of_an_instance_is_refused(plugin: Callable[..., EntryPoint]) -> None:

@@ -1,67 +1,59 @@
-"""A format of somebody else's is installed like any package and serves through the whole gateway."""
+"""A third-party format is installed like any package and runs beside SGLang and vLLM in one gateway."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.formats.contract import ReplyHead
 from gateway.formats.registry import load_formats
-from tests.support.gateway import rig
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest
+from gateway.sim import Reply, SimServer
+from gateway.testing.worker import Answer, End, ScriptedWorker
+from tests.support.fleet import called
+from tests.support.gateway import Rig, generates, rig, until
+
+LINES = ReplyHead(200, [(b"content-type", b"application/x-ndjson")])
+BODY = b'{ "text":"one two",  "stream":true, "x":1e-7 }'
 
 
-class EchoServer:
-    """A server of the dialect; ``cut`` makes it hang up before it has said all."""
+@dataclass
+class Beside:
+    """One gateway with a worker of each of three formats."""
 
-    def __init__(self) -> None:
-        self.tags: list[str] = []
-        self.bodies: list[bytes] = []
-        self.cut = False
-        self.url = ""
+    gateway: Rig
+    echo: ScriptedWorker
+    sglang: SimServer
+    vllm: SimServer
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[EchoServer]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        async with server:
-            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            yield self
+    def echo_calls(self, path: bytes) -> list[bytes]:
+        """The bodies of the calls of ``path`` at the worker of the sample format; probes go to others."""
+        return [call.body for call in self.echo.others if call.target == path]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-        body = await reader.readexactly(int(fields.get("content-length", 0)))
-        if head.startswith("get /about-echo"):
-            writer.write(self._reply("text/plain", b"echo"))
-        elif head.startswith("post /echo"):
-            writer.write(self._answer(json.loads(body), fields["x-tag"], body))
-        else:
-            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
 
-    def _answer(self, call: dict[str, object], tag: str, body: bytes) -> bytes:
-        self.tags.append(tag)
-        self.bodies.append(body)
-        words = str(call["say"]).split()
-        if not call.get("lines"):
-            whole = json.dumps({"tag": tag, "said": words, "why": "end"}).encode()
-            return self._reply("application/json", whole)
-        lines: list[dict[str, object]] = [{"said": [word]} for word in words]
-        if not self.cut:
-            lines.append({"why": "end", "tag": tag})
-        return self._reply(
-            "application/x-ndjson", b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        )
+@asynccontextmanager
+async def beside(**settings: Any) -> AsyncIterator[Beside]:
+    """The workers are given by their URLs only: each is identified by its probes."""
+    about = {ProbeRequest("GET", "/about-echo"): ProbeReply(200, b"echo")}
+    async with (
+        SimServer("sglang") as sglang,
+        SimServer("vllm") as vllm,
+        ScriptedWorker(b"/echo", about).running() as echo,
+        rig(sglang.url, echo.url, vllm.url, **{"endpoint": ("/echo=echo",), **settings}) as gateway,
+    ):
+        yield Beside(gateway, echo, sglang, vllm)
 
-    def _reply(self, kind: str, body: bytes) -> bytes:
-        lines = ["HTTP/1.1 200 OK", f"content-type: {kind}", f"content-length: {len(body)}"]
-        return "\r\n".join([*lines, "connection: close", "", ""]).encode() + body
+
+def line(**members: Any) -> bytes:
+    return json.dumps(members).encode() + b"\n"
 
 
 def test_installed_format_is_found_beside_our_own(installed: Path) -> None:
@@ -78,7 +70,7 @@ def test_format_that_is_not_installed_is_not_found() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b'{"say":1}', b'{"say":"a","tag":1}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b'{"text":1}'])
 def test_sample_keeps_the_contract_of_parse(body: bytes) -> None:
     """InvalidRequest, and nothing else."""
     with pytest.raises(InvalidRequest):
@@ -86,33 +78,78 @@ def test_sample_keeps_the_contract_of_parse(body: bytes) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-async def test_unary_call_goes_through_the_gateway() -> None:
-    """`/generate` speaks the dialect that the setting names: body, id and reply are its own."""
-    async with EchoServer().running() as server, rig(server.url, generate_format="echo") as gateway:
-        body = b'{ "say":"one two",  "tag":"t1", "x":1e-7 }'
-        reply = await gateway.client.post("/generate", content=body)
-        assert (reply.status_code, server.bodies) == (200, [body])
-        assert reply.json() == {"tag": "t1", "said": ["one", "two"], "why": "end"}
+async def test_each_endpoint_is_served_by_the_workers_of_its_format() -> None:
+    """And counted under its own path; bytes and private ids cross the gateway as in any other format."""
+    async with beside() as of:
+        last = line(words=[], id="t1", prompt_words=2, reason="end")
+        of.echo.answers.append(Answer(LINES, (line(words=["one"]), last)))
+        http = of.gateway.client
+        reply = await http.post("/echo", content=BODY, headers={"x-echo-id": "t1"})
+        assert (reply.status_code, reply.content) == (200, line(words=["one"]) + last)
+        assert [call.body for call in of.echo.calls] == [BODY]
+        sglang = {"input_ids": [1], "sampling_params": {"max_new_tokens": 1}}
+        assert (await http.post("/generate", json=sglang)).status_code == 200
+        vllm = {"token_ids": [1], "sampling_params": {"max_tokens": 1}}
+        assert (await http.post("/inference/v1/generate", json=vllm)).status_code == 200
+        assert [len(generates(sim)) for sim in (of.sglang, of.vllm)] == [1, 1]
+        metrics = (await http.get("/metrics")).text
+        counted = [row for row in metrics.splitlines() if "requests_total{" in row and row.endswith(" 1")]
+        for format in ("echo", "sglang", "vllm"):
+            assert sum(f'"{format}"' in row for row in counted) == 1, counted
+        assert (await http.get("/echo")).status_code == 405
 
 
 @pytest.mark.usefixtures("installed")
-async def test_stream_goes_through_the_gateway_under_a_private_id() -> None:
-    """A tag that the dialect cannot send is replaced on the way and put back in the reply."""
-    async with EchoServer().running() as server, rig(server.url, generate_format="echo") as gateway:
-        reply = await gateway.client.post("/generate", json={"say": "a b", "lines": True, "tag": "é!"})
-        lines = [json.loads(line) for line in reply.text.splitlines()]
-        assert lines == [{"said": ["a"]}, {"said": ["b"]}, {"why": "end", "tag": "é!"}]
-        assert len(server.tags[0]) == 32
+async def test_request_is_aborted_by_its_formats_own_call_at_the_worker_that_runs_it() -> None:
+    async with beside() as of:
+        of.echo.answers.append(Answer(LINES, (line(words=["one"]),), End.SILENCE))
+        http = of.gateway.client
+        async with http.stream("POST", "/echo", content=BODY, headers={"x-echo-id": "t1"}) as reply:
+            await anext(reply.aiter_raw())
+            summary = await http.post("/hush", json={"id": "t1"})
+            assert (summary.status_code, summary.json()["aborted"]) == (200, 1)
+            assert set(of.echo_calls(b"/hush")) == {b'{"id": "t1"}'}
+        assert not called(of.sglang, "/abort_request") and not called(of.vllm, "/inference/v1/abort_requests")
+        assert (await http.post("/hush", json={"rid": "t1"})).json() == {"problem": "id must be a string"}
+
+
+@pytest.mark.usefixtures("installed")
+async def test_client_that_disconnects_has_its_request_aborted_in_the_dialect() -> None:
+    async with beside() as of:
+        of.echo.answers.append(Answer(LINES, (line(words=["one"]),), End.SILENCE))
+        async with of.gateway.client.stream(
+            "POST", "/echo", content=BODY, headers={"x-echo-id": "t-1"}
+        ) as reply:
+            await anext(reply.aiter_raw())
+        await until(lambda: bool(of.echo_calls(b"/hush")))
+        dispatched = dict(of.echo.calls[0].headers)[b"x-echo-id"].decode()
+        assert json.loads(of.echo_calls(b"/hush")[0]) == {"id": dispatched} and len(dispatched) == 32
+
+
+@pytest.mark.usefixtures("installed")
+async def test_control_calls_go_to_the_workers_of_the_formats_that_declare_them() -> None:
+    """Each to its own dialect; a call for any worker is answered by one of the right format."""
+    async with beside() as of:
+        http = of.gateway.client
+        of.sglang.behave(Reply(body=b"flushed"), path="/flush_cache")
+        of.vllm.behave(Reply(body=b"reset"), path="/reset_prefix_cache")
+        assert (await http.post("/volume", content=b"11")).content == b"{}"
+        assert (await http.post("/flush_cache")).content == b"flushed"
+        assert (await http.post("/reset_prefix_cache")).content == b"reset"
+        assert of.echo_calls(b"/volume") == [b"11"]
+        assert not of.echo_calls(b"/flush_cache") and not of.echo_calls(b"/reset_prefix_cache")
+        assert (await http.get("/about-echo")).content == b"echo"
 
 
 @pytest.mark.usefixtures("installed")
 async def test_failures_are_told_in_the_dialect() -> None:
-    """A refusal before, and a failure after commit, are spelled by the format."""
-    async with EchoServer().running() as server, rig(server.url, generate_format="echo") as gateway:
-        refused = await gateway.client.post("/generate", content=b"{}")
-        assert (refused.status_code, refused.json()) == (400, {"problem": "Nothing to say"})
-        server.cut = True
-        reply = await gateway.client.post("/generate", json={"say": "a", "lines": True})
-        first, last = (json.loads(line) for line in reply.text.splitlines())
-        assert first == {"said": ["a"]}
-        assert last["problem"]
+    """A refusal before, and a failure after commit; at /generate, too, if the settings say so."""
+    async with beside(generate_format="echo", endpoint=()) as of:
+        http = of.gateway.client
+        refused = await http.post("/generate", content=b"{}")
+        assert (refused.status_code, refused.json()) == (400, {"problem": "text must be a string"})
+        of.echo.answers.append(Answer(LINES, (line(words=["one"]),), End.WHOLE))
+        reply = await http.post("/generate", content=BODY)
+        first, last = (json.loads(each) for each in reply.text.splitlines())
+        assert first == {"words": ["one"]}
+        assert last["problem"] and last["status"] == 502

@@ -64,7 +64,7 @@ async def test_broken_format_is_found_out(
 ) -> None:
     """The package is installed for this test alone, so what is broken in it is gone after it."""
     break_it(type(load_formats()["echo"]))
-    suite = sample.TestEchoOnTheWire()
-    monkeypatch.setattr(sample.TestEchoOnTheWire, "model", sample.EchoModel())
+    suite = sample.TestEchoEndpoint()
+    monkeypatch.setattr(sample.TestEchoEndpoint, "model", sample.EchoModel())
     with pytest.raises(AssertionError):
         await test(suite)

@@ -8,72 +8,52 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
-from hypothesis.strategies import SearchStrategy
 
-from gateway.errors import GatewayError, UpstreamIncomplete
+from gateway.errors import UpstreamIncomplete
+from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Headers, Ids, Reader, ReplyHead, UpstreamRequest, WorkerView
 from gateway.testing import laws
 from gateway.testing.contract import FormatContract
 from gateway.testing.laws import LAWS, Law
-from gateway.testing.model import ModelExchange, ModelWorker
-from tests.plugins.echo.gateway_echo import Call, EchoFormat
-from tests.plugins.echo.tests import test_contract as sample
+from tests.plugins.echo.gateway_echo import EchoFormat, EchoRequest
+from tests.testing.support import JoiningEcho, JoiningEchoModel, Rewired
 
 
-class Rewired:
-    """A reader whose parts can be replaced."""
+class Chokes(JoiningEcho):
+    """On a body without text."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.inner = reader
-        self.facts = reader.facts
-        self.streaming = reader.streaming
-        self.identity = reader.identity
-
-    def feed(self, data: bytes) -> bytes:
-        return self.inner.feed(data)
-
-    def finish(self) -> bytes:
-        return self.inner.finish()
-
-    def fail(self, error: GatewayError) -> bytes:
-        return self.inner.fail(error)
-
-
-class Chokes(EchoFormat):
-    """On a body without something to say."""
-
-    def parse(self, body: bytes, headers: Headers) -> Call:
-        json.loads(body)["say"]
+    def parse(self, body: bytes, headers: Headers) -> EchoRequest:
+        json.loads(body)["text"]
         return super().parse(body, headers)
 
 
-class KeepsTheClientsTag(EchoFormat):
+class KeepsTheClientsTag(JoiningEcho):
     """So that two exchanges may have one at the server."""
 
-    def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+    def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return super().upstream(request, worker, Ids(ids.public, ids.public))
 
 
-class Respells(EchoFormat):
+class Respells(JoiningEcho):
     """The body, by writing it anew."""
 
-    def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+    def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         sent = super().upstream(request, worker, ids)
         body = json.dumps(json.loads(sent.body), separators=(",", ":")).encode()
         return UpstreamRequest(sent.method, sent.target, sent.headers, body)
 
 
-class ShowsThePrivateTag(EchoFormat):
+class ShowsThePrivateTag(JoiningEcho):
     """To the client."""
 
-    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return super().reader(request, worker, Ids(ids.dispatch, ids.dispatch), head)
 
 
-class Holds(EchoFormat):
+class Holds(JoiningEcho):
     """Lines until the end."""
 
-    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         held: list[bytes] = []
         reader = Rewired(super().reader(request, worker, ids, head))
 
@@ -86,19 +66,19 @@ class Holds(EchoFormat):
         return reader
 
 
-class TakesReadsForLines(EchoFormat):
+class TakesReadsForLines(JoiningEcho):
     """Loses what a read left unfinished."""
 
-    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         reader = Rewired(super().reader(request, worker, ids, head))
         reader.feed = lambda data: reader.inner.feed(data[: data.rfind(b"\n") + 1])  # type: ignore[method-assign]
         return reader
 
 
-class CallsAnyEndGood(EchoFormat):
+class EchoRequestsAnyEndGood(EchoFormat):
     """Also that of a stream that broke off."""
 
-    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         reader = Rewired(super().reader(request, worker, ids, head))
 
         def finish() -> bytes:
@@ -111,79 +91,37 @@ class CallsAnyEndGood(EchoFormat):
         return reader
 
 
-class Joins(EchoFormat):
-    """As ``change`` has it."""
-
-    def change(self, reply: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        reader = Rewired(super().join(request, worker, ids, head))
-
-        def finish() -> bytes:
-            reply = json.loads(reader.inner.finish())
-            self.change(reply)
-            return json.dumps(reply).encode()
-
-        if head == sample.IN_LINES:
-            reader.finish = finish  # type: ignore[method-assign]
-        return reader
+class JoinsBackwards(JoiningEcho):
+    def joined(self, reply: dict[str, Any]) -> dict[str, Any]:
+        return {**reply, "words": reply["words"][::-1]} if "words" in reply else reply
 
 
-class JoinsBackwards(Joins):
-    def change(self, reply: dict[str, Any]) -> None:
-        reply.get("said", []).reverse()
+class CutsArrays(JoiningEcho):
+    def joined(self, reply: dict[str, Any]) -> dict[str, Any]:
+        return {**reply, "voice": reply["voice"][4:]} if "voice" in reply else reply
 
 
-class CutsArrays(Joins):
-    def change(self, reply: dict[str, Any]) -> None:
-        if "voice" in reply:
-            reply["voice"] = reply["voice"][4:]
-
-
-class JoinsAWordALine(EchoFormat):
+class JoinsAWordALine(JoiningEcho):
     """Overlooks that a line may hold several."""
 
-    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        reader = Rewired(super().join(request, worker, ids, head))
-
-        def feed(data: bytes) -> bytes:
-            found = json.loads(data)
-            if "why" not in found and "said" in found:
-                data = json.dumps({"said": found["said"][:1]}).encode() + b"\n"
-            return reader.inner.feed(data)
-
-        if head == sample.IN_LINES:
-            reader.feed = feed  # type: ignore[method-assign]
-        return reader
+    words_of_a_line = 1
 
 
-class CountsTwice(EchoFormat):
+class CountsTwice(JoiningEcho):
     """When it joins."""
 
-    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        reader = Rewired(super().join(request, worker, ids, head))
-
-        def finish() -> bytes:
-            reader.facts.tokens *= 2
-            return reader.inner.finish()
-
-        reader.finish = finish  # type: ignore[method-assign]
-        return reader
+    weight = 2
 
 
-class BrokenModel:
+class BrokenModel(JoiningEchoModel):
     """The sample's model, in front of a format that is broken."""
 
     def __init__(self, format: EchoFormat) -> None:
-        self.format = format
-        self.worker: ModelWorker = sample.EchoModel.worker
+        self.broken = format
 
-    def exchanges(self) -> SearchStrategy[ModelExchange]:
-        return sample.exchanges()
-
-    def merges(self, exchange: ModelExchange) -> SearchStrategy[tuple[bytes, ...]]:
-        return sample.EchoModel().merges(exchange)
+    @property
+    def format(self) -> AnyFormat:
+        return self.broken
 
 
 BROKEN: tuple[tuple[Law, type[EchoFormat]], ...] = (
@@ -193,7 +131,7 @@ BROKEN: tuple[tuple[Law, type[EchoFormat]], ...] = (
     (laws.splice_then_unsplice_is_the_identity, ShowsThePrivateTag),
     (laws.relay_is_the_identity, Holds),
     (laws.recutting_changes_nothing, TakesReadsForLines),
-    (laws.broken_off_stream_is_never_whole, CallsAnyEndGood),
+    (laws.broken_off_stream_is_never_whole, EchoRequestsAnyEndGood),
     (laws.stream_and_unary_give_the_same_reply, JoinsBackwards),
     (laws.joining_is_associative, JoinsAWordALine),
     (laws.facts_agree, CountsTwice),
@@ -233,7 +171,7 @@ def test_law_has_a_format_that_breaks_it(law: Law) -> None:
 
 def test_same_format_unbroken_passes() -> None:
     """So that it is the break that was found."""
-    contract(EchoFormat(), *LAWS, examples=100).test_laws_hold()
+    contract(JoiningEcho(), *LAWS, examples=100).test_laws_hold()
 
 
 def test_law_that_applies_to_nothing_is_a_failure_unless_it_is_declared() -> None:
@@ -243,15 +181,15 @@ def test_law_that_applies_to_nothing_is_a_failure_unless_it_is_declared() -> Non
         return False
 
     with pytest.raises(AssertionError, match="apply to no exchange"):
-        contract(EchoFormat(), never, examples=5).test_laws_hold()
-    silent = contract(EchoFormat(), never, examples=5)
+        contract(JoiningEcho(), never, examples=5).test_laws_hold()
+    silent = contract(JoiningEcho(), never, examples=5)
     type(silent).silent = frozenset({"never"})
     silent.test_laws_hold()
 
 
 def test_law_that_is_declared_silent_and_applies_is_a_failure() -> None:
     """The declaration is true, or it is not there."""
-    loud = contract(EchoFormat(), laws.facts_agree, examples=5)
+    loud = contract(JoiningEcho(), laws.facts_agree, examples=5)
     type(loud).silent = frozenset({"facts_agree"})
     with pytest.raises(AssertionError, match="apply to no exchange"):
         loud.test_laws_hold()

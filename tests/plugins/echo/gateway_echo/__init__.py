@@ -1,8 +1,4 @@
-"""A sample format: servers that say words back.
-
-Owns: a dialect unlike any engine's, so that the contract is seen to carry it. Must never enter: anything of
-the gateway but ``gateway.errors`` and the ``gateway.formats`` helpers.
-"""
+"""A sample format: servers that send words back."""
 
 from __future__ import annotations
 
@@ -25,79 +21,40 @@ from gateway.formats.contract import (
     header,
 )
 from gateway.formats.failures import error_reply
-from gateway.formats.headers import media_type, to_worker
-from gateway.formats.optional import AbortTarget, WorkerHealth, WorkerLoad, health_by_status
+from gateway.formats.headers import media_type, of_own_call, to_worker
+from gateway.formats.optional import AbortTarget
 from gateway.formats.passthrough import PassthroughReader
+from gateway.formats.routes import ControlCall, Recipients, Routes
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
-from .reader import JoinReader, LinesReader, WholeReader
+from .reader import EchoReader
 
 ABOUT = ProbeRequest("GET", "/about-echo")
-LOAD = ProbeRequest("GET", "/echoing")
 
 
 @dataclass(frozen=True)
-class Call:
-    """A request of this dialect: its bytes, and what was peeked at."""
+class EchoRequest:
+    """A request: its bytes, and what the gateway needs to know of them."""
 
     body: bytes
     headers: Headers
-    say: str
-    most: int | None
-    lines: bool
-    tag: str | None
+    text: str
+    stream: bool
+    id: str | None
 
 
-class EchoFormat(BaseFormat[Call]):
-    """Stateless; the gateway finds it by its entry point."""
+class EchoFormat(BaseFormat[EchoRequest]):
+    """The dialect. It has no state; one instance serves all requests."""
 
     name = "echo"
     capability = "echo"
-    probes: Sequence[ProbeRequest] = (ABOUT,)
+    probes = (ABOUT,)
     health = ABOUT
-    loads: Sequence[ProbeRequest] = (LOAD,)
-
-    def parse(self, body: bytes, headers: Headers) -> Call:
-        found = _object(body)
-        say, most = found.get("say"), found.get("most")
-        if not isinstance(say, str):
-            raise InvalidRequest("Nothing to say", param="say")
-        if most is not None and (type(most) is not int or most < 0):
-            raise InvalidRequest("Most is a number of words", param="most")
-        return Call(body, headers, say, most, found.get("lines") is True, _tag(found, headers))
-
-    def project(self, request: Call) -> Projection:
-        tag = request.tag
-        return Projection(
-            stream=request.lines,
-            ids=() if tag is None else (tag,),
-            ids_usable=tag is None or (tag.isascii() and tag.isalnum()),
-            id_member="tag",
-            prompt_tokens=len(request.say.split()),
-            max_tokens=request.most,
-        )
-
-    def upstream(self, request: Call, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        lines = [line for line in to_worker(request.headers, worker.authorization) if line[0] != b"x-tag"]
-        lines.append((b"x-tag", ids.dispatch[0].encode()))
-        return UpstreamRequest(b"POST", worker.prefix + b"/echo", lines, request.body)
-
-    def abort(self, worker: WorkerView, request: Call, ids: Ids) -> Sequence[UpstreamRequest]:
-        return ()  # hanging up is all it takes
-
-    def reader(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return LinesReader(ids) if _in_lines(head) else _whole(ids, head)
-
-    def join(self, request: Call, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return JoinReader(ids) if _in_lines(head) else _whole(ids, head)
-
-    def configured(self, options: Mapping[str, str]) -> EchoFormat:
-        if options:
-            raise ValueError(f"{next(iter(options))}: this format has no such setting")
-        return self
-
-    def render(self, error: GatewayError) -> ErrorReply:
-        return error_reply(error, json.dumps({"problem": error.message}).encode())
+    routes = Routes(
+        path="/echo",
+        aborts=("/hush",),
+        control=(ControlCall("/volume"), ControlCall("/about-echo", ("GET",), Recipients.ANY)),
+    )
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         reply = replies.get(ABOUT.target)
@@ -105,53 +62,54 @@ class EchoFormat(BaseFormat[Call]):
             return None
         return WorkerInfo(engine="echo", capability=self.capability, usable=True, models=("parrot",))
 
-    def read_health(self, reply: ProbeReply) -> WorkerHealth:
-        return health_by_status(reply)
+    def parse(self, body: bytes, headers: Headers) -> EchoRequest:
+        members = _object(body)
+        text, id = members.get("text"), header(headers, b"x-echo-id")
+        if not isinstance(text, str):
+            raise InvalidRequest("text must be a string", param="text")
+        return EchoRequest(
+            body, headers, text, members.get("stream") is True, None if id is None else id.decode("latin-1")
+        )
 
-    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-        known = reply.status == 200 and reply.body.isdigit() and len(reply.body) < 10
-        return WorkerLoad(running=int(reply.body), waiting=0) if known else None
+    def project(self, request: EchoRequest) -> Projection:
+        ids = () if request.id is None else (request.id,)
+        usable = all(id.isascii() and id.isalnum() for id in ids)
+        return Projection(request.stream, ids, usable, prompt_tokens=len(request.text.split()))
+
+    def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+        headers = to_worker(request.headers, worker.authorization)
+        headers = [line for line in headers if line[0] != b"x-echo-id"]
+        headers.append((b"x-echo-id", ids.dispatch[0].encode()))
+        return UpstreamRequest(b"POST", worker.prefix + b"/echo", headers, request.body)
+
+    def abort(self, worker: WorkerView, request: EchoRequest, ids: Ids) -> Sequence[UpstreamRequest]:
+        headers = of_own_call(request.headers, worker.authorization)
+        body = json.dumps({"id": ids.dispatch[0]}).encode()
+        return (UpstreamRequest(b"POST", worker.prefix + b"/hush", headers, body),)
+
+    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
+        if head.status != 200:
+            return PassthroughReader(head.status)
+        return EchoReader(ids, streaming=media_type(head.headers) == b"application/x-ndjson")
+
+    def render(self, error: GatewayError) -> ErrorReply:
+        return error_reply(error, json.dumps({"problem": error.message}).encode())
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
-        tag = _object(body).get("tag")
-        if not isinstance(tag, str):
-            raise InvalidRequest("The tag must be text", param="tag")
-        return AbortTarget(ids=(tag,))
-
-    def openapi(self) -> Mapping[str, Any]:
-        schema = {"type": "object", "properties": {"say": {"type": "string"}}, "required": ["say"]}
-        return {
-            "summary": "Say words back",
-            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-            "responses": {"200": {"description": "The words."}},
-        }
+        id = _object(body).get("id")
+        if not isinstance(id, str):
+            raise InvalidRequest("id must be a string", param="id")
+        return AbortTarget(ids=(id,))
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("The body is not JSON", cause=error) from error
-    if not isinstance(found, dict):
-        raise InvalidRequest("The body must be a JSON object")
-    return found
-
-
-def _tag(found: dict[str, Any], headers: Headers) -> str | None:
-    """The header's, else the body's, as the server has it."""
-    named = header(headers, b"x-tag")
-    tag = found.get("tag") if named is None else named.decode("latin-1")
-    if tag is None or isinstance(tag, str):
-        return tag
-    raise InvalidRequest("The tag must be text", param="tag")
-
-
-def _in_lines(head: ReplyHead) -> bool:
-    return head.status == 200 and media_type(head.headers) == b"application/x-ndjson"
-
-
-def _whole(ids: Ids, head: ReplyHead) -> Reader:
-    return WholeReader(ids) if head.status == 200 else PassthroughReader(head.status)
+        raise InvalidRequest("the body is not JSON", cause=error) from error
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    return value
 
 
 FORMAT = EchoFormat()
