@@ -1,4 +1,4 @@
-"""Clients that do not read their replies: what is held for them, how long. Through a whole gateway."""
+"""Clients that do not read their replies: how many bytes a gateway buffers for them, and for how long."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ HUGE = Reply(body=b'{"text":"' + b"a" * 40_000_000 + b'"}')
 
 
 async def rest_of(client: RawClient, piece: int = 2**20) -> int:
-    """Bytes that still come until the connection ends, or is reset."""
+    """Return the number of bytes until the connection ends or is reset."""
     size = 0
     with suppress(ConnectionResetError):
-        async with asyncio.timeout(20):
-            while data := await client.reader.read(piece):
-                size += len(data)
+        while data := await client.reader.read(piece):
+            size += len(data)
     return size
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_reply_that_is_left_unread_is_cut_and_its_worker_told_to_stop(
+async def test_reply_that_is_not_read_is_truncated_and_aborted_at_the_worker(
     kind: str, stream: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Visibly, counted and logged as what it was; nothing of it is held any more."""
-    settings = {"unread_timeout_secs": 0.3, "access_log": True}
+    """It is counted and logged as unread, and nothing is buffered for it any more."""
+    settings = {"unread_timeout_secs": 2, "access_log": True}
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **settings) as gateway:
         event = b"data: {}\n\n" * 4000
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -56,7 +56,7 @@ async def test_reply_that_is_left_unread_is_cut_and_its_worker_told_to_stop(
 
 
 def events(size: int) -> Raw:
-    """A stream of 40 MB in events of ``size``, which does not end."""
+    """Return a stream of 40 MB in events of ``size`` bytes, which does not end."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
     event = b'data: {"text":"' + b"a" * size + b'"}\n\n'
     return Raw(data=head + event * (40_000_000 // len(event)), close=False)
@@ -73,10 +73,10 @@ def events(size: int) -> Raw:
     ids=["unary", "small events", "large events", "huge events"],
 )
 @pytest.mark.parametrize("kind", KINDS)
-async def test_reply_that_nobody_reads_is_held_to_a_mebibyte_and_a_half_or_one_event(
+async def test_unread_reply_is_buffered_up_to_one_and_a_half_mebibytes_or_one_event(
     kind: str, reply: Raw | Reply, most: int
 ) -> None:
-    """In all buffers from the worker's socket to the client's."""
+    """Counted over all buffers between the socket of the worker and that of the client."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(reply)
         async with raw_client(gateway, limit=4096) as client:
@@ -92,24 +92,25 @@ async def test_reply_that_nobody_reads_is_held_to_a_mebibyte_and_a_half_or_one_e
             assert wire._transport.get_write_buffer_size() + upstream._reply.buffered <= most
 
 
-async def test_reply_that_is_read_slowly_or_with_pauses_is_not_cut() -> None:
-    """Each pause is shorter than the limit, all of it takes longer."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, unread_timeout_secs=0.6) as gateway:
+@pytest.mark.virtual_time
+async def test_reply_that_is_read_with_pauses_is_not_truncated() -> None:
+    """Each pause is shorter than the limit, all of them together are longer."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, unread_timeout_secs=6) as gateway:
         sim.behave(HUGE)
         async with raw_client(gateway, limit=4096) as client:
             client.request("/generate", SMALL)
             await client.head()
-            async with asyncio.timeout(20):
-                for _ in range(4):
-                    await asyncio.sleep(0.25)
-                    await client.reader.readexactly(len(HUGE.body) // 4)
+            for _ in range(4):
+                await asyncio.sleep(4)
+                await client.reader.readexactly(len(HUGE.body) // 4)
             assert await limit_hits(gateway) == {}
 
 
-async def test_requests_sent_ahead_of_replies_that_nobody_reads_hold_nothing_for_ever() -> None:
-    """Nor does a connection that is to be closed once its reply was read."""
+@pytest.mark.virtual_time
+async def test_pipelined_requests_whose_replies_are_not_read_end_as_well() -> None:
+    """So does a connection that is to be closed after its reply."""
     async with SimServer("sglang", SimConfig()) as sim:
-        async with rig(sim.url, unread_timeout_secs=0.2, keep_alive_timeout_secs=0.2) as gateway:
+        async with rig(sim.url, unread_timeout_secs=2, keep_alive_timeout_secs=2) as gateway:
             for last in (b"", b"connection: close\r\n"):
                 for _ in range(15):
                     sim.behave(Reply(body=b'{"text":"' + b"a" * 1_000_000 + b'"}'))
@@ -118,9 +119,9 @@ async def test_requests_sent_ahead_of_replies_that_nobody_reads_hold_nothing_for
                     head = HEAD + b"content-length: %d\r\n" % len(SMALL)
                     client.writer.write(14 * (head + b"\r\n" + SMALL) + head + last + b"\r\n" + SMALL)
 
-                    async def cut(before: int = before) -> bool:
+                    async def truncated(before: int = before) -> bool:
                         return (await limit_hits(gateway)).get("unread", 0) > before
 
-                    await eventually(cut)
+                    await eventually(truncated)
                     assert await rest_of(client) < 15_000_000
                     assert all_released(gateway)
