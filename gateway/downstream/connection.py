@@ -75,7 +75,7 @@ class Application(Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """The protocol class for uvicorn's ``http`` option; its app must be a ``gateway.wiring.app.Gateway``."""
+    """The protocol class for uvicorn's ``http`` option; its app is a ``gateway.wiring.gateway.Gateway``."""
 
     def __init__(
         self,

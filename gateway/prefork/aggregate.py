@@ -19,7 +19,7 @@ from gateway.prefork.frames import Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.prefork.peers import SLACK, GatewayState, Peers, PeersUnavailable, Reply
 from gateway.proxy.aborts import Aborter, WorkerResult
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -35,9 +35,9 @@ LOADS_TIMEOUT = 0.2
 class Aggregate:
     """The metrics and loads of all processes together."""
 
-    def __init__(self, peers: Peers, metrics: Metrics) -> None:
+    def __init__(self, peers: Peers, exporter: MetricsExporter) -> None:
         self._peers = peers
-        self._metrics = metrics
+        self._exporter = exporter
         self._loads: Mapping[str, int] = {}
         peers.on_question(Verb.METRICS, self._answer_metrics)
         peers.on_question(Verb.LOADS, self._answer_loads)
@@ -67,7 +67,7 @@ class Aggregate:
 
         Return None if the others cannot be asked: without their part, counters would seem to decrease.
         """
-        own = self._metrics.snapshot()
+        own = self._exporter.snapshot()
         try:
             answers = await self._peers.ask(Verb.METRICS, own.encode())
         except PeersUnavailable as error:
@@ -75,7 +75,7 @@ class Aggregate:
             return None
         others = [Snapshot.of(body) for body in answers.bodies]
         state = self.state
-        return self._metrics.render_aggregate(own, others, state.serving, state.restarts)
+        return self._exporter.render_aggregate(own, others, state.serving, state.restarts)
 
     async def report_counts(self) -> None:
         """Report this process's counts to the supervisor again and again, until cancelled."""
@@ -85,13 +85,13 @@ class Aggregate:
                 self.report_counts_now()
 
     def report_counts_now(self) -> None:
-        self._peers.report(Verb.COUNTS, self._metrics.snapshot().encode())
+        self._peers.report(Verb.COUNTS, self._exporter.snapshot().encode())
 
     def _answer_metrics(self, question: bytes, reply: Reply) -> None:
-        reply(self._metrics.snapshot().encode())
+        reply(self._exporter.snapshot().encode())
 
     def _answer_loads(self, question: bytes, reply: Reply) -> None:
-        reply(json.dumps({url: load for url, load in self._metrics.loads().items() if load}).encode())
+        reply(json.dumps({url: load for url, load in self._exporter.loads().items() if load}).encode())
 
 
 class PreforkAborter:

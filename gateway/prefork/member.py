@@ -22,7 +22,7 @@ from gateway.prefork.peers import Peers
 from gateway.prefork.replication import PeerCordons
 from gateway.proxy.aborts import Aborter
 from gateway.proxy.lifecycle import Lifecycle
-from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.exporter import MetricsExporter
 
 #: Seconds that a replacement process waits for the first probes of its workers before it accepts requests.
 FIRST_PROBES_TIMEOUT = 1.0
@@ -34,7 +34,7 @@ class Member:
     def __init__(  # noqa: PLR0913 - one parameter for each thing that the processes share
         self,
         peers: Peers,
-        metrics: Metrics,
+        exporter: MetricsExporter,
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
@@ -43,7 +43,7 @@ class Member:
     ) -> None:
         self._peers = peers
         self._tasks = Tasks()
-        self.aggregate = Aggregate(peers, metrics)
+        self.aggregate = Aggregate(peers, exporter)
         self.aborter = PreforkAborter(peers, aborter, formats)
         self._cordons = PeerCordons(peers, replication, members)
         peers.on_drain(lifecycle.stop)

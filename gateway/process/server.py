@@ -35,7 +35,8 @@ from gateway.process.open_files import (
 from gateway.process.shutdown import MemberServer, Server
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
-from gateway.wiring.app import Gateway, create_app
+from gateway.wiring.app import create_app
+from gateway.wiring.gateway import Gateway
 from gateway.wiring.security import warnings_of
 from gateway.wiring.tls import server_tls
 

@@ -21,7 +21,8 @@ from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.process.server import listen, server_config
 from gateway.settings import Settings
-from gateway.wiring.app import Gateway, create_app
+from gateway.wiring.app import create_app
+from gateway.wiring.gateway import Gateway
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""What runs beside the exchanges, for as long as the application is served.
+"""The background tasks of a gateway, which run while the application is served.
 
-Owns: the order in which it begins and ends. Must never enter: what any of it does, and the making of it.
+Owns: the order in which they start and end. Must never enter: what a task does, the construction of
+components.
 """
 
 from __future__ import annotations
@@ -19,62 +20,76 @@ from gateway.prefork.member import Member
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable, keep_fresh
 
-#: Seconds that aborts still under way get at the end of the process.
+#: Seconds that aborts may still take when the process ends.
 ABORT_GRACE = 1.0
-#: Seconds that workers known without a store wait for it to say which of them are paused or held.
-FIRST_WORD = 1.0
+#: Seconds to wait for the cordons in the store before configured workers are probed.
+CORDONS_TIMEOUT = 1.0
 
 
 class Background:
-    """What runs beside the exchanges: the store, probes, the loop's lag, aborts under way, the access log."""
+    """The tasks beside the exchanges: store, probes, delay of the event loop, refreshed files.
 
-    def __init__(  # noqa: PLR0913 - all that begins and ends with the application
+    ``refreshed`` are objects made of files, which are read again when the files change.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything that starts and ends with the application
         self,
         services: Services,
-        following: StoreFollower,
+        follower: StoreFollower,
         members: Members,
         replication: CordonReplication,
         member: Member | None,
         allowed: Sequence[UrlPattern],
+        refreshed: Sequence[Refreshable],
     ) -> None:
         self._services = services
-        self._following = following
-        self._store = following.store
+        self._follower = follower
+        self._store = follower.store
         self._members = members
         self._replication = replication
         self._allowed = allowed
         self._member = member
         self._tasks = Tasks()
-        #: Made of files that are read again when they change.
-        self.kept_fresh: list[Refreshable] = []
+        self._refreshed = list(refreshed)
+
+    def refresh(self, thing: Refreshable) -> None:
+        """Refresh ``thing`` as well."""
+        self._refreshed.append(thing)
 
     async def start(self) -> None:
-        """Begin to watch every worker; returns at once, whatever the workers do, unless this replaces a
-        process of several."""
+        """Start all tasks.
+
+        Return at once, whatever the workers do. A process that replaces another one waits for its first
+        probes.
+        """
         services = self._services
         if self._member is not None:
             await self._member.start(services.fleet)
-        following = partial(self._following.run, self._members, self._replication.cordons, self._allowed)
-        self._tasks.keep_running(following, "following the store")
-        self._tasks.keep_running(self._watch_workers, "beginning to watch workers")
-        self._tasks.keep_running(lambda: keep_fresh(self.kept_fresh), "reading keys and certificates again")
-        self._tasks.keep_running(services.metrics.watch_loop, "event loop delay")
+        follow = partial(self._follower.run, self._members, self._replication.cordons, self._allowed)
+        watch_loop = partial(services.metrics.watch_loop, lambda: services.fleet.workers)
+        self._tasks.keep_running(follow, "following the store")
+        self._tasks.keep_running(self._start_probing, "start of probing")
+        self._tasks.keep_running(lambda: keep_fresh(self._refreshed), "reading keys and certificates again")
+        self._tasks.keep_running(watch_loop, "event loop delay")
         if services.queue.on:
-            self._tasks.keep_running(services.queue.serve, "requests that wait for a worker")
+            self._tasks.keep_running(services.queue.serve, "queue")
         if self._member is not None:
             await self._member.wait_for_workers(services.fleet)
 
-    async def _watch_workers(self) -> None:
-        """One that is paused must not get requests before that is known; but a store that is away keeps none
-        from serving."""
+    async def _start_probing(self) -> None:
+        """Probe the configured workers once the cordons in the store are known.
+
+        A paused worker must not get requests before. An unreachable store delays probing by CORDONS_TIMEOUT
+        only.
+        """
         if self._store.keeps_cordons:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_WORD):
+                async with asyncio.timeout(CORDONS_TIMEOUT):
                     await self._replication.cordons.loaded.wait()
         self._members.watch_all()
 
     async def stop(self) -> None:
-        """End all of it; aborts under way get a moment to be heard."""
+        """End all tasks. Aborts may still take ABORT_GRACE seconds."""
         services = self._services
         await services.aborter.close(ABORT_GRACE)
         await self._replication.close()

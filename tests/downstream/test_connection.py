@@ -9,7 +9,7 @@ import pytest
 
 from gateway.fleet.registry import Fleet
 from gateway.sim import Pace, SimConfig, SimServer
-from gateway.wiring.app import Gateway
+from gateway.wiring.gateway import Gateway
 from tests.support.gateway import RawClient, arrived, generates, rig, until
 from tests.support.generate import body_of
 

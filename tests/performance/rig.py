@@ -17,7 +17,8 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.upstream.connection import Connection
 from gateway.upstream.read_buffer import READ_SIZE
-from gateway.wiring.app import Gateway, create_app
+from gateway.wiring.app import create_app
+from gateway.wiring.gateway import Gateway
 from tests.support.calls import calls_of
 
 #: A fresh connection, for as long as a test lasts.

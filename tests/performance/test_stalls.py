@@ -24,7 +24,8 @@ from gateway.settings import Settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.line_writer import CAPACITY
-from gateway.wiring.app import Gateway, create_app
+from gateway.wiring.app import create_app
+from gateway.wiring.gateway import Gateway
 from tests.performance.ticking import Ticking, ticking
 from tests.security.certificates import Authority
 from tests.support.generate import KINDS, PROMPT, body_of

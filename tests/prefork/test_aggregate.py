@@ -19,6 +19,7 @@ from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Frame, FrameParser, Verb
 from gateway.prefork.peers import GatewayState, Peers, PeersUnavailable
 from gateway.proxy.aborts import Aborter, WorkerResult
+from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot
@@ -40,8 +41,10 @@ class Stage:
     def __init__(self, peers: Peers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.peers = peers
         fleet = [busy()]
-        self.metrics = Metrics("p", BUCKETS, CurrentValues(lambda: fleet), supervisor=1)
-        self.aggregate = Aggregate(peers, self.metrics)
+        self.metrics = Metrics(BUCKETS)
+        values = CurrentValues(lambda: fleet)
+        self.exporter = MetricsExporter("p", BUCKETS, self.metrics.tallies, values, supervisor=1)
+        self.aggregate = Aggregate(peers, self.exporter)
         self._reader = reader
         self.writer = writer
 

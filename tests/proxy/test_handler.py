@@ -15,7 +15,8 @@ from gateway.formats.sglang import SglangFormat
 from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings
 from gateway.sim import Drop, SimServer
-from gateway.wiring.app import Gateway, create_app
+from gateway.wiring.app import create_app
+from gateway.wiring.gateway import Gateway
 from tests.support.gateway import serving, until
 from tests.support.generate import body_of
 

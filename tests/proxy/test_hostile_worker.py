@@ -9,7 +9,7 @@ import pytest
 
 from gateway.limits import DEFAULT_HEAD
 from gateway.sim import Raw, Reply, SimConfig, SimServer
-from gateway.wiring.app import Gateway
+from gateway.wiring.gateway import Gateway
 from tests.support.gateway import RawClient, generates, rig, sse, until
 from tests.support.generate import JSON, KINDS, body_of
 

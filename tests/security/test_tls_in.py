@@ -18,7 +18,7 @@ import pytest
 
 from gateway.security import file_changes
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
-from gateway.wiring.app import Gateway
+from gateway.wiring.gateway import Gateway
 from tests.security.certificates import Authority
 from tests.support.gateway import RawClient, Rig, arrived, eventually, rig, sse, until
 from tests.support.generate import KINDS, body_of, event_of

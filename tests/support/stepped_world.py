@@ -19,7 +19,6 @@ from gateway.downstream.connection import ClientConnection
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
 from gateway.fleet.states import WorkerEvent
-from gateway.fleet.sync import StoreFollower
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
@@ -29,7 +28,7 @@ from gateway.settings import Settings
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
-from gateway.wiring import app as composition
+from gateway.wiring.app import Outside, make_services
 from gateway.wiring.security import sources_of
 from tests.performance.rig import STREAM_END, STREAM_HEAD, event, post
 from tests.support.stepping import SteppedLoop, Wire
@@ -161,12 +160,9 @@ class World:
 
     def counted(self) -> dict[str, int]:
         """Requests that the metrics say have ended, by their status: success, error."""
-        text = self.services.metrics.render()[0].decode()
-        lines = [line for line in text.splitlines() if line.startswith("dynamo_frontend_requests_total{")]
-        return {
-            status: sum(int(float(line.rpartition(" ")[2])) for line in lines if f'"{status}"' in line)
-            for status in ("success", "error")
-        }
+        requests = self.services.metrics.tallies.requests
+        failed = sum(count for (*_, error), count in requests.items() if error)
+        return {"success": requests.total() - failed, "error": failed}
 
 
 @cache
@@ -183,10 +179,8 @@ def _formats() -> dict[str, AnyFormat]:
 def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
     settings, formats = _settings(workers), _formats()
     store = MemoryStore()
-    outside = composition.Shared(
-        store, StoreFollower(store), keys=sources_of(settings), tls=None, peers=None, lock=None
-    )
-    services, _ = composition._services(settings, list(formats.values()), outside)
+    outside = Outside(store, keys=sources_of(settings), tls=None, peers=None, lock=None)
+    services, _ = make_services(settings, list(formats.values()), outside)
     for entry in settings.workers:
         services.fleet.add(Worker(Address.parse(entry.url)))
     return services, formats[kind]

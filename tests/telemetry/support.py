@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.errors import Cancelled, GatewayError
 from gateway.exchange import Event, ExchangeRecord
 from gateway.settings import Settings
+from gateway.telemetry.exporter import MetricsExporter
+from gateway.telemetry.exposition import NO_VALUES, CurrentValues
 from gateway.telemetry.metrics import Metrics
 
 BUCKETS = Settings().buckets
@@ -47,18 +49,30 @@ def failed(error: GatewayError, exchange: ExchangeRecord | None = None) -> Excha
     return exchange
 
 
-def count(metrics: Metrics, *exchanges: ExchangeRecord) -> None:
+class Telemetry:
+    """The metrics of a gateway and their exporter."""
+
+    def __init__(self, values: CurrentValues = NO_VALUES, prefix: str = "dynamo_frontend") -> None:
+        self.metrics = Metrics(BUCKETS)
+        self.exporter = MetricsExporter(prefix, BUCKETS, self.metrics.tallies, values)
+
+    def render(self) -> bytes:
+        return self.exporter.render()[0]
+
+
+def count(metrics: Metrics | Telemetry, *exchanges: ExchangeRecord) -> None:
+    counters = metrics.metrics if isinstance(metrics, Telemetry) else metrics
     for exchange in exchanges:
-        metrics.started(exchange)
-        metrics.ended(exchange)
+        counters.started(exchange)
+        counters.ended(exchange)
 
 
 Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def scrape(metrics: Metrics) -> Scrape:
+def scrape(telemetry: Telemetry) -> Scrape:
     """(sample name without the prefix, labels) -> value, as a standard client reads it."""
-    body, content_type = metrics.render()
+    body, content_type = telemetry.exporter.render()
     assert content_type.startswith("text/plain; version=0.0.4")
     found: Scrape = {}
     for family in text_string_to_metric_families(body.decode()):
@@ -69,5 +83,5 @@ def scrape(metrics: Metrics) -> Scrape:
     return found
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return scrape(metrics).get((name, frozenset(labels.items())))
+def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
+    return scrape(telemetry).get((name, frozenset(labels.items())))

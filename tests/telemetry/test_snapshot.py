@@ -15,16 +15,15 @@ from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.exposition import CurrentValues
-from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot, merge_final_counts, restore_tallies, take_snapshot
 from gateway.telemetry.tally import Tallies
 from gateway.upstream.address import Address
-from tests.telemetry.support import BUCKETS, completed, count, dispatched, failed, fresh
+from tests.telemetry.support import BUCKETS, Telemetry, completed, count, dispatched, failed, fresh
 
 
-def received(metrics: Metrics) -> Snapshot:
+def received(metrics: Telemetry) -> Snapshot:
     """A snapshot as another process receives it."""
-    return Snapshot.of(json.loads(metrics.snapshot().encode()))
+    return Snapshot.of(json.loads(metrics.exporter.snapshot().encode()))
 
 
 def shown(tallies: Tallies) -> dict[Any, Any]:
@@ -60,9 +59,9 @@ MODELS = st.sampled_from(["m", "other", 'a"b\n', "\ud800", "müll"])
 EXCHANGES = st.lists(st.tuples(KINDS, MODELS, st.integers(1, 5)), max_size=8)
 
 
-def _metrics() -> Metrics:
+def _metrics() -> Telemetry:
     worker = Worker(Address.parse("http://w:1"))
-    return Metrics("p", BUCKETS, CurrentValues(lambda: [worker]))
+    return Telemetry(CurrentValues(lambda: [worker]))
 
 
 @given(st.lists(EXCHANGES, min_size=1, max_size=3))
@@ -81,17 +80,17 @@ def test_placements_of_all_processes_are_summed() -> None:
     for _ in range(2):
         metrics = _metrics()
         for placement in (Placement.HOME, Placement.HOME, Placement.OVERLOADED):
-            metrics.placed(placement)
+            metrics.metrics.placed(placement)
         total.add(received(metrics))
     assert restore_tallies(total, BUCKETS).placements == {Placement.HOME: 4, Placement.OVERLOADED: 2}
 
 
 def test_running_exchanges_of_other_processes_are_seen_with_and_without_a_token() -> None:
     metrics = _metrics()
-    metrics.started(dispatched(model="m"))
+    metrics.metrics.started(dispatched(model="m"))
     with_token = dispatched(model="m", stream=True)
     with_token.update_tokens(1, 101.0)
-    metrics.started(with_token)
+    metrics.metrics.started(with_token)
     now = restore_tallies(received(metrics), BUCKETS).running_now()
     assert now == {("m", "generate", False, True, True): 1, ("m", "generate", True, True, False): 1}
 
@@ -100,10 +99,11 @@ def test_exchanges_of_a_dead_process_count_as_failed_once() -> None:
     """With or without a worker, and when another process dies after it."""
     metrics = _metrics()
     count(metrics, completed(model="m"))
-    metrics.started(dispatched(model="m", stream=True))
-    metrics.started(fresh())
+    metrics.metrics.started(dispatched(model="m", stream=True))
+    metrics.metrics.started(fresh())
     gone = merge_final_counts(
-        merge_final_counts(None, metrics.snapshot().encode()), _metrics().snapshot().encode()
+        merge_final_counts(None, metrics.exporter.snapshot().encode()),
+        _metrics().exporter.snapshot().encode(),
     )
     tallies = restore_tallies(Snapshot.of(json.loads(gone)), BUCKETS)
     assert not tallies.running_now()
@@ -133,5 +133,5 @@ def test_snapshot_is_one_line_of_ascii() -> None:
     """The channel between processes sends lines."""
     metrics = _metrics()
     count(metrics, completed(model="a\nb\ud800é"))
-    encoded = metrics.snapshot().encode()
+    encoded = metrics.exporter.snapshot().encode()
     assert encoded.isascii() and b"\n" not in encoded

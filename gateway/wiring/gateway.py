@@ -1,0 +1,88 @@
+"""The ASGI application of the gateway.
+
+Owns: which handler gets a request: that of an inference endpoint, or the control plane. Must never enter: the
+construction of components, the phases of an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gateway.catalog import Endpoint
+from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
+from gateway.downstream.asgi_client import AsgiClient
+from gateway.downstream.client import Client
+from gateway.downstream.lifespan import lifespan
+from gateway.downstream.limits import ClientLimits
+from gateway.downstream.start_pacing import StartPacer
+from gateway.errors import MethodNotAllowed
+from gateway.proxy.handler import GenerateHandler
+from gateway.proxy.services import Services
+from gateway.security.file_changes import Refreshable
+from gateway.wiring.background import Background
+
+
+class Gateway:
+    """The ASGI application of one gateway process.
+
+    Its HTTP listener (gateway.downstream) uses ``start_pacer``, ``write_batch``, ``limits``,
+    ``direct_route``, and ``hit``, which counts a limit that a client exceeded. ``lifecycle`` and ``fleet``
+    are for the process around it.
+    """
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
+        control: AsgiApp,
+        services: Services,
+        background: Background,
+        limits: ClientLimits,
+    ) -> None:
+        self._endpoints = endpoints
+        self._direct = {
+            (path.encode(), method.encode()): handler.begin
+            for path, (endpoint, handler) in endpoints.items()
+            for method in endpoint.methods
+        }
+        self._control = control
+        self._background = background
+        self.start_pacer = StartPacer()
+        self.limits = limits
+        self.hit = services.metrics.hit
+        self.write_batch = services.fleet.write_batch
+        self.lifecycle = services.lifecycle
+        self.fleet = services.fleet
+
+    def limit_connections(self, clients: int, own: int) -> None:
+        """Allow at most ``clients`` connections of clients, and ``own`` of each kind of the gateway's own."""
+        most = min(self.limits.connections or clients, clients)
+        self.limits = self.limits._replace(connections=most)
+        self.fleet.quotas.limit(own)
+
+    def keep_fresh(self, thing: Refreshable) -> None:
+        """Refresh ``thing``, too, whenever its file changes, while the application is served."""
+        self._background.refresh(thing)
+
+    def direct_route(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
+        """Return the function that starts an exchange without ASGI; None: call the ASGI application."""
+        return self._direct.get((path, method))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            found = self._endpoints.get(scope["path"])
+            if found is None:
+                return await self._control(scope, receive, send)
+            endpoint, handler = found
+            if scope["method"] in endpoint.methods:
+                return await handler(scope, receive, send)
+            return await _refuse_method(endpoint, AsgiClient(scope, receive, send))
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send, self._background)
+        raise RuntimeError(f"unsupported scope {scope['type']!r}")
+
+
+async def _refuse_method(endpoint: Endpoint, client: Client) -> None:
+    methods = ", ".join(endpoint.methods)
+    error = MethodNotAllowed(f"the methods of {endpoint.path} are {methods}")
+    reply = endpoint.format.render(error)
+    await client.reply(reply.status, [*reply.headers, (b"allow", methods.encode())], reply.body)
