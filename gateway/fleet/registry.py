@@ -185,7 +185,7 @@ class Fleet:
     def _on_dead(self, worker: Worker) -> None:
         """Forget what was known of the process: none of it is true of the one after it."""
         incarnation, worker.incarnation = worker.incarnation, object()
-        worker.reported, worker.others, worker.load_question = None, 0, 0
+        worker.reported, worker.others, worker.vitals.load_question = None, 0, 0
         self._on_death(incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:

@@ -1,7 +1,7 @@
-"""One engine server as the gateway knows it.
+"""One worker, as data.
 
-Owns: what was registered and what its probes told, its state, its load and its connections, as data. Must
-never enter: a dialect, HTTP, what changes any of it (Fleet does).
+Owns: what was registered and what its probes found, its state, its load and its connections. Must never
+enter: a dialect, HTTP, what changes any of it (Fleet does).
 """
 
 from __future__ import annotations
@@ -36,43 +36,55 @@ class View:
 
 
 def id_of(url: str) -> str:
-    """The id of the worker at ``url``, the same in every gateway."""
+    """Return the id of the worker at ``url``: the same in every gateway and after every start."""
     return str(uuid5(NAMESPACE_URL, url))
 
 
-class Worker:
-    """One worker. ``in_flight`` counts leases held by this gateway and is exact.
+class Vitals:
+    """What probes and replies have shown of a worker's health."""
 
-    ``infos`` has one entry per format that recognised it, by the format's name. ``only`` is the format its
-    owner said it speaks, None: whatever its probes tell. ``life`` is an object that is replaced each time it
-    is found dead: what tells the process behind the URL from the one after it. ``holds`` says who holds it
-    back, and why.
+    __slots__ = ("busy_until", "failed_probes", "last_reply_at", "load_question")
+
+    def __init__(self) -> None:
+        #: Failed probes in a row.
+        self.failed_probes = 0
+        #: Monotonic time of the last tokens or complete reply; it spares a probe.
+        self.last_reply_at = _NEVER
+        #: Monotonic time until which a good probe does not end what a 429 or 503 began.
+        self.busy_until = _NEVER
+        #: Index of the question for its load that it answers; those before it gave no answer.
+        self.load_question = 0
+
+
+class Worker:
+    """One worker. ``in_flight`` counts the leases of this gateway and is exact.
+
+    ``infos`` has one entry per format that recognised it, by the format's name. ``incarnation`` is an object
+    that is replaced each time the worker is found dead: it tells one process at the URL from the next.
+    ``cordons`` says who cordoned it, and why.
     """
 
     __slots__ = (
         "_views",
         "abort_slots",
         "address",
+        "allowed_weights",
         "authorization",
-        "busy_until",
-        "quotas",
         "cordons",
         "id",
         "in_flight",
-        "infos",
-        "last_reply_at",
         "incarnation",
-        "load_question",
+        "infos",
         "others",
         "pool",
+        "quotas",
         "reason",
         "record",
         "reported",
         "seed",
         "state",
-        "failed_probes",
         "url",
-        "allowed_weights",
+        "vitals",
     )
 
     def __init__(
@@ -84,9 +96,8 @@ class Worker:
         record: WorkerRecord | None = None,
     ) -> None:
         self.address = address
-        #: Exactly as it was given.
+        #: The URL exactly as it was registered.
         self.url = address.url
-        #: The same for a URL, whenever and wherever it is registered.
         self.id = id_of(address.url)
         self.seed = seed_of(address.url)
         self.record = record or WorkerRecord(address.url, format=only)
@@ -96,24 +107,17 @@ class Worker:
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
         self.cordons: dict[CordonSource, str] = {}
-        #: The weight version at which it was uncordoned although that is too low; None: it told none.
+        #: The weight version at which it was uncordoned although that is too low; None: it reports none.
         self.allowed_weights: object = NO_WEIGHTS
         self.infos: Mapping[str, WorkerInfo] = {}
         self._views: dict[str, View] = {}
         self.in_flight = 0
-        #: What it last told of its load, and how much of that was no request of this gateway.
+        #: The load that it reported last, and how many of these requests are not this gateway's.
         self.reported: WorkerLoad | None = None
         self.others = 0
-        #: Which of the questions for its load it answers; those before it gave no answer.
-        self.load_question = 0
         self.incarnation = object()
-        #: Failed probes in a row.
-        self.failed_probes = 0
-        #: Monotonic time of its last tokens or whole reply; a sign of life that spares a probe.
-        self.last_reply_at = _NEVER
-        #: Monotonic time until which a good probe does not end what a 429 or 503 began.
-        self.busy_until = _NEVER
-        #: Bounds the aborts under way at it (gateway.proxy.aborts); None: there was none yet.
+        self.vitals = Vitals()
+        #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.
         self.abort_slots: asyncio.Semaphore | None = None
 
     def __repr__(self) -> str:
@@ -121,33 +125,34 @@ class Worker:
 
     @property
     def only(self) -> str | None:
+        """The format that its owner says it speaks; None: any that its probes find."""
         return self.record.format
 
     @property
     def usable(self) -> bool:
-        """Whether requests may go to it now."""
+        """True if it may get requests now."""
         return self.state in USABLE
 
     @property
     def load(self) -> int:
-        """Requests at the worker: this gateway's now, and those that others gave it, by its last word."""
+        """Requests at the worker: this gateway's now, and those of others when it last reported its load."""
         return self.in_flight + self.others
 
     @property
     def weight_version(self) -> str | None:
-        """As any of its formats told."""
+        """The weight version that one of its formats reports."""
         return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
 
     @property
     def says_paused(self) -> bool:
-        """Whether it told that it runs no requests until it is resumed."""
+        """True if it reports that it runs no requests until it is resumed."""
         return any(info.paused for info in self.infos.values())
 
     def view(self, format_name: str) -> View:
-        """What the format called ``format_name`` may know of it.
+        """Return what the format called ``format_name`` may know of the worker.
 
-        That of a route that several formats' workers serve is no worker's own: it is told the info of its
-        engine.
+        The format of a route that workers of several formats serve has no info of its own: it gets the info
+        of the engine.
         """
         info = self.infos.get(format_name) or next(
             (info for info in self.infos.values() if info.usable), None
@@ -158,7 +163,7 @@ class Worker:
         return view
 
     def offers(self, capability: str) -> WorkerInfo | None:
-        """Its info for ``capability`` if it can serve that, else None."""
+        """Return its info for ``capability``; None if it cannot serve that."""
         for info in self.infos.values():
             if info.usable and (info.capability == capability or info.capability in capability.split(ANY_OF)):
                 return info

@@ -62,7 +62,7 @@ class Attempt:
         """Give back the lease and the connection. ``error`` is what ended it; None: a complete reply."""
         if error is None and self.reusable:
             self.worker.pool.give_back(self.connection)
-            self.worker.last_reply_at = time.monotonic()
+            self.worker.vitals.last_reply_at = time.monotonic()
         else:
             self.connection.close()
         fleet.release(self.worker)

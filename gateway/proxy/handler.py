@@ -199,7 +199,7 @@ class GenerateHandler:
         assert attempt is not None, "a reply needs an attempt"
         head, worker = attempt.head, attempt.worker
         if head.status in BUSY_STATUSES:
-            self._services.health.refused(worker, head.status, header(head.headers, b"retry-after"))
+            self._services.health.report_busy(worker, head.status, header(head.headers, b"retry-after"))
         reader = self._format.reader(live.request, worker.view(self._format.name), live.ids, head)
         attempt.reader = reader
         record.apply(Event.DATA)

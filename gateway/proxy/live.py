@@ -194,7 +194,7 @@ class LiveExchange:
             attempt.close(self.services.fleet, error)
         else:
             self.services.fleet.release(worker)
-        self.services.health.suspect(worker, refused=isinstance(error, ConnectFailed))
+        self.services.health.report_failure(worker, refused=isinstance(error, ConnectFailed))
 
     def commit(self, status: int, headers: Headers) -> None:
         """Start the reply to the client."""
@@ -208,7 +208,7 @@ class LiveExchange:
         if tokens <= _LARGEST_COUNT:
             self.record.update_tokens(tokens, now)
         if self.attempt is not None:
-            self.attempt.worker.last_reply_at = now
+            self.attempt.worker.vitals.last_reply_at = now
 
     def public_id_line(self) -> list[tuple[bytes, bytes]]:
         """Return ``x-request-id`` with the id the client knows; [] if a header cannot hold exactly that."""
@@ -272,7 +272,7 @@ class LiveExchange:
             if attempt is not None:
                 attempt.close(services.fleet, error)
                 if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
-                    services.health.suspect(attempt.worker, refused=False)
+                    services.health.report_failure(attempt.worker, refused=False)
             if self.ids.public:
                 self._release_ids(error)
             record.end(Event.FINISH if error is None else _event_of(error), time.monotonic(), error)
@@ -294,7 +294,7 @@ class LiveExchange:
         _note(self.record, facts)
         status = facts.error_status
         if status in BUSY_STATUSES:
-            self.services.health.refused(attempt.worker, status or 0, None)
+            self.services.health.report_busy(attempt.worker, status or 0, None)
         # An engine was seen to break the connection of a stream with an error event 2 s after its end,
         # whatever used the connection by then.
         attempt.reusable = not self.record.stream or status is None

@@ -39,7 +39,7 @@ async def test_worker_that_is_full_is_passed_over_while_another_is_not(kind: str
         async with SimServer(kind, SimConfig()) as free:
             await rigged.client.post("/workers", json={"url": free.url})
             await until(lambda: rigged.app.fleet.workers[1].state is WorkerState.READY)
-            worker.busy_until = float("inf")
+            worker.vitals.busy_until = float("inf")
             for _ in range(4):
                 assert (await generate(rigged, kind)).status_code == 200
             assert len(generates(free)) == 4

@@ -1,11 +1,17 @@
-"""Finding out what stands behind a URL, and whether it still does.
+"""Probe workers, and decide from their answers and from their replies to requests what state they are in.
 
-Owns: when to probe, and what a probe's result means for a worker. Must never enter: a dialect (formats say
-what to ask and read the answers), the table of states, the data plane.
+Owns: when a worker is probed, and what the result means for its state. Must never enter: a dialect (formats
+say what to ask and read the answers), the table of states, the data plane.
 
-A worker counts as dead when its connections are refused, or when two probes in a row fail; one good probe
-clears it. A whole reply to a request is as good as a probe, and tokens that come while a probe fails make up
-for it. Statuses of replies never count against a worker: 429 and 503 make it busy.
+The rules, all of them applied in ``Health._probe``:
+
+1. A refused connection makes a worker dead at once; a failed probe makes it suspect, the second one in a row
+   dead. One good probe clears both, and so does a complete reply to a request.
+2. A probe that fails while tokens of the worker arrive does not count: it is slow to answer, not away.
+3. Statuses of replies never count against a worker: 429 and 503 make it busy for a time.
+4. Complete replies since the last probe make a health question superfluous, but never a description.
+5. A worker that does not serve, or reports that it is paused, is asked to describe itself with every probe,
+   any other one with every sixth.
 """
 
 from __future__ import annotations
@@ -28,37 +34,39 @@ from gateway.loop.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-#: How often a worker that is not ready is asked again, in seconds. One that has been away for long is asked
-#: less often, after a tenth of that time, but at least this often.
-RECOVERY_INTERVAL, LONGEST_PAUSE = 0.5, 5.0
+#: Seconds between two probes of a worker that is not ready. One that has not served for long is probed after
+#: a tenth of that time, but at least this often.
+RECOVERY_INTERVAL, LONGEST_INTERVAL = 0.5, 5.0
 #: Failed probes in a row that make a worker dead.
 MAX_FAILED_PROBES = 2
-#: A worker that serves is asked for its whole description on every n-th probe, else only for its health.
+#: A worker that serves is asked to describe itself on every n-th probe, else for its health alone.
 DESCRIBE_EVERY = 6
-#: A worker that is suspected again and again is not asked more often than this, in seconds.
-BREATHER = 0.05
-#: How long a 429 or 503 makes a worker busy, in seconds, unless its Retry-After says longer, and at most.
+#: A worker that is reported again and again is not probed more often than this, in seconds.
+MIN_INTERVAL = 0.05
+#: How long a 429 or 503 makes a worker busy, in seconds, unless its Retry-After is longer, and at most.
 BUSY_SECONDS, BUSY_LIMIT = 1.0, 30.0
 
 _SERVING = (WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.CORDONED)
 
 
 @dataclass(slots=True, eq=False)
-class _Watched:
-    """``bell`` rings when the next probe should not wait for its time, ``whole`` when it should ask all."""
+class _Watch:
+    """The probing of one worker. ``due`` is set when the next probe should not wait for its time, and
+    ``describe`` when it should ask for everything."""
 
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    describe: bool = True
     task: asyncio.Task[None] | None = None
-    whole: bool = True
-    #: Monotonic time since which it does not serve.
+    #: Monotonic time since when the worker does not serve.
     away_since: float | None = None
 
 
 class Health:
-    """Watches every worker of a fleet.
+    """The probing of every worker of a fleet.
 
-    ``interval`` is the seconds between two probes of a worker that serves; 0: it is asked only when something
-    is amiss. ``patience`` is the seconds a question may take.
+    ``interval`` is the seconds between two probes of a worker that serves; 0: it is probed only after a
+    failure. ``patience`` is the seconds a question may take. ``on_unreachable`` is called with a worker at
+    whose URL nothing listens any more.
     """
 
     def __init__(  # noqa: PLR0913 - its settings, and whom it reports to
@@ -72,217 +80,217 @@ class Health:
         on_unreachable: Callable[[Worker], object] = lambda worker: None,
     ) -> None:
         self._fleet = fleet
-        self._on_unreachable = on_unreachable
         self._formats: Mapping[str, AnyFormat] = {format.name: format for format in formats}
         self._interval = interval
         self._recovery = min(interval, recovery) if interval else recovery
         self._patience = patience
+        self._on_unreachable = on_unreachable
         self._spread = random.Random()
         self._tasks = Tasks()
-        self._watches: dict[Worker, _Watched] = {}
+        self._watches: dict[Worker, _Watch] = {}
+
+    # -- what others report
 
     def watch(self, worker: Worker) -> None:
-        """Probe ``worker`` now and from now on; one that is watched already, soon and whole."""
-        watched = self._watches.get(worker)
-        if watched is not None:
-            watched.whole = True
-            return watched.bell.set()
-        watched = self._watches[worker] = _Watched()
-        name = f"probe {worker.url}"
-        watched.task = self._tasks.keep_running(lambda: self._watch(worker, watched), name)
+        """Probe ``worker`` now and from now on; if it is watched already, let it describe itself soon."""
+        watch = self._watches.get(worker)
+        if watch is not None:
+            watch.describe = True
+            return watch.due.set()
+        watch = self._watches[worker] = _Watch()
+        watch.task = self._tasks.keep_running(lambda: self._watch(worker, watch), f"probe {worker.url}")
 
     def forget(self, worker: Worker) -> None:
         """Stop probing ``worker``, in the middle of a probe if need be. Unknown workers are ignored."""
-        watched = self._watches.pop(worker, None)
-        if watched is not None and watched.task is not None:
-            watched.task.cancel()
+        watch = self._watches.pop(worker, None)
+        if watch is not None and watch.task is not None:
+            watch.task.cancel()
 
     def check_reachable(self, worker: Worker) -> None:
-        """It left, and is watched no more: find out once whether anybody is there still."""
+        """Ask a worker that left the fleet once, and report it as unreachable if nothing listens there."""
         self._tasks.spawn(self._check_reachable(worker), f"last probe of {worker.url}")
 
-    def suspect(self, worker: Worker, *, refused: bool) -> None:
-        """The data plane met a failure: a refused connection, or else a broken reply. Probe soon."""
+    def report_failure(self, worker: Worker, *, refused: bool) -> None:
+        """A request met a refused connection, or else a broken reply: probe soon."""
         if worker.state not in (WorkerState.JOINING, WorkerState.DEAD):
             if refused:
                 self._fleet.on(worker, WorkerEvent.DIE, "could not be reached")
             else:
                 self._fleet.on(worker, WorkerEvent.DOUBT, "a reply of it was broken")
-        self._ring(worker)
+        self._probe_soon(worker)
 
-    def refused(self, worker: Worker, status: int, retry_after: bytes | None) -> None:
-        """The worker answered a request with 429 or 503, and this Retry-After."""
+    def report_busy(self, worker: Worker, status: int, retry_after: bytes | None) -> None:
+        """A request was answered with 429 or 503, and with this Retry-After."""
         if worker.state not in _SERVING:
-            return  # a late word of one that was found dead, or removed
+            return  # a late reply of a worker that was found dead, or removed
         seconds = float(retry_after) if retry_after is not None and retry_after.isdigit() else BUSY_SECONDS
-        worker.busy_until = time.monotonic() + min(max(seconds, BUSY_SECONDS), BUSY_LIMIT)
+        worker.vitals.busy_until = time.monotonic() + min(max(seconds, BUSY_SECONDS), BUSY_LIMIT)
         before = worker.state
         self._fleet.on(worker, WorkerEvent.FULL, f"it answered {status}")
         if worker.state is not before:
-            self._ring(worker)  # the watch has another pace from now on
+            self._probe_soon(worker)  # busy workers have another interval
 
     async def stop(self) -> None:
         """End all probing."""
         self._watches.clear()
         await self._tasks.stop()
 
-    def _ring(self, worker: Worker) -> None:
-        watched = self._watches.get(worker)
-        if watched is not None:
-            watched.bell.set()
-
-    # -- one worker
+    def _probe_soon(self, worker: Worker) -> None:
+        watch = self._watches.get(worker)
+        if watch is not None:
+            watch.due.set()
 
     async def _check_reachable(self, worker: Worker) -> None:
-        format = next(iter(self._formats.values()))
+        question = next(iter(self._formats.values())).health
         with suppress(NotAsked):
             try:
-                await ask(worker, format.health, patience=self._patience, first_contact=True)
+                await ask(worker, question, patience=self._patience, first_contact=True)
             except Unreachable as fault:
                 if fault.unreachable:
                     self._on_unreachable(worker)
 
-    async def _watch(self, worker: Worker, watched: _Watched) -> None:
-        """Probe for ever."""
-        asked_at, rounds, hurried = time.monotonic(), 0, True
-        while True:
-            whole = watched.whole or worker.state not in _SERVING or rounds % DESCRIBE_EVERY == 0
-            whole = whole or CordonSource.WEIGHTS in worker.cordons or worker.says_paused
-            watched.whole = False
-            if whole or hurried or worker.last_reply_at <= asked_at:
-                await self._probe(worker, whole=whole)
-            else:
-                self._alive(worker)  # its replies tell as much as a probe would
-            asked_at, rounds = time.monotonic(), rounds + 1
-            hurried = await _rang(watched.bell, self._pause(worker, watched))
+    # -- the loop of one worker
 
-    def _pause(self, worker: Worker, watched: _Watched) -> float | None:
-        """Seconds until the next probe; None: until the bell rings."""
+    async def _watch(self, worker: Worker, watch: _Watch) -> None:
+        """Probe ``worker`` until it is forgotten."""
+        probed_at, count, hurried = time.monotonic(), 0, True
+        while True:
+            describe = (
+                watch.describe
+                or worker.state not in _SERVING
+                or count % DESCRIBE_EVERY == 0
+                or CordonSource.WEIGHTS in worker.cordons
+                or worker.says_paused
+            )
+            watch.describe = False
+            if describe or hurried or worker.vitals.last_reply_at <= probed_at:
+                await self._probe(worker, describe=describe)
+            else:
+                self._on_alive(worker)
+            probed_at, count = time.monotonic(), count + 1
+            hurried = await _wait(watch.due, self._pause(worker, watch))
+
+    def _pause(self, worker: Worker, watch: _Watch) -> float | None:
+        """Return the seconds until the next probe; None: it waits for a report."""
         now = time.monotonic()
         if worker.state in (WorkerState.JOINING, WorkerState.DEAD):
-            watched.away_since = watched.away_since or now
-            return max(self._recovery, min(0.1 * (now - watched.away_since), LONGEST_PAUSE))
-        watched.away_since = None
+            watch.away_since = watch.away_since or now
+            return max(self._recovery, min(0.1 * (now - watch.away_since), LONGEST_INTERVAL))
+        watch.away_since = None
         if worker.says_paused:
-            return self._interval or LONGEST_PAUSE
+            return self._interval or LONGEST_INTERVAL
         if worker.state is WorkerState.BUSY:
-            return max(2 * self._recovery, worker.busy_until - now)
+            return max(2 * self._recovery, worker.vitals.busy_until - now)
         if worker.state is WorkerState.SUSPECT:
             return self._recovery
         if CordonSource.WEIGHTS in worker.cordons:
             return 2 * self._recovery
-        # Workers that were registered together are not to be probed together for ever.
+        # Workers that were registered together should not be probed together from then on.
         return self._interval * self._spread.uniform(0.9, 1.1) or None
 
-    async def _probe(self, worker: Worker, *, whole: bool) -> None:
+    async def _probe(self, worker: Worker, *, describe: bool) -> None:
+        """Ask ``worker``, and apply what follows for its state."""
         began = time.monotonic()
-        [fault] = await asyncio.gather(self._examine(worker, whole=whole), return_exceptions=True)
+        # Gathered, as a format that raises on an answer must not end the loop.
+        [fault] = await asyncio.gather(self._ask(worker, describe=describe), return_exceptions=True)
+        if fault is None:
+            return
         if isinstance(fault, NotAsked):
-            log.warning("worker %s was not probed: %s", worker.url, fault)
-        elif isinstance(fault, Unreachable):
+            return log.warning("worker %s was not probed: %s", worker.url, fault)
+        if isinstance(fault, Unreachable):
             self._fleet.on(worker, WorkerEvent.DIE, str(fault))
             if fault.unreachable:
                 self._on_unreachable(worker)
-        elif isinstance(fault, str):
-            self._struck(worker, began, fault)
-        elif fault is not None:
-            # A format that cannot read an answer must not end the watch.
+            return
+        if isinstance(fault, BaseException):
             log.error("a probe of worker %s failed", worker.url, exc_info=fault)
-            self._struck(worker, began, "its answers could not be read")
+            fault = "its answers could not be read"
+        if worker.vitals.last_reply_at > began:
+            return
+        worker.vitals.failed_probes += 1
+        dead = worker.vitals.failed_probes >= MAX_FAILED_PROBES
+        self._fleet.on(worker, WorkerEvent.DIE if dead else WorkerEvent.DOUBT, fault)
 
-    async def _examine(self, worker: Worker, *, whole: bool) -> str | None:
-        """Ask, and draw the conclusions of an answer; what is amiss where there is none."""
-        fault = await (self._describe(worker) if whole else self._check(worker))
-        if fault is None and worker.state in _SERVING:
-            await self._refresh_load(worker)
-        return fault
+    async def _ask(self, worker: Worker, *, describe: bool) -> str | None:
+        """Ask ``worker``, apply its answers, and return what is wrong where one is missing or bad.
 
-    async def _check(self, worker: Worker) -> str | None:
-        vital = await self._vital(worker)
-        if vital is WorkerHealth.BAD:
+        Raises Unreachable, NotAsked, and whatever a format raises on an answer.
+        """
+        if describe:
+            serving = worker.state in _SERVING
+            found = await interview(
+                worker, self._formats.values(), patience=self._patience, first_contact=not serving
+            )
+            if found is None and worker.only not in (None, *self._formats):
+                return f"there is no format {worker.only!r}, which its owner says that it speaks"
+            if found is None:
+                return "it gave no answer to any probe"
+            usable = any(info.usable for info in found.infos.values())
+            if not usable and found.missing and serving:
+                # A busy worker may skip one question; it is not another server because of that.
+                return f"it gave no answer to {found.missing[0]}"
+            self._fleet.describe(worker, found.infos)
+            if not usable or worker.record.worker_type != "regular":
+                worker.vitals.failed_probes = 0
+                self._fleet.on(worker, WorkerEvent.CANNOT, self._why_not_usable(worker, usable))
+                return None
+        format = next((self._formats[name] for name, info in worker.infos.items() if info.usable), None)
+        reply = None if format is None else await ask(worker, format.health, patience=self._patience)
+        health = WorkerHealth.BAD if format is None or reply is None else format.read_health(reply)
+        if health is WorkerHealth.BAD:
             return "its health probe failed"
-        if vital is WorkerHealth.GOOD and not worker.says_paused:
-            self._alive(worker)
+        if health is WorkerHealth.GOOD and not worker.says_paused:
+            self._on_alive(worker)
         else:
-            worker.failed_probes = 0
-            self._fleet.on(worker, WorkerEvent.FULL, "it says that it takes no requests now")
+            worker.vitals.failed_probes = 0
+            self._fleet.on(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
+        if worker.state in _SERVING:
+            await self._read_load(worker)
         return None
 
-    async def _vital(self, worker: Worker) -> WorkerHealth:
-        for name, info in worker.infos.items():
-            if info.usable:
-                format = self._formats[name]
-                reply = await ask(worker, format.health, patience=self._patience)
-                return WorkerHealth.BAD if reply is None else format.read_health(reply)
-        return WorkerHealth.BAD
-
-    async def _describe(self, worker: Worker) -> str | None:
-        away = worker.state not in _SERVING
-        found = await interview(worker, self._formats.values(), patience=self._patience, first_contact=away)
-        if found is None and worker.only not in (None, *self._formats):
-            return f"there is no format {worker.only!r}, which its owner says that it speaks"
-        if found is None:
-            return "it gave no answer to any probe"
-        usable = any(info.usable for info in found.infos.values())
-        if not usable and found.missing and worker.state in _SERVING:
-            # A busy worker that skips one question is not another one.
-            return f"it gave no answer to {found.missing[0]}"
-        self._fleet.describe(worker, found.infos)
-        half = worker.record.worker_type
-        if usable and half == "regular":
-            return await self._check(worker)
-        worker.failed_probes = 0
-        why = f"it was registered as the {half} half of a pair" if usable else self._why_unusable(worker)
-        self._fleet.on(worker, WorkerEvent.CANNOT, why)
-        return None
-
-    def _why_unusable(self, worker: Worker) -> str:
+    def _why_not_usable(self, worker: Worker, usable: bool) -> str:
+        if usable:
+            return f"it was registered as the {worker.record.worker_type} half of a pair"
         if worker.infos:
             return "; ".join(info.reason for info in worker.infos.values())
         return f"it does not speak {worker.only or ' or '.join(self._formats)}"
 
-    async def _refresh_load(self, worker: Worker) -> None:
-        """Note what it says of its load; one that does not tell has none but what is known here."""
+    async def _read_load(self, worker: Worker) -> None:
+        """Note the load that ``worker`` reports. A question that it does not answer with a load is not asked
+        again; without any answer its load is what is known here."""
         questions = [
             (self._formats[name], question)
             for name, info in worker.infos.items()
             if info.usable
             for question in self._formats[name].loads
         ]
-        for index in range(worker.load_question, len(questions)):
+        for index in range(worker.vitals.load_question, len(questions)):
             format, question = questions[index]
             before = worker.in_flight
             reply = await ask(worker, question, patience=self._patience)
             if reply is None:
                 return
             if (load := format.read_load(question, reply)) is not None:
-                worker.reported, worker.load_question = load, index
-                # Own requests may have come or gone while it answered; none of them is another's.
+                worker.reported, worker.vitals.load_question = load, index
+                # Own requests may have begun or ended while it answered; none of them is another gateway's.
                 own = max(before, worker.in_flight)
                 worker.others = max(0, load.running + load.waiting - own)
                 return
-        worker.reported, worker.others, worker.load_question = None, 0, len(questions)
+        worker.reported, worker.others, worker.vitals.load_question = None, 0, len(questions)
 
-    def _alive(self, worker: Worker) -> None:
-        worker.failed_probes = 0
-        if worker.state is not WorkerState.BUSY or time.monotonic() >= worker.busy_until:
+    def _on_alive(self, worker: Worker) -> None:
+        worker.vitals.failed_probes = 0
+        if worker.state is not WorkerState.BUSY or time.monotonic() >= worker.vitals.busy_until:
             self._fleet.on(worker, WorkerEvent.SERVES)
 
-    def _struck(self, worker: Worker, began: float, reason: str) -> None:
-        if worker.last_reply_at > began:
-            return  # tokens came meanwhile: it is slow to answer, not away
-        worker.failed_probes += 1
-        event = WorkerEvent.DOUBT if worker.failed_probes < MAX_FAILED_PROBES else WorkerEvent.DIE
-        self._fleet.on(worker, event, reason)
 
-
-async def _rang(bell: asyncio.Event, seconds: float | None) -> bool:
-    """Wait ``seconds``, or a short while if the bell rings; True if it did."""
+async def _wait(due: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for ``seconds``; if ``due`` is set, for MIN_INTERVAL at most. Return True if it was set."""
     try:
         async with asyncio.timeout(seconds):
-            await bell.wait()
+            await due.wait()
     except TimeoutError:
         return False
-    await asyncio.sleep(BREATHER if seconds is None else min(BREATHER, seconds))
-    bell.clear()
+    await asyncio.sleep(MIN_INTERVAL if seconds is None else min(MIN_INTERVAL, seconds))
+    due.clear()
     return True

@@ -35,7 +35,9 @@ READY, BUSY, SUSPECT, HELD, DEAD, JOINING = (
     WorkerState.JOINING,
 )
 #: No probe falls due by itself.
-NEVER = 1000.0
+NEVER = 1e6
+
+pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager
@@ -61,6 +63,16 @@ async def watched(
         fleet.close()
 
 
+@asynccontextmanager
+async def ready(**options: Any) -> AsyncIterator[tuple[Engine, Worker, Health, Fleet]]:
+    """Watch one worker, which is ready."""
+    async with engine() as server:
+        worker = server.worker()
+        async with watched(worker, **options) as (health, fleet):
+            await becomes(worker, READY)
+            yield server, worker, health, fleet
+
+
 async def becomes(worker: Worker, state: WorkerState) -> None:
     await until(lambda: worker.state is state)
 
@@ -70,23 +82,17 @@ async def becomes(worker: Worker, state: WorkerState) -> None:
 
 async def test_worker_is_identified() -> None:
     """A worker that answers its probes is ready, with what it told of itself."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker) as (_, fleet):
-            await becomes(worker, READY)
-            assert worker.infos["echo"].models == ("m",)
-            assert worker.reason == ""
-            assert fleet.lease("echo-generate", None) is worker
+    async with ready() as (_, worker, _, fleet):
+        assert worker.infos["echo"].models == ("m",)
+        assert worker.reason == ""
+        assert fleet.lease("echo-generate", None) is worker
 
 
 async def test_worker_that_speaks_several_formats() -> None:
     """Every format is asked, but each question only once."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER, formats=(ECHO, OTHER)):
-            await becomes(worker, READY)
-            assert set(worker.infos) == {"echo"}
-            assert (server.count("/info"), server.count("/models")) == (1, 1)
+    async with ready(interval=NEVER, formats=(ECHO, OTHER)) as (server, worker, _, _):
+        assert set(worker.infos) == {"echo"}
+        assert (server.count("/info"), server.count("/models")) == (1, 1)
 
 
 async def test_worker_that_cannot_serve() -> None:
@@ -164,16 +170,13 @@ async def test_worker_that_refuses_is_dead_at_once_and_back_soon() -> None:
 async def test_dead_worker_is_asked_at_its_own_pace() -> None:
     """A dead worker is back within a second however rarely ready ones are probed."""
     assert module.RECOVERY_INTERVAL < 1
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER) as (health, _):
-            await becomes(worker, READY)
-            server.stop()
-            health.suspect(worker, refused=True)
-            assert worker.state is DEAD
-            await until(lambda: "nobody listens" in worker.reason or worker.reason == "could not be reached")
-            await server.start()
-            await becomes(worker, READY)
+    async with ready(interval=NEVER) as (server, worker, health, _):
+        server.stop()
+        health.report_failure(worker, refused=True)
+        assert worker.state is DEAD
+        await until(lambda: "nobody listens" in worker.reason or worker.reason == "could not be reached")
+        await server.start()
+        await becomes(worker, READY)
 
 
 @pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "broken"])
@@ -184,7 +187,7 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
         async with watched(worker, interval=NEVER, recovery=0.2) as (health, _):
 
             async def probed() -> None:
-                health.suspect(worker, refused=False)
+                health.report_failure(worker, refused=False)
                 await server.asked("/health")
 
             def fail() -> None:
@@ -193,12 +196,12 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
             await becomes(worker, READY)
             fail()
             await probed()
-            await until(lambda: worker.failed_probes == 1)
+            await until(lambda: worker.vitals.failed_probes == 1)
             assert worker.state is SUSPECT
             server.answers["/health"] = (200, b"")
             await probed()
             await becomes(worker, READY)
-            assert (worker.failed_probes, worker.reason) == (0, "")
+            assert (worker.vitals.failed_probes, worker.reason) == (0, "")
             fail()
             await probed()
             await becomes(worker, DEAD)
@@ -213,47 +216,38 @@ async def test_health_route_that_is_missing() -> None:
         async with watched(worker, interval=0.001):
             await until(lambda: server.count("/health") > 4)
             assert worker.state is READY
-            assert worker.failed_probes == 0
+            assert worker.vitals.failed_probes == 0
 
 
 async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
     """A busy worker that skips one question keeps what is known of it; twice, and it is dead."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.001):
-            await becomes(worker, READY)
-            server.answers["/info"] = None
-            await becomes(worker, SUSPECT)
-            assert worker.infos
-            server.answers["/info"] = (200, b"echo m")
-            await becomes(worker, READY)
-            assert worker.failed_probes == 0
+    async with ready(interval=0.001) as (server, worker, _, _):
+        server.answers["/info"] = None
+        await becomes(worker, SUSPECT)
+        assert worker.infos
+        server.answers["/info"] = (200, b"echo m")
+        await becomes(worker, READY)
+        assert worker.vitals.failed_probes == 0
 
 
 async def test_description_is_refreshed() -> None:
     """A worker that loads another model is found to have it."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.001):
-            await becomes(worker, READY)
-            server.answers["/info"] = (200, b"echo n")
-            await until(lambda: worker.infos["echo"].models == ("n",))
-            assert server.count("/health") > server.count("/info")
+    async with ready(interval=0.001) as (server, worker, _, _):
+        server.answers["/info"] = (200, b"echo n")
+        await until(lambda: worker.infos["echo"].models == ("n",))
+        assert server.count("/health") > server.count("/info")
 
 
 async def test_refused_request_is_death_at_once() -> None:
     """What the data plane meets counts before any probe; a broken reply alone does not."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER) as (health, fleet):
-            await becomes(worker, READY)
-            health.suspect(worker, refused=False)
-            assert worker.state is SUSPECT
-            assert list(fleet.usable("echo-generate")) == [worker]
-            health.suspect(worker, refused=True)
-            assert worker.state is DEAD
-            assert not fleet.usable("echo-generate")
-            await becomes(worker, READY)
+    async with ready(interval=NEVER) as (_, worker, health, fleet):
+        health.report_failure(worker, refused=False)
+        assert worker.state is SUSPECT
+        assert list(fleet.usable("echo-generate")) == [worker]
+        health.report_failure(worker, refused=True)
+        assert worker.state is DEAD
+        assert not fleet.usable("echo-generate")
+        await becomes(worker, READY)
 
 
 @pytest.mark.parametrize("state", [JOINING, DEAD])
@@ -262,7 +256,7 @@ async def test_refused_request_of_a_worker_that_is_not_ready(state: WorkerState)
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     worker.state, worker.reason = state, "before"
     async with watched() as (health, _):
-        health.suspect(worker, refused=True)
+        health.report_failure(worker, refused=True)
         assert (worker.state, worker.reason) == (state, "before")
 
 
@@ -271,17 +265,14 @@ async def test_refused_request_of_a_worker_that_is_not_ready(state: WorkerState)
 
 async def test_replies_spare_probes() -> None:
     """A worker whose replies come is not asked for its health, but still for its description."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.002):
-            await becomes(worker, READY)
-            worker.last_reply_at = float("inf")
-            asked, described = server.count("/health"), server.count("/info")
-            await until(lambda: server.count("/info") >= described + 3)
-            # Each description ends with the health question, and no round between two of them asks it.
-            assert server.count("/health") - asked <= server.count("/info") - described + 1
-            worker.last_reply_at = 0.0
-            await server.asked("/health")
+    async with ready(interval=0.002) as (server, worker, _, _):
+        worker.vitals.last_reply_at = float("inf")
+        asked, described = server.count("/health"), server.count("/info")
+        await until(lambda: server.count("/info") >= described + 3)
+        # Each description ends with the health question, and no round between two of them asks it.
+        assert server.count("/health") - asked <= server.count("/info") - described + 1
+        worker.vitals.last_reply_at = 0.0
+        await server.asked("/health")
 
 
 async def test_reply_clears_a_strike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,23 +280,20 @@ async def test_reply_clears_a_strike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DESCRIBE_EVERY", 10**9)
     async with engine() as server:
         worker = server.worker()
-        worker.last_reply_at = float("inf")
+        worker.vitals.last_reply_at = float("inf")
         async with watched(worker, interval=0.002):
             await becomes(worker, READY)
-            worker.failed_probes = 1
-            await until(lambda: worker.failed_probes == 0, 2.0)
+            worker.vitals.failed_probes = 1
+            await until(lambda: worker.vitals.failed_probes == 0, 2.0)
             assert (server.count("/info"), server.count("/health")) == (1, 1)
 
 
 async def test_suspicion_is_looked_into_whatever_replies_say() -> None:
     """A suspected worker is asked though others of its replies came."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER) as (health, _):
-            await becomes(worker, READY)
-            worker.last_reply_at = float("inf")
-            health.suspect(worker, refused=False)
-            await server.asked("/health")
+    async with ready(interval=NEVER) as (server, worker, health, _):
+        worker.vitals.last_reply_at = float("inf")
+        health.report_failure(worker, refused=False)
+        await server.asked("/health")
 
 
 async def test_slow_worker_blocks_no_other() -> None:
@@ -320,33 +308,27 @@ async def test_slow_worker_blocks_no_other() -> None:
 
 async def test_one_probe_at_a_time() -> None:
     """However often a worker is suspected, watched again or falls due, one probe runs on it at a time."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.001, recovery=0.001) as (health, _):
-            await becomes(worker, READY)
-            server.most_at_once = 0
-            before = len(server.requests)
-            async with asyncio.timeout(5):
-                while len(server.requests) < before + 30:
-                    health.suspect(worker, refused=False)
-                    health.watch(worker)
-                    await asyncio.sleep(0)
-            assert server.most_at_once <= len(ECHO.probes)
+    async with ready(interval=0.001, recovery=0.001) as (server, worker, health, _):
+        server.most_at_once = 0
+        before = len(server.requests)
+        async with asyncio.timeout(5):
+            while len(server.requests) < before + 30:
+                health.report_failure(worker, refused=False)
+                health.watch(worker)
+                await asyncio.sleep(0.0005)
+        assert server.most_at_once <= len(ECHO.probes)
 
 
 async def test_suspicions_without_end_are_no_storm() -> None:
     """A worker that fails every request is not probed as often as it is suspected."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER) as (health, _):
-            await becomes(worker, READY)
-            async with asyncio.TaskGroup() as group:
-                third = group.create_task(_asked_times(server, "/health", 3))
-                start = asyncio.get_running_loop().time()
-                while not third.done():
-                    health.suspect(worker, refused=False)
-                    await asyncio.sleep(0.001)
-            assert asyncio.get_running_loop().time() - start >= 2 * module.BREATHER
+    async with ready(interval=NEVER) as (server, worker, health, _):
+        async with asyncio.TaskGroup() as group:
+            third = group.create_task(_asked_times(server, "/health", 3))
+            start = asyncio.get_running_loop().time()
+            while not third.done():
+                health.report_failure(worker, refused=False)
+                await asyncio.sleep(0.001)
+        assert asyncio.get_running_loop().time() - start >= 2 * module.MIN_INTERVAL
 
 
 async def _asked_times(server: Engine, path: str, times: int) -> None:
@@ -356,21 +338,18 @@ async def _asked_times(server: Engine, path: str, times: int) -> None:
 
 async def test_forgotten_worker_is_not_probed() -> None:
     """A worker that was removed is asked nothing more, and a probe under way changes nothing of it."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.001, patience=NEVER) as (health, fleet):
-            await becomes(worker, READY)
-            server.answers.clear()  # the next probe hangs
-            await until(lambda: server.at_once > 0)
-            fleet.drain(worker)
-            health.forget(worker)
-            health.forget(worker)
-            await until(lambda: server.at_once == 0)
-            asked = len(server.requests)
-            health.suspect(worker, refused=False)
-            await asyncio.sleep(0.02)
-            assert len(server.requests) == asked
-            assert worker.state is WorkerState.GONE
+    async with ready(interval=0.001, patience=NEVER) as (server, worker, health, fleet):
+        server.answers.clear()  # the next probe hangs
+        await until(lambda: server.at_once > 0)
+        fleet.drain(worker)
+        health.forget(worker)
+        health.forget(worker)
+        await until(lambda: server.at_once == 0)
+        asked = len(server.requests)
+        health.report_failure(worker, refused=False)
+        await asyncio.sleep(0.02)
+        assert len(server.requests) == asked
+        assert worker.state is WorkerState.GONE
 
 
 async def test_forgotten_worker_can_come_back() -> None:
@@ -420,20 +399,17 @@ async def test_format_that_fails_on_an_answer(caplog: pytest.LogCaptureFixture) 
 
 async def test_worker_that_refuses_is_busy_for_a_while() -> None:
     """A 429 or 503 is no fault: it is used last, a good probe does not end it too soon, and time does."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER, recovery=0.01) as (health, fleet):
-            await becomes(worker, READY)
-            health.refused(worker, 429, None)
-            assert (worker.state, worker.reason) == (BUSY, "it answered 429")
-            assert list(fleet.usable("echo-generate")) == [worker]
-            left = worker.busy_until - time.monotonic()
-            assert 0.9 < left <= module.BUSY_SECONDS
-            await server.asked("/health")
-            assert worker.state is BUSY
-            worker.busy_until = time.monotonic()
-            health.watch(worker)
-            await becomes(worker, READY)
+    async with ready(interval=NEVER, recovery=0.01) as (server, worker, health, fleet):
+        health.report_busy(worker, 429, None)
+        assert (worker.state, worker.reason) == (BUSY, "it answered 429")
+        assert list(fleet.usable("echo-generate")) == [worker]
+        left = worker.vitals.busy_until - time.monotonic()
+        assert 0.9 < left <= module.BUSY_SECONDS
+        await server.asked("/health")
+        assert worker.state is BUSY
+        worker.vitals.busy_until = time.monotonic()
+        health.watch(worker)
+        await becomes(worker, READY)
 
 
 @pytest.mark.parametrize(
@@ -441,12 +417,9 @@ async def test_worker_that_refuses_is_busy_for_a_while() -> None:
     [(b"7", 7), (b"0", module.BUSY_SECONDS), (b"86400", module.BUSY_LIMIT), (b"Wed, 21 Oct", 1)],
 )
 async def test_busy_for_as_long_as_it_says_within_bounds(told: bytes, seconds: float) -> None:
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER) as (health, _):
-            await becomes(worker, READY)
-            health.refused(worker, 503, told)
-            assert seconds - 0.5 < worker.busy_until - time.monotonic() <= seconds
+    async with ready(interval=NEVER) as (_, worker, health, _):
+        health.report_busy(worker, 503, told)
+        assert worker.vitals.busy_until - time.monotonic() == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("state", [DEAD, JOINING, WorkerState.DRAINING])
@@ -454,23 +427,20 @@ async def test_late_refusal_of_a_worker_that_does_not_serve_is_no_news(state: Wo
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     worker.state = state
     async with watched() as (health, _):
-        health.refused(worker, 503, None)
+        health.report_busy(worker, 503, None)
         assert worker.state is state
 
 
 async def test_worker_that_takes_nothing_now_is_busy_however_long_and_never_dead() -> None:
     """Paused, say: its format tells such an answer from a bad one."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.002):
-            await becomes(worker, READY)
-            server.answers["/health"] = (429, b"")
-            await becomes(worker, BUSY)
-            asked = server.count("/health")
-            await until(lambda: server.count("/health") > asked + 5)
-            assert (worker.state, worker.failed_probes) == (BUSY, 0)
-            server.answers["/health"] = (200, b"")
-            await becomes(worker, READY)
+    async with ready(interval=0.002) as (server, worker, _, _):
+        server.answers["/health"] = (429, b"")
+        await becomes(worker, BUSY)
+        asked = server.count("/health")
+        await until(lambda: server.count("/health") > asked + 5)
+        assert (worker.state, worker.vitals.failed_probes) == (BUSY, 0)
+        server.answers["/health"] = (200, b"")
+        await becomes(worker, READY)
 
 
 async def test_paused_worker_can_join() -> None:
@@ -504,65 +474,54 @@ async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good()
 async def test_nobody_at_the_url_is_told_apart_from_silence() -> None:
     """Whoever comes next is another process only in the first case."""
     unreachable: list[Worker] = []
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, patience=0.05, on_unreachable=unreachable.append):
-            await becomes(worker, READY)
-            server.answers.clear()
-            await becomes(worker, DEAD)
-            assert not unreachable
-            server.stop()
-            await until(lambda: bool(unreachable))
-            assert set(unreachable) == {worker}
+    async with ready(patience=0.05, on_unreachable=unreachable.append) as (server, worker, _, _):
+        server.answers.clear()
+        await becomes(worker, DEAD)
+        assert not unreachable
+        server.stop()
+        await until(lambda: bool(unreachable))
+        assert set(unreachable) == {worker}
 
 
 async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
     """But identified, and asked when something is amiss."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0, recovery=0.01) as (health, _):
-            await becomes(worker, READY)
-            await until(lambda: server.at_once == 0)
-            asked = len(server.requests)
-            await asyncio.sleep(0.05)
-            assert len(server.requests) == asked
-            health.suspect(worker, refused=False)
-            assert worker.state is SUSPECT
-            await becomes(worker, READY)
-            server.stop()
-            health.suspect(worker, refused=True)
-            assert worker.state is DEAD
-            await server.start()
-            await becomes(worker, READY)
+    async with ready(interval=0, recovery=0.01) as (server, worker, health, _):
+        await until(lambda: server.at_once == 0)
+        asked = len(server.requests)
+        await asyncio.sleep(0.05)
+        assert len(server.requests) == asked
+        health.report_failure(worker, refused=False)
+        assert worker.state is SUSPECT
+        await becomes(worker, READY)
+        server.stop()
+        health.report_failure(worker, refused=True)
+        assert worker.state is DEAD
+        await server.start()
+        await becomes(worker, READY)
 
 
 async def test_tokens_that_come_meanwhile_make_up_for_a_failed_probe() -> None:
     """A worker that is too busy to answer probes, and streams, is not away."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER, patience=0.02) as (health, _):
-            await becomes(worker, READY)
-            del server.answers["/health"]
-            for _ in range(module.MAX_FAILED_PROBES + 1):
-                asking = asyncio.ensure_future(server.asked("/health"))
-                health.watch(worker)
-                await asking
-                worker.last_reply_at = time.monotonic()
-                await until(lambda: server.at_once == 0)
-            assert (worker.state, worker.failed_probes) == (READY, 0)
+    async with ready(interval=NEVER, patience=0.02) as (server, worker, health, _):
+        del server.answers["/health"]
+        for _ in range(module.MAX_FAILED_PROBES + 1):
+            asking = asyncio.ensure_future(server.asked("/health"))
+            health.watch(worker)
+            await asking
+            await asyncio.sleep(0.001)
+            worker.vitals.last_reply_at = time.monotonic()
+            await until(lambda: server.at_once == 0)
+        assert (worker.state, worker.vitals.failed_probes) == (READY, 0)
 
 
 async def test_held_worker_that_fails_its_probes_is_dead() -> None:
     """And held again when it is back."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker) as (_, fleet):
-            await becomes(worker, READY)
-            fleet.cordon(worker, CordonSource.OWNER, "mine")
-            server.stop()
-            await becomes(worker, DEAD)
-            await server.start()
-            await becomes(worker, HELD)
+    async with ready() as (server, worker, _, fleet):
+        fleet.cordon(worker, CordonSource.OWNER, "mine")
+        server.stop()
+        await becomes(worker, DEAD)
+        await server.start()
+        await becomes(worker, HELD)
 
 
 # -- load
@@ -598,12 +557,12 @@ async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
     """Thousands of URLs that nobody listens at are no storm."""
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     async with watched(recovery=0.01) as (health, _):
-        state = module._Watched()
+        state = module._Watch()
         assert health._pause(worker, state) == 0.01
         state.away_since = time.monotonic() - 10
         assert 0.9 < (health._pause(worker, state) or 0) < 1.2
         state.away_since = time.monotonic() - 10_000
-        assert health._pause(worker, state) == module.LONGEST_PAUSE
+        assert health._pause(worker, state) == module.LONGEST_INTERVAL
 
 
 async def test_worker_that_left_is_asked_once_whether_it_is_there_still() -> None:
