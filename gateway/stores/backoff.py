@@ -1,6 +1,6 @@
-"""How long to wait after a failure.
+"""Exponential backoff with jitter.
 
-Owns: growing pauses that differ between gateways. Must never enter: what failed.
+Owns: the delays after failures. Must never enter: what failed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BackoffDelays:
-    """In seconds. ``slow`` is for what only a person can mend; ``most`` bounds what a server may ask for."""
+    """The delays of a Backoff, in seconds.
+
+    ``slow`` is for failures that only a person can mend; ``most`` bounds the delay that a server asks for.
+    """
 
     first: float = 0.5
     longest: float = 10.0
@@ -20,30 +23,30 @@ class BackoffDelays:
 
 
 class Backoff:
-    """Doubles from ``first`` to ``longest`` with each failure until ``reset``."""
+    """A delay that doubles from ``first`` to ``longest`` with each failure until ``reset``."""
 
-    def __init__(self, pauses: BackoffDelays, chance: random.Random) -> None:
-        self._pauses = pauses
-        self._chance = chance
+    def __init__(self, delays: BackoffDelays, random_source: random.Random) -> None:
+        self._delays = delays
+        self._random = random_source
         self._failures = 0
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing has failed since something worked."""
+        """True if nothing has failed since the last ``reset``."""
         return self._failures == 0
 
     def reset(self) -> None:
-        """Something worked: the next failure is a first one."""
+        """Begin again with the first delay, after a success."""
         self._failures = 0
 
     def failed(self, *, slow: bool = False, at_least: float = 0.0) -> float:
-        """Seconds to wait now, ``at_least`` those that the server asked for.
+        """Return the seconds to wait now; ``at_least`` is the delay that the server asked for.
 
-        Between half of the pause and all of it, so that gateways which lost one server do not come back in
-        step. What a server asks for is never cut short by that, only made longer.
+        The result is between half of the delay and all of it, so that gateways which lost the same server do
+        not reconnect at the same time. The delay that a server asks for is only ever made longer.
         """
-        doubled = min(self._pauses.first * 2 ** min(self._failures, 30), self._pauses.longest)
-        pause = self._pauses.slow if slow else doubled
+        doubled = min(self._delays.first * 2 ** min(self._failures, 30), self._delays.longest)
+        delay = self._delays.slow if slow else doubled
         self._failures += 1
-        asked = min(at_least, self._pauses.most)
-        return max(pause * (1 + self._chance.random()) / 2, asked * (1 + self._chance.random() / 10))
+        requested = min(at_least, self._delays.most)
+        return max(delay * (1 + self._random.random()) / 2, requested * (1 + self._random.random() / 10))

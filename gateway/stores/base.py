@@ -1,9 +1,9 @@
-"""What a store is: where the records of workers live, and how a gateway hears of them.
+"""The protocol of a store: where the records of workers are kept, and how a gateway follows their changes.
 
 Owns: the protocol, what can change, and its failures. Must never enter: a store, the fleet.
 
-A store outlives what reads it: an outage never ends ``watch``, empties the fleet or raises out of it. It goes
-on from what it knows, tries again with growing pauses, and says so in ``healthy`` and ``reason``.
+An outage of a store neither ends ``watch``, nor empties the fleet, nor raises out of ``watch``. The fleet
+stays as it was, the store tries again with growing delays, and ``healthy`` and ``reason`` report the outage.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gateway.stores.versioned import Updates, Versioned
 
 
 class StoreUnavailable(Exception):
-    """It cannot be reached now; the message says why, without a secret.
+    """The store cannot be reached now. The message says why, and contains no secret.
 
-    Nothing was written as far as is known: one that hangs may have got the call, and do it later.
+    The write may still happen later: a store that hangs can have received the call.
     """
 
 
 class ReadOnlyStore(Exception):
-    """Its records are written by others; the message says by whom."""
+    """The store cannot be written to by the gateway; the message says who writes the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A record is new, or another than before."""
+    """A record was added or changed."""
 
     record: WorkerRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """There is no record of this URL any more."""
+    """The record of this URL was removed."""
 
     url: str
 
@@ -64,16 +64,16 @@ Change = Reset | Put | Gone | CordonsChanged
 
 
 class Store(Protocol):
-    """Records of workers, by URL. Used by one event loop."""
+    """A store of worker records by URL, for one event loop."""
 
     @property
     def healthy(self) -> bool:
-        """Whether what was told is known to be what there is."""
+        """True while the changes that ``watch`` yields are known to be up to date."""
         ...
 
     @property
     def reason(self) -> str:
-        """Why it is not healthy, for a person; "" when it is."""
+        """Why the store is not healthy, in words for an operator; "" if it is."""
         ...
 
     @property
@@ -87,32 +87,32 @@ class Store(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[Change, None]:
-        """First a Reset, then each change in order; a Reset again when the place in them was lost.
+        """Yield a Reset first, then each change in order, and a Reset again after changes were missed.
 
-        Ends when the store is closed, and raises nothing. Records that cannot be read are left out, and
+        It ends when the store is closed, and raises nothing. Records that cannot be parsed are left out, and
         logged.
         """
         ...
 
     async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
-        """Write ``record`` in place of the one of its URL.
+        """Write ``record`` in place of the previous one of its URL.
 
-        With ``lease`` the record goes by itself so many seconds after this store was closed or its process
-        died; until then the store keeps it. Without, it keeps the lease that the one before has, whoever
-        renews that; with none, it stays. Raises StoreUnavailable within a second, and ReadOnlyStore.
+        With a ``ttl`` (seconds) the record expires that long after this store was closed or its process
+        exited; until then this store renews it. Without, the record keeps the TTL of the previous one,
+        whoever renews that, or does not expire. Raises StoreUnavailable within a second, and ReadOnlyStore.
         """
         ...
 
     async def delete(self, url: str) -> bool:
-        """Take a record away; False if there was none. Raises as ``put`` does."""
+        """Remove the record of ``url``; return False if there is none. Raises as ``put`` does."""
         ...
 
     async def write_cordons(self, updates: Updates) -> None:
         """Write cordons (gateway.fleet.cordons.cordons). Of two writes of one reason the later one counts, in
         whatever order they arrive; for that, a removed reason is remembered for a while. Cordons outlive
-        records and leases. Raises StoreUnavailable within a second."""
+        records and their TTLs. Raises StoreUnavailable within a second."""
         ...
 
     async def close(self) -> None:
-        """End every ``watch``, and the renewal of leases."""
+        """End every ``watch``, and stop renewing records."""
         ...

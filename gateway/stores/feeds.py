@@ -1,8 +1,7 @@
-"""The watches of one store, each fed by a task of its own.
+"""The watches of one store, each fed by its own task.
 
-Owns: those tasks, what waits between a task and its reader, and their end. Must never enter: where records
-live. A reader that is slow, or away, holds up its own task only. A task that fails, which none is meant to,
-begins again.
+Owns: those tasks, the queue between a task and its reader, and their end. Must never enter: where records
+are kept. A reader that is slow delays its own task only. A task that fails because of a bug is restarted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from gateway.loop.tasks import Tasks, keep_running
 from gateway.stores.base import Change
 
-#: Changes that wait for one reader; past that its task waits.
+#: Changes that are queued for one reader; above that its task waits.
 BACKLOG = 1024
 
 Emit = Callable[[Change], Awaitable[None]]
@@ -21,7 +20,7 @@ Feed = Callable[[Emit], Coroutine[None, None, None]]
 
 
 class Feeds:
-    """``close`` ends them all."""
+    """The running watches of a store."""
 
     def __init__(self) -> None:
         self._tasks = Tasks()
@@ -30,13 +29,15 @@ class Feeds:
     async def watch(
         self, feed: Feed, name: str, failed: Callable[[str], None]
     ) -> AsyncGenerator[Change, None]:
-        """What ``feed`` tells, until it ends or all are closed; it is cancelled when the reader stops.
-        ``failed`` is told why it has to begin again."""
+        """Yield the changes that ``feed`` emits, until it returns or ``close`` is called.
+
+        ``feed`` is cancelled when the reader stops. ``failed`` is called with the reason for each restart.
+        """
         if self._closed:
             return
         changes: asyncio.Queue[Change | None] = asyncio.Queue(BACKLOG)
-        fed = keep_running(lambda: feed(changes.put), name, failed)
-        task = self._tasks.spawn(_until_over(fed, changes), name)
+        restarting = keep_running(lambda: feed(changes.put), name, failed)
+        task = self._tasks.spawn(_run(restarting, changes), name)
         try:
             while (change := await changes.get()) is not None:
                 yield change
@@ -45,14 +46,14 @@ class Feeds:
             await asyncio.wait([task])
 
     async def close(self) -> None:
-        """End every watch; none begins any more."""
+        """End every watch; a watch that begins later ends at once."""
         self._closed = True
         await self._tasks.stop()
 
 
-async def _until_over(fed: Coroutine[None, None, None], changes: asyncio.Queue[Change | None]) -> None:
+async def _run(feed: Coroutine[None, None, None], changes: asyncio.Queue[Change | None]) -> None:
     try:
-        await fed
+        await feed
     finally:
         while changes.full():
             changes.get_nowait()

@@ -1,7 +1,6 @@
-"""Records in this process only: the default, for a gateway alone.
+"""The store in memory: the default, for a gateway of one process.
 
-Owns: the records and their watchers' queues. Must never enter: I/O. What is in it ends with the process, and
-so does every lease.
+Owns: the records and the queues of its watches. Must never enter: I/O. The records end with the process.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from gateway.stores.base import Change, Gone, Put, Reset
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates
 
-#: Changes that may wait for one watcher; past that it is told all records anew.
+#: Changes that are queued for one watch; above that they are replaced by a Reset.
 BACKLOG = 1024
 
 _Changes = asyncio.Queue[Change | None]
 
 
 class MemoryStore:
-    """The store that cannot fail."""
+    """A store that is always available."""
 
     healthy = True
     reason = ""
@@ -33,9 +32,9 @@ class MemoryStore:
         self._closed = False
 
     async def watch(self) -> AsyncGenerator[Change, None]:
-        """See Store; None in a queue ends it."""
+        """See Store. None in a queue ends the watch."""
         changes: _Changes = asyncio.Queue()
-        changes.put_nowait(None if self._closed else self._all())
+        changes.put_nowait(None if self._closed else self._reset())
         self._watchers.add(changes)
         try:
             while (change := await changes.get()) is not None:
@@ -44,16 +43,16 @@ class MemoryStore:
             self._watchers.remove(changes)
 
     async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
-        """See Store. A lease lasts as long as the store does."""
+        """See Store. Records do not expire before the store is gone."""
         if self._records.get(record.url) != record:
             self._records[record.url] = record
-            self._tell(Put(record))
+            self._notify(Put(record))
 
     async def delete(self, url: str) -> bool:
         """See Store."""
         if self._records.pop(url, None) is None:
             return False
-        self._tell(Gone(url))
+        self._notify(Gone(url))
         return True
 
     async def write_cordons(self, updates: Updates) -> None:
@@ -65,14 +64,14 @@ class MemoryStore:
         for changes in self._watchers:
             changes.put_nowait(None)
 
-    def _tell(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         for changes in self._watchers:
             if changes.qsize() >= BACKLOG:
                 while not changes.empty():
                     changes.get_nowait()
-                changes.put_nowait(self._all())
+                changes.put_nowait(self._reset())
             else:
                 changes.put_nowait(change)
 
-    def _all(self) -> Reset:
+    def _reset(self) -> Reset:
         return Reset(dict(self._records))

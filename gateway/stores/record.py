@@ -1,7 +1,7 @@
-"""What is known of a worker before it is asked: what whoever registered it said.
+"""The record of a worker: what is known of it before its first probe, as given at its registration.
 
-Owns: the record, its limits and its JSON. Must never enter: what a worker answered, a state, I/O. A record is
-all that a store keeps of a worker.
+Owns: the record, its limits and its JSON. Must never enter: a worker's answers, a state, I/O. A store keeps
+nothing else about a worker, but for cordons.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 from gateway.upstream.address import Address
 
 WORKER_TYPES = ("regular", "prefill", "decode")
-#: Characters of a URL, of any other text, and how many labels there may be.
+#: The most characters of a URL and of any other text, and the largest number of labels.
 URL_LIMIT, TEXT_LIMIT, LABELS_LIMIT = 2048, 256, 64
-#: Priorities lie between minus this and this.
+#: The largest absolute value of a priority.
 PRIORITY_LIMIT = 1 << 31
-#: The label that tells one engine at a URL from the one after it, where whoever writes the record knows it.
+#: The label that distinguishes successive engines at one URL, if the writer of the record knows it.
 INCARNATION = "kubernetes/uid"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """One worker as it was registered. Two records with the same values are equal. Raises ValueError.
+    """One worker as it was registered. Records with the same values are equal. Raises ValueError.
 
-    ``url`` is its identity, exactly as given. ``format`` is the one its owner says it speaks, None: whatever
-    its probes tell. ``held``: it is not to be used until it is opened. ``bootstrap_port``, ``priority`` and
-    ``labels`` are kept and shown.
+    ``url`` is its identity, exactly as given. ``format`` is its format, None: its probes find out. ``held``:
+    it is cordoned when it is added. ``bootstrap_port``, ``priority`` and ``labels`` are stored and shown
+    only.
     """
 
     url: str
@@ -51,22 +51,22 @@ class WorkerRecord:
         _number("bootstrap_port", self.bootstrap_port, 1, 65535)
         _number("priority", self.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
         _labels(self.labels)
-        object.__setattr__(self, "labels", dict(self.labels))  # a copy of its own, and one that JSON can have
+        object.__setattr__(self, "labels", dict(self.labels))  # a copy that nobody else can change
         if not isinstance(self.held, bool):
             raise ValueError("held must be true or false")
 
     @property
     def incarnation(self) -> str:
-        """Which of those that were at its URL one after the other it is; "": nobody says."""
+        """The id of this run of the engine at its URL; "": not known."""
         return self.labels.get(INCARNATION, "")
 
     def succeeds(self, incarnation: str) -> bool:
-        """Whether it is known to be another one than ``incarnation``."""
+        """Return True if the incarnation is known to be another one than ``incarnation``."""
         return "" not in (incarnation, self.incarnation) and incarnation != self.incarnation
 
     @classmethod
     def of(cls, members: Mapping[str, Any]) -> WorkerRecord:
-        """A record from the members of a JSON object; others than its own are passed over, null is unset.
+        """Return a record with the members of a JSON object; unknown members are ignored, null means unset.
 
         Raises ValueError, which names the member at fault.
         """
@@ -77,7 +77,7 @@ class WorkerRecord:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> WorkerRecord:
-        """Read what ``to_json`` wrote, by whatever version. Raises ValueError."""
+        """Parse the JSON that ``to_json`` of any version wrote. Raises ValueError."""
         try:
             members = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -87,14 +87,14 @@ class WorkerRecord:
         return cls.of(members)
 
     def to_json(self) -> str:
-        """One JSON object on one line; members at their default are left out."""
+        """Return one JSON object on one line, without the members that have their default."""
         members = asdict(self)
         defaults: dict[str, Any] = {each.name: each.default for each in fields(self)} | {"labels": {}}
         return json.dumps({name: value for name, value in members.items() if value != defaults[name]})
 
 
 def is_text(value: str) -> bool:
-    """Whether it could stand in a record."""
+    """Return True if ``value`` is a valid text of a record."""
     return 0 < len(value) <= TEXT_LIMIT and value.isprintable()
 
 
@@ -108,7 +108,7 @@ def _text(name: str, value: object, limit: int) -> None:
 
 
 def _number(name: str, value: object, least: int, most: int) -> None:
-    # A boolean is an int to Python, and no number to anybody else.
+    # A bool is an int in Python, but not a number in JSON.
     if value is not None and (type(value) is not int or not least <= value <= most):
         raise ValueError(f"{name} must be an integer from {least} to {most}")
 

@@ -1,6 +1,6 @@
-"""Keeping leases alive while their store is open.
+"""Renewal of records with a TTL, while their store is open.
 
-Owns: when a lease is renewed, and the log lines when that fails. Must never enter: where a lease lives.
+Owns: when a record is renewed, and the log lines when that fails. Must never enter: how a record is renewed.
 """
 
 from __future__ import annotations
@@ -14,53 +14,54 @@ from gateway.stores.base import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-#: A lease that could not be renewed is tried again after so many seconds, or sooner if it is short.
-AGAIN = 1.0
+#: Seconds until a failed renewal is tried again, unless a third of the TTL is shorter.
+RETRY_AFTER = 1.0
 
-#: Renews one lease once; False: there is nothing to renew any more. May raise StoreUnavailable.
+#: Renews one record once; returns False if it was removed and must not be renewed any more. May raise
+#: StoreUnavailable.
 Renew = Callable[[], Awaitable[bool]]
 
 
 class Renewals:
-    """Renews each lease three times in its length, by a task of its own."""
+    """One task per record that renews it three times within its TTL."""
 
     def __init__(self) -> None:
         self._tasks = Tasks()
-        self._of: dict[str, asyncio.Task[None]] = {}
+        self._by_url: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, url: str, seconds: float, renew: Renew) -> None:
-        """From now on call ``renew`` for the lease of ``url``, which lasts ``seconds``, and nothing else."""
+    async def start(self, url: str, ttl: float, renew: Renew) -> None:
+        """Renew the record of ``url``, whose TTL is ``ttl`` seconds, by ``renew`` only from now on."""
         await self.stop(url)
-        self._of[url] = self._tasks.keep_running(
-            lambda: _keep(url, seconds / 3, renew), f"renewal of the lease of {url}"
+        self._by_url[url] = self._tasks.keep_running(
+            lambda: _renew_forever(url, ttl / 3, renew), f"renewal of {url}"
         )
 
     async def stop(self, url: str) -> None:
-        """Renew no more; whatever renewal is under way has ended."""
-        task = self._of.pop(url, None)
+        """Stop renewing; a renewal that is running has ended when this returns."""
+        task = self._by_url.pop(url, None)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def close(self) -> None:
-        """Renew nothing any more."""
-        self._of.clear()
+        """Stop all renewals."""
+        self._by_url.clear()
         await self._tasks.stop()
 
 
-async def _keep(url: str, third: float, renew: Renew) -> None:
+async def _renew_forever(url: str, interval: float, renew: Renew) -> None:
     failing = False
     while True:
-        await asyncio.sleep(min(third, AGAIN) if failing else third)
+        await asyncio.sleep(min(interval, RETRY_AFTER) if failing else interval)
         try:
             if not await renew():
-                log.warning("somebody took %s away; it is kept no more", url)
+                log.warning("the record of %s was removed by somebody else; it is not renewed any more", url)
                 return
         except StoreUnavailable as error:
             if not failing:
-                log.warning("the lease of %s is not renewed: %s", url, error)
+                log.warning("the record of %s could not be renewed: %s", url, error)
             failing = True
         else:
             if failing:
-                log.info("the lease of %s is renewed again", url)
+                log.info("the record of %s is renewed again", url)
             failing = False

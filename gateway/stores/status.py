@@ -1,6 +1,7 @@
-"""Whether a store is in touch with where its records live.
+"""The connection state of a store.
 
-Owns: that fact, why not, and the log lines about it. Must never enter: what is to be done about it.
+Owns: whether the store can be read, why not, and the log lines about it. Must never enter: what follows from
+an outage.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Status:
-    """A store begins out of touch. ``name`` is how log lines call it."""
+    """The state of one store, which is not connected at first. ``name`` is its name in log lines."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -21,14 +22,13 @@ class Status:
     def __repr__(self) -> str:
         return f"<Status of {self.name}: {self.reason or 'healthy'}>"
 
-    def up(self) -> None:
-        """It is in touch."""
+    def connected(self) -> None:
         if not self.healthy:
-            log.info("%s is in touch", self.name)
+            log.info("%s: connected", self.name)
         self.healthy, self.reason = True, ""
 
-    def down(self, reason: str) -> None:
-        """It is not, because of ``reason``, which a person may read and which holds no secret."""
+    def disconnected(self, reason: str) -> None:
+        """Record an outage. ``reason`` is shown to users and must contain no secret."""
         if self.healthy or reason != self.reason:
-            log.warning("%s is out of touch, the fleet stays as it is known: %s", self.name, reason)
+            log.warning("%s: not connected, the fleet stays as it is known: %s", self.name, reason)
         self.healthy, self.reason = False, reason

@@ -1,6 +1,6 @@
-"""What the stores have in common whose records live outside of the process.
+"""The common part of the stores whose records are kept outside of the process.
 
-Owns: whether such a store is in touch, and its watches. Must never enter: where records live, writing.
+Owns: the connection state of such a store, and its watches. Must never enter: where records are kept, writes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.stores.status import Status
 
 
 class WatchedStore(ABC):
-    """See Store for what each member promises. ``name`` is how log lines call it."""
+    """The part of Store about health and watches. ``name`` is the store's name in log lines."""
 
     def __init__(self, name: str) -> None:
         self._status = Status(name)
@@ -32,7 +32,7 @@ class WatchedStore(ABC):
 
     def watch(self) -> AsyncGenerator[Change, None]:
         """See Store."""
-        return self._feeds.watch(self._feed, f"watch of {self._status.name}", self._status.down)
+        return self._feeds.watch(self._feed, f"watch of {self._status.name}", self._status.disconnected)
 
     async def close(self) -> None:
         """See Store."""
@@ -40,4 +40,4 @@ class WatchedStore(ABC):
 
     @abstractmethod
     async def _feed(self, emit: Emit) -> None:
-        """Tell one watch what it has to hear, a Reset first, and ``_status`` how it goes, until cancelled."""
+        """Emit a Reset, then each change, and keep ``_status`` up to date, until cancelled."""

@@ -1,6 +1,6 @@
-"""The file of workers that the settings name.
+"""The file store that the settings describe.
 
-Owns: that. Must never enter: what is in it.
+Owns: its path. Must never enter: the content of the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.stores.file.store import FileStore
 
 
 def file_store(settings: Settings) -> FileStore:
-    """Raises ValueError without a file, which Settings makes sure of."""
+    """Return the store. Raises ValueError without a file; Settings requires one for this store."""
     if settings.discovery_file is None:
         raise ValueError("no file of workers")
     return FileStore(Path(settings.discovery_file))

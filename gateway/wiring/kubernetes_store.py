@@ -1,6 +1,6 @@
-"""The store that the settings describe.
+"""The Kubernetes store that the settings describe.
 
-Owns: what settings mean where they are not given. Must never enter: the protocol, an object's meaning.
+Owns: defaults of settings. Must never enter: the API server's protocol, what an object means.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
 from gateway.stores.kubernetes.store import KubernetesStore
 
-KINDS = {kind.name: kind for kind in (PODS, ENDPOINT_SLICES)}
+RESOURCES = {resource.name: resource for resource in (PODS, ENDPOINT_SLICES)}
 
 
 def kubernetes_store(settings: Settings, account: Path = ACCOUNT) -> KubernetesStore:
-    """``account`` is the folder of the pod's service account.
+    """Return the store. ``account`` is the folder of the pod's service account.
 
-    Raises ValueError without a selector or a server, which Settings makes sure of.
+    Raises ValueError without a selector or a server; Settings requires both for this store.
     """
     return KubernetesStore(access_of(settings, account), selection_of(settings, account), random.Random())
 
 
 def access_of(settings: Settings, account: Path) -> ApiServerAccess:
-    """The files given, and the pod's own only towards its own cluster."""
+    """Return URL and credentials. The pod's own token is the default for its own cluster only."""
     server = settings.kubernetes_server
     if server is None:
         raise ValueError("no API server")
@@ -40,13 +40,13 @@ def access_of(settings: Settings, account: Path) -> ApiServerAccess:
 
 
 def selection_of(settings: Settings, account: Path) -> Selection:
-    """What to follow."""
+    """Return which objects are workers."""
     if settings.kubernetes_selector is None:
         raise ValueError("no selector")
     namespace = settings.kubernetes_namespace or account_namespace(account)
     port = settings.kubernetes_port
     return Selection(
-        kind=KINDS[settings.kubernetes_resource],
+        resource=RESOURCES[settings.kubernetes_resource],
         selector=settings.kubernetes_selector,
         namespace=None if namespace == "*" else namespace,
         defaults=Defaults(port and port_of(port), settings.kubernetes_scheme),

@@ -1,4 +1,4 @@
-"""Which stores there are, by the name that settings give them.
+"""The stores by their name in the settings.
 
 Owns: the table, one row per store. Must never enter: a store's behaviour.
 """
@@ -14,8 +14,8 @@ from gateway.wiring.etcd_store import etcd_store
 from gateway.wiring.file_store import file_store
 from gateway.wiring.kubernetes_store import kubernetes_store
 
-#: Value of DYN_DISCOVERY_BACKEND -> how to make the store from the settings. Nothing is reached before
-#: ``watch`` or ``put``.
+#: Value of DYN_DISCOVERY_BACKEND -> function that makes the store from the settings. A store connects at the
+#: first ``watch`` or ``put``.
 STORES: Mapping[str, Callable[[Settings], Store]] = {
     "memory": lambda settings: MemoryStore(),
     "file": file_store,

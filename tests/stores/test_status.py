@@ -1,4 +1,4 @@
-"""Whether a store is in touch, and who is told."""
+"""The connection state of a store, and its log lines."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pytest
 from gateway.stores.status import Status
 
 
-def test_store_begins_out_of_touch() -> None:
+def test_store_is_not_connected_at_first() -> None:
     status = Status("it")
     assert (status.healthy, status.reason) == (False, "not reached yet")
 
 
-def test_each_turn_is_one_line_and_the_same_again_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_change_of_state_or_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     status = Status("it")
     with caplog.at_level(logging.INFO):
-        for turn in (status.up, status.up, lambda: status.down("a"), lambda: status.down("a"), status.up):
-            turn()
-        status.down("a")
-        status.down("b")
+        for reason in ("", "", "a", "a", ""):
+            status.disconnected(reason) if reason else status.connected()
+        status.disconnected("a")
+        status.disconnected("b")
     assert [line.levelname for line in caplog.records] == ["INFO", "WARNING", "INFO", "WARNING", "WARNING"]
     assert (status.healthy, status.reason) == (False, "b")
 
 
-def test_reason_goes_with_the_outage() -> None:
+def test_reason_ends_with_the_outage() -> None:
     status = Status("it")
-    status.down("a")
-    status.up()
+    status.disconnected("a")
+    status.connected()
     assert (status.healthy, status.reason) == (True, "")

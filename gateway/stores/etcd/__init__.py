@@ -1,5 +1,5 @@
-"""Worker records in etcd.
+"""The store in etcd.
 
-Owns: etcd's HTTP API, leases, watches.
+Owns: the client of etcd's HTTP API, leases, watches.
 Must never enter: what a record means.
 """

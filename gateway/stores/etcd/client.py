@@ -1,6 +1,6 @@
-"""etcd's own JSON API over HTTP: endpoints, failing over between them, logging in.
+"""A client of etcd's JSON API over HTTP: failover between endpoints, and authentication.
 
-Owns: how a call reaches some member of the cluster. Must never enter: keys and what they mean.
+Owns: how a call reaches a member of the cluster. Must never enter: keys and what they mean.
 
 Why no client library, of those on PyPI in November 2026 that are async and support Python 3.11 to 3.13: aetcd
 1.0.0 (June 2026, its first stable release) knows one endpoint and ends a watch with its connection; etcd3aio
@@ -8,7 +8,7 @@ Why no client library, of those on PyPI in November 2026 that are async and supp
 no resume. etcd3-py, etcdpy and etcetra had no release for over two years, etcd-sdk-python is not async. All
 but one bring grpcio, 18 MB, for seven calls; and resume, compaction, failover and lost leases, which are the
 point here, would still be ours to write. The JSON API is part of every etcd since 3.4 and on by default, and
-httpx is here anyway.
+httpx is a dependency already.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Any
 
 import httpx
 
-from gateway.stores.etcd.wire import EtcdError, Unreachable, messages, open_call, whole
+from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable, messages, open_call, read_message
 
-#: What members answer when another one, or the same one later, may do better; gRPC's numbers.
+#: gRPC status codes after which another member, or the same one later, may succeed.
 _TRY_ELSEWHERE = frozenset({1, 2, 4, 8, 10, 13, 14, 15})
 _UNAUTHENTICATED = 16
 _AUTH_IS_OFF = 9
-#: What a login that has to be done again is called, where its number does not tell.
-_STALE_LOGIN = ("invalid auth token", "revision in header is old")
+#: Texts of an expired login, which has no status code of its own.
+_EXPIRED_LOGIN = ("invalid auth token", "revision in header is old")
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """Where a cluster is and how to get in. ``tls`` is for https endpoints, None: the system's trust."""
+    """Endpoints and credentials of a cluster. ``tls`` is for https endpoints; None: the system's default."""
 
     endpoints: Sequence[str]
     user: str | None = None
@@ -43,7 +43,7 @@ class EtcdAccess:
 
 
 class EtcdClient:
-    """Calls to a cluster. Whichever endpoint answered last is asked first."""
+    """A client of one cluster. It first tries the endpoint that answered last."""
 
     def __init__(self, access: EtcdAccess) -> None:
         self._access = access
@@ -55,28 +55,28 @@ class EtcdClient:
 
     @property
     def endpoint(self) -> str:
-        """The one that is asked first."""
+        """The endpoint that is tried first."""
         return self._endpoints[0]
 
     def avoid(self, endpoint: str) -> None:
-        """Ask ``endpoint`` after all others from now on."""
+        """Try ``endpoint`` after all others from now on."""
         self._endpoints.remove(endpoint)
         self._endpoints.append(endpoint)
 
     async def call(
         self, path: str, body: Mapping[str, Any], *, until: float, only: str | None = None
     ) -> dict[str, Any]:
-        """The reply to one call, which must come before the event loop's time is ``until``. Raises EtcdError.
+        """Return the reply to one call. Raises EtcdError, at the latest at ``until`` (the event loop's time).
 
-        ``only`` names the one endpoint to ask. Else a call may reach two members, when the first is slow to
-        answer: it has to bear that.
+        ``only`` is the one endpoint to try. Otherwise the call may reach two members, if the first answers
+        too late, so it must be idempotent.
         """
         faults: list[str] = []
         endpoints = [only] if only else list(self._endpoints)
         for tries_left, endpoint in zip(range(len(endpoints), 0, -1), endpoints, strict=True):
             try:
-                async with asyncio.timeout(_left(until) / tries_left):
-                    return await self._logged_in(endpoint, path, body)
+                async with asyncio.timeout(_remaining(until) / tries_left):
+                    return await self._ask_logged_in(endpoint, path, body)
             except TimeoutError:
                 faults.append(f"{endpoint}: no answer in time")
             except EtcdError as error:
@@ -84,48 +84,47 @@ class EtcdClient:
                     raise
                 faults.append(f"{endpoint}: {error}")
             self.avoid(endpoint)
-        raise Unreachable("; ".join(faults))
+        raise EtcdUnreachable("; ".join(faults))
 
     @asynccontextmanager
     async def stream(
         self, endpoint: str, path: str, body: Mapping[str, Any], *, until: float
     ) -> AsyncGenerator[AsyncIterator[dict[str, Any]], None]:
-        """The messages that ``endpoint`` sends in reply, for as long as it does. Raises EtcdError.
+        """Yield the messages that ``endpoint`` sends in reply. Raises EtcdError.
 
-        ``until`` is for the head of the reply, as above. No other endpoint is tried: whoever calls again does
-        that.
+        The head of the reply must arrive before ``until``. No other endpoint is tried.
         """
         try:
-            async with asyncio.timeout(_left(until)):
+            async with asyncio.timeout(_remaining(until)):
                 await self._log_in(endpoint)
                 reply = await self._open(endpoint, path, body)
         except TimeoutError:
             self.avoid(endpoint)
-            raise Unreachable(f"{endpoint}: no answer in time") from None
+            raise EtcdUnreachable(f"{endpoint}: no answer in time") from None
         except EtcdError as error:
-            self._lost(endpoint, error)
+            self._note_failure(endpoint, error)
             raise
-        found = self._messages(endpoint, reply)
+        received = self._messages(endpoint, reply)
         try:
-            yield found
+            yield received
         finally:
-            await found.aclose()
+            await received.aclose()
             await reply.aclose()
 
-    def _lost(self, endpoint: str, error: EtcdError) -> None:
-        if _is_stale(error):
+    def _note_failure(self, endpoint: str, error: EtcdError) -> None:
+        if _login_expired(error):
             self._token = None
         elif error.code in _TRY_ELSEWHERE:
             self.avoid(endpoint)
 
-    async def _logged_in(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _ask_logged_in(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         await self._log_in(endpoint)
         try:
             return await self._ask(endpoint, path, body)
         except EtcdError as error:
-            if self._token is None or not _is_stale(error):
+            if self._token is None or not _login_expired(error):
                 raise
-        self._token = None  # tokens end after five minutes and with a restart of the member
+        self._token = None  # tokens expire after five minutes, and with a restart of the member
         await self._log_in(endpoint)
         return await self._ask(endpoint, path, body)
 
@@ -143,29 +142,29 @@ class EtcdClient:
         self._token = str(reply.get("token", ""))
 
     async def _ask(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await whole(endpoint, await self._open(endpoint, path, body))
+        return await read_message(endpoint, await self._open(endpoint, path, body))
 
     async def _open(self, endpoint: str, path: str, body: Mapping[str, Any]) -> httpx.Response:
         return await open_call(endpoint + path, body, self._tls, self._token)
 
     async def _messages(self, endpoint: str, reply: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
         try:
-            async with aclosing(messages(endpoint, reply)) as found:
-                async for message in found:
+            async with aclosing(messages(endpoint, reply)) as received:
+                async for message in received:
                     yield message
         except EtcdError as error:
-            self._lost(endpoint, error)
+            self._note_failure(endpoint, error)
             raise
 
 
 def within(seconds: float) -> float:
-    """The event loop's time ``seconds`` from now."""
+    """Return the event loop's time in ``seconds`` seconds."""
     return asyncio.get_running_loop().time() + seconds
 
 
-def _left(until: float) -> float:
+def _remaining(until: float) -> float:
     return until - asyncio.get_running_loop().time()
 
 
-def _is_stale(error: EtcdError) -> bool:
-    return error.code == _UNAUTHENTICATED or any(words in str(error) for words in _STALE_LOGIN)
+def _login_expired(error: EtcdError) -> bool:
+    return error.code == _UNAUTHENTICATED or any(text in str(error) for text in _EXPIRED_LOGIN)

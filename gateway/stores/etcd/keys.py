@@ -1,4 +1,4 @@
-"""The keys of records and cordons in etcd, and their spelling in the JSON of its API.
+"""The keys and values of records and cordons in etcd, as its JSON API encodes them.
 
 Owns: keys, ranges, base64. Must never enter: a call.
 """
@@ -15,24 +15,24 @@ from gateway.stores.versioned import Versioned
 
 
 class Keys:
-    """The keys of one deployment, which has ``prefix`` to itself.
+    """The keys of one deployment, all below ``prefix``.
 
-    A record is at PREFIX/workers/URL. Each entry of the cordons has a key of its own, so that no write of one
-    can undo another: PREFIX/marks/REASON/URL if it is present, PREFIX/lifted/REASON/URL for a while after it
-    was removed (a tombstone). The value of both is the text of a ``Versioned``; entries that were written
-    before there were versions have an empty one.
+    A record is at PREFIX/workers/URL. Each reason for a cordon has a key of its own, so that no write can
+    undo another: PREFIX/marks/REASON/URL while it is present, and PREFIX/lifted/REASON/URL for a while after
+    it was removed (a tombstone). The value of both is the text of a Versioned; gateways that knew no order
+    wrote an empty value.
     """
 
     def __init__(self, prefix: str) -> None:
         root = prefix.rstrip("/")
-        self._start = f"{root}/workers/".encode()
+        self._records = f"{root}/workers/".encode()
         self._cordons, self._tombstones = f"{root}/marks/".encode(), f"{root}/lifted/".encode()
-        #: The range that holds them all, as members of a request.
-        self.all = {"key": _text(self._tombstones), "range_end": _text(self._start[:-1] + b"0")}
+        #: The range of all keys, as fields of a request.
+        self.all = {"key": _text(self._tombstones), "range_end": _text(self._records[:-1] + b"0")}
 
     def of(self, url: str) -> str:
-        """The key of ``url``."""
-        return _text(self._start + url.encode())
+        """Return the key of the record of ``url``."""
+        return _text(self._records + url.encode())
 
     def of_cordon(self, url: str, reason: str, *, present: bool) -> str:
         """Return the key of an entry that is present, or of its tombstone."""
@@ -48,11 +48,11 @@ class Keys:
         return None
 
     def url(self, key: bytes) -> str:
-        """The URL in ``key``."""
-        return key.removeprefix(self._start).decode(errors="replace")
+        """Return the URL of a record's key."""
+        return key.removeprefix(self._records).decode(errors="replace")
 
     def record(self, key: bytes, value: bytes) -> WorkerRecord:
-        """The record that ``key`` holds. Raises ValueError."""
+        """Return the record at ``key``. Raises ValueError."""
         record = WorkerRecord.from_json(value)
         if record.url != self.url(key):
             raise ValueError("it is the record of another URL")
@@ -60,23 +60,23 @@ class Keys:
 
     @staticmethod
     def value(record: WorkerRecord) -> str:
-        """``record`` as a value."""
+        """Return ``record`` as a value."""
         return _text(record.to_json().encode())
 
     @staticmethod
     def cordon_value(entry: Versioned) -> str:
-        """Return ``entry`` as a value. Its final "." makes it larger than ``cordon_bound`` of it."""
+        """Return ``entry`` as a value. Its last byte makes it larger than its own ``cordon_bound``."""
         return _text(f"{entry.text}.".encode())
 
     @staticmethod
     def cordon_bound(entry: Versioned) -> str:
-        """Return a text between the values of all older entries and the value of ``entry``."""
+        """Return a text larger than the values of all earlier entries, and smaller than all other values."""
         return _text(entry.text.encode())
 
     @staticmethod
-    def decode(entry: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        """Key and value of an entry of a reply."""
-        return b64decode(entry["key"]), b64decode(entry.get("value", ""))
+    def decode(pair: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """Return key and value of a key-value pair of a reply."""
+        return b64decode(pair["key"]), b64decode(pair.get("value", ""))
 
 
 def _text(data: bytes) -> str:

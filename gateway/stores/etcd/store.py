@@ -1,11 +1,12 @@
-"""Records in etcd: any number of gateways share one fleet, on any number of machines.
+"""The store in etcd: any number of gateways, on any number of machines, share one fleet.
 
-Owns: writing, leases and their renewal, and trying again after an outage. Must never enter: HTTP, what a
-watch is told.
+Owns: writes, TTLs and their renewal, and trying again after an outage. Must never enter: HTTP, what a watch
+yields.
 
-While no member can be reached the fleet stays as it is known. Afterwards the watch goes on where it broke
-off. A lease that ran out in an outage was lost with its record: whoever keeps it registers again. A record
-that somebody else took away stays away as long as its lease lasts: its keeper does not bring it back.
+A record with a TTL is attached to an etcd lease. While no member of the cluster can be reached the fleet
+stays as it is known; afterwards the watch continues where it broke off. If a lease expires during an outage,
+its record is gone, and the gateway that renews it registers it again. If somebody else deletes the record, it
+is not registered again as long as its lease lasts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gateway.stores.backoff import Backoff, BackoffDelays
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
-from gateway.stores.etcd.watch import PlaceLost, WatchReader
+from gateway.stores.etcd.watch import PositionLost, WatchReader
 from gateway.stores.etcd.wire import EtcdError
 from gateway.stores.feeds import Emit
 from gateway.stores.record import WorkerRecord
@@ -33,112 +34,122 @@ from gateway.stores.watched import WatchedStore
 
 log = logging.getLogger(__name__)
 
-#: Seconds for a write, however many calls and endpoints it takes: whoever waits for it may wait for one.
-PATIENCE = 0.9
-#: Between two tries to watch.
-PAUSES = BackoffDelays(first=0.05, longest=2.0)
+#: Seconds for one write, whatever the number of calls and endpoints: a caller waits for at most one second.
+WRITE_TIMEOUT = 0.9
+#: The delays before a watch begins again.
+DELAYS = BackoffDelays(first=0.05, longest=2.0)
 
 _Reply = TypeVar("_Reply")
 
-#: Changes in one transaction; etcd takes 128, unless it was told otherwise.
-_MOST_CHANGES = 100
+#: Operations in one transaction; etcd's limit is 128 by default (--max-txn-ops).
+_MAX_OPERATIONS = 100
 #: Seconds for which a tombstone is kept at least; twice that at most.
 TOMBSTONE_SECONDS = 24 * 3600
+#: gRPC status codes: NOT_FOUND and FAILED_PRECONDITION.
 _LEASE_NOT_FOUND = 5
 _LEASE_EXISTS = 9
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
-    """A record under a lease of ``seconds``; ``id`` is the lease's."""
+class _LeasedRecord:
+    """A record that this store renews: its TTL in seconds, and the id of its etcd lease."""
 
     record: WorkerRecord
-    seconds: int
-    id: str = ""
+    ttl: int
+    lease: str = ""
 
 
 class EtcdStore(WatchedStore):
-    """See Store. ``prefix`` is of all keys of this deployment; ``patience`` in seconds, for one write."""
+    """A store in etcd. ``prefix`` starts all its keys; ``write_timeout`` is for one write, in seconds."""
 
     writable = True
     keeps_cordons = True
 
-    def __init__(self, access: EtcdAccess, prefix: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, access: EtcdAccess, prefix: str, *, write_timeout: float = WRITE_TIMEOUT) -> None:
         super().__init__(f"etcd at {', '.join(access.endpoints)}")
         self._client = EtcdClient(access)
         self._keys = Keys(prefix)
-        self._patience = patience
+        self._write_timeout = write_timeout
         self._renewals = Renewals()
-        self._kept: dict[str, _Kept] = {}
+        self._leased: dict[str, _LeasedRecord] = {}
         #: The lease of new tombstones, and until when it is used for them (monotonic time).
-        self._tombstone_lease, self._tombstone_lease_ends = "", float("-inf")
+        self._tombstone_lease, self._tombstone_lease_until = "", float("-inf")
 
     async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
-        """See Store. A lease is of whole seconds, rounded up; etcd makes very short ones longer."""
+        """See Store. The TTL is rounded up to whole seconds; etcd may prolong very short ones."""
         if ttl is None:
-            await self._written(self._replace(record))
-            if kept := self._kept.get(record.url):
-                kept.record = record
+            await self._translated(self._replace(record))
+            if leased := self._leased.get(record.url):
+                leased.record = record
             return
-        kept = _Kept(record, max(1, math.ceil(ttl)))
-        await self._written(self._register(kept, within(self._patience)))
-        self._kept[record.url] = kept
-        await self._renewals.start(record.url, kept.seconds, lambda: self._written(self._renew(kept)))
+        leased = _LeasedRecord(record, max(1, math.ceil(ttl)))
+        await self._translated(self._register(leased, within(self._write_timeout)))
+        self._leased[record.url] = leased
+        await self._renewals.start(record.url, leased.ttl, lambda: self._translated(self._renew(leased)))
 
     async def delete(self, url: str) -> bool:
         """See Store."""
-        kept = self._kept.pop(url, None)
+        leased = self._leased.pop(url, None)
         await self._renewals.stop(url)
-        until = within(self._patience)
+        until = within(self._write_timeout)
         key = {"key": self._keys.of(url)}
-        reply = await self._written(self._client.call("/v3/kv/deleterange", key, until=until))
-        if kept is not None:
-            # Should a renewal that was given up reach etcd late: without its lease it can write nothing.
-            await self._revoke(kept, until)
+        reply = await self._translated(self._client.call("/v3/kv/deleterange", key, until=until))
+        if leased is not None:
+            # A renewal that timed out may reach etcd later: without its lease it cannot write the record.
+            await self._revoke(leased, until)
         return int(reply.get("deleted", 0)) > 0
 
     async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
-        until = within(self._patience)
+        until = within(self._write_timeout)
         entries = [
-            (url, reason, entry) for url, by_reason in updates.items() for reason, entry in by_reason.items()
+            (url, reason, each) for url, reasons in updates.items() for reason, each in reasons.items()
         ]
-        only_present = all(entry.present for _, _, entry in entries)
-        lease = "" if only_present else await self._written(self._tombstone_lease_id(until))
-        changes = [self._change(url, reason, entry, lease) for url, reason, entry in entries]
-        for start in range(0, len(changes), _MOST_CHANGES):
-            await self._written(self._change_some(changes[start : start + _MOST_CHANGES], until))
+        lease = ""
+        if not all(each.present for _, _, each in entries):
+            lease = await self._translated(self._lease_for_tombstones(until))
+        changes = [self._cordon_change(url, reason, each, lease) for url, reason, each in entries]
+        for start in range(0, len(changes), _MAX_OPERATIONS):
+            await self._translated(self._transaction(changes[start : start + _MAX_OPERATIONS], until))
 
-    async def _change_some(self, changes: Sequence[Mapping[str, Any]], until: float) -> None:
+    async def _transaction(self, changes: Sequence[Mapping[str, Any]], until: float) -> None:
         try:
             await self._client.call("/v3/kv/txn", {"success": changes}, until=until)
         except EtcdError as error:
-            if error.code == _LEASE_NOT_FOUND:  # the cluster's data were replaced, and the lease with them
-                self._tombstone_lease_ends = float("-inf")
+            if error.code == _LEASE_NOT_FOUND:  # the data of the cluster was replaced
+                self._tombstone_lease_until = float("-inf")
             raise
 
-    def _change(self, url: str, reason: str, entry: Versioned, lease: str) -> dict[str, Any]:
-        """Return the transaction that writes ``entry``, unless etcd has a later one. Of the two keys of an
-        entry only one exists, except where a gateway that knows no versions has written."""
-        present, tombstone = (self._keys.of_cordon(url, reason, present=each) for each in (True, False))
-        written, deleted = (present, tombstone) if entry.present else (tombstone, present)
-        put = {"key": written, "value": self._keys.cordon_value(entry)}
+    def _cordon_change(self, url: str, reason: str, entry: Versioned, lease: str) -> dict[str, Any]:
+        """Return the operation that writes ``entry`` unless etcd has a later one of the same reason.
+
+        Of the two keys of a reason only one exists; both can exist if a gateway that knows no order wrote
+        one.
+        """
+        key = self._keys.of_cordon(url, reason, present=entry.present)
+        other = self._keys.of_cordon(url, reason, present=not entry.present)
+        put = {"key": key, "value": self._keys.cordon_value(entry)}
         if not entry.present:
             put["lease"] = lease
-        steps: list[dict[str, Any]] = [{"request_put": put}, {"request_delete_range": {"key": deleted}}]
-        bound = self._keys.cordon_bound(entry)
-        for key in (written, deleted):
-            later = {"key": key, "target": "VALUE", "result": "GREATER", "value": bound}
-            steps = [{"request_txn": {"compare": [later], "success": [], "failure": steps}}]
-        return steps[0]
+        change: dict[str, Any] = {"request_put": put}
+        operations = [change, {"request_delete_range": {"key": other}}]
+        for each in (key, other):
+            later = {
+                "key": each,
+                "target": "VALUE",
+                "result": "GREATER",
+                "value": self._keys.cordon_bound(entry),
+            }
+            operations = [{"request_txn": {"compare": [later], "success": [], "failure": operations}}]
+        return operations[0]
 
-    async def _tombstone_lease_id(self, until: float) -> str:
-        """Return the lease of tombstones: one for all of a day, as etcd need not have thousands of leases."""
+    async def _lease_for_tombstones(self, until: float) -> str:
+        """Return the lease of tombstones: one for a whole day, as each lease costs etcd something."""
         now = time.monotonic()
-        if now >= self._tombstone_lease_ends:
+        if now >= self._tombstone_lease_until:
             lease = {"ID": str(random.getrandbits(62) + 1), "TTL": str(2 * TOMBSTONE_SECONDS)}
             await self._client.call("/v3/lease/grant", lease, until=until)
-            self._tombstone_lease, self._tombstone_lease_ends = lease["ID"], now + TOMBSTONE_SECONDS
+            self._tombstone_lease, self._tombstone_lease_until = lease["ID"], now + TOMBSTONE_SECONDS
         return self._tombstone_lease
 
     async def close(self) -> None:
@@ -147,63 +158,65 @@ class EtcdStore(WatchedStore):
         await self._renewals.close()
 
     async def _feed(self, emit: Emit) -> None:
-        backoff = Backoff(PAUSES, random.Random())
+        backoff = Backoff(DELAYS, random.Random())
 
-        def in_touch() -> None:
-            self._status.up()
+        def connected() -> None:
+            self._status.connected()
             backoff.reset()
 
-        reader = WatchReader(self._client, self._keys, in_touch)
+        reader = WatchReader(self._client, self._keys, connected)
         while True:
             try:
                 await reader.read(emit)
-            except PlaceLost as lost:
+            except PositionLost as lost:
                 log.info("all records are read from etcd again: %s", lost)
                 backoff.reset()
             except EtcdError as error:
-                self._status.down(str(error))
+                self._status.disconnected(str(error))
             await asyncio.sleep(backoff.failed())
 
     async def _replace(self, record: WorkerRecord) -> dict[str, Any]:
-        """Write ``record``, under the lease that the one before has, if any."""
+        """Write ``record``, attached to the lease of the previous record of its URL, if any."""
         key, value = self._keys.of(record.url), self._keys.value(record)
-        there = {"key": key, "target": "CREATE", "result": "GREATER", "create_revision": "0"}
+        exists = {"key": key, "target": "CREATE", "result": "GREATER", "create_revision": "0"}
         change = {
-            "compare": [there],
+            "compare": [exists],
             "success": [{"request_put": {"key": key, "value": value, "ignore_lease": True}}],
             "failure": [{"request_put": {"key": key, "value": value}}],
         }
-        return await self._client.call("/v3/kv/txn", change, until=within(self._patience))
+        return await self._client.call("/v3/kv/txn", change, until=within(self._write_timeout))
 
-    async def _register(self, kept: _Kept, until: float) -> None:
-        """Write a record under a lease of its own. The id is ours, so that it is known before the lease."""
-        kept.id = str(random.getrandbits(62) + 1)
+    async def _register(self, leased: _LeasedRecord, until: float) -> None:
+        """Write a record with a new lease. This store chooses the lease's id, so that it can be revoked even
+        if the reply to the grant is lost."""
+        leased.lease = str(random.getrandbits(62) + 1)
+        grant = {"ID": leased.lease, "TTL": str(leased.ttl)}
         try:
-            await self._client.call("/v3/lease/grant", {"ID": kept.id, "TTL": str(kept.seconds)}, until=until)
+            await self._client.call("/v3/lease/grant", grant, until=until)
         except EtcdError as error:
-            if error.code != _LEASE_EXISTS:  # granted by a member whose answer came too late
+            if error.code != _LEASE_EXISTS:  # another member granted it, but answered too late
                 raise
-        entry = {"key": self._keys.of(kept.record.url), "value": self._keys.value(kept.record)}
-        await self._client.call("/v3/kv/put", {**entry, "lease": kept.id}, until=until)
+        put = {"key": self._keys.of(leased.record.url), "value": self._keys.value(leased.record)}
+        await self._client.call("/v3/kv/put", {**put, "lease": leased.lease}, until=until)
 
-    async def _renew(self, kept: _Kept) -> bool:
-        until = within(max(self._patience, kept.seconds / 3))
-        reply = await self._client.call("/v3/lease/keepalive", {"ID": kept.id}, until=until)
+    async def _renew(self, leased: _LeasedRecord) -> bool:
+        until = within(max(self._write_timeout, leased.ttl / 3))
+        reply = await self._client.call("/v3/lease/keepalive", {"ID": leased.lease}, until=until)
         if int(reply.get("result", {}).get("TTL", 0)) <= 0:
-            log.warning("the lease of %s was lost; registering again", kept.record.url)
-            await self._register(kept, until)
+            log.warning("the lease of %s has expired; registering the worker again", leased.record.url)
+            await self._register(leased, until)
         return True
 
+    async def _revoke(self, leased: _LeasedRecord, until: float) -> None:
+        try:
+            await self._client.call("/v3/lease/revoke", {"ID": leased.lease}, until=until)
+        except EtcdError as error:
+            if error.code != _LEASE_NOT_FOUND:
+                log.info("the lease of %s expires by itself: %s", leased.record.url, error)
+
     @staticmethod
-    async def _written(write: Coroutine[Any, Any, _Reply]) -> _Reply:
+    async def _translated(write: Coroutine[Any, Any, _Reply]) -> _Reply:
         try:
             return await write
         except EtcdError as error:
             raise StoreUnavailable(f"etcd: {error}") from error
-
-    async def _revoke(self, kept: _Kept, until: float) -> None:
-        try:
-            await self._client.call("/v3/lease/revoke", {"ID": kept.id}, until=until)
-        except EtcdError as error:
-            if error.code != _LEASE_NOT_FOUND:
-                log.info("the lease of %s runs out by itself: %s", kept.record.url, error)

@@ -1,11 +1,11 @@
-"""One reader's place in the history of the records in etcd, and how it is kept and lost.
+"""Reading the records from etcd: a list, then a watch that continues from it.
 
-Owns: the list of all records, the watch that goes on from it, and noticing that one was cut off or lags. Must
-never enter: writing, how often to try again.
+Owns: the position in etcd's history, and noticing that a watch was cut off or lags behind. Must never enter:
+writing, how often to try again.
 
-The place is a revision: etcd keeps all changes since the last compaction, so a watch that broke off goes on
-behind what it saw last and misses nothing. When those revisions are compacted, or were never there because
-the cluster's data was replaced, all records are listed again.
+The position is a revision. etcd keeps all changes since the last compaction, so a watch that broke off
+continues after the last change it saw, and misses nothing. When those revisions are compacted, or do not
+exist because the data of the cluster was replaced, all records are listed again.
 """
 
 from __future__ import annotations
@@ -18,181 +18,182 @@ from typing import Any
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset
 from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
-from gateway.stores.etcd.wire import EtcdError, Unreachable
+from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable
 from gateway.stores.feeds import Emit
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Versioned, undated
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two questions to the member that a watch is held with, and for each answer. A watch tells
-#: nothing while nothing changes, so that its silence means little.
-CHECK_EVERY, CHECK_PATIENCE = 1.0, 2.0
+#: Seconds between two checks of the member that serves the watch, and for the reply to each. A watch sends
+#: nothing while nothing changes, so its silence proves nothing.
+CHECK_EVERY, CHECK_TIMEOUT = 1.0, 2.0
 #: Seconds for a list of all records, and for the head of a watch's reply.
-LIST_PATIENCE, OPEN_PATIENCE = 5.0, 2.0
+LIST_TIMEOUT, OPEN_TIMEOUT = 5.0, 2.0
 
 
-class PlaceLost(Exception):
-    """What comes next cannot be told from what was seen last; the message says why."""
+class PositionLost(Exception):
+    """Changes were missed, so all records must be listed again; the message says why."""
 
 
 class WatchReader:
-    """Reads the records below ``keys`` for one watch. ``in_touch`` is called once a watch has begun."""
+    """A reader of the records below ``keys`` for one watch. It calls ``connected`` when a watch has begun."""
 
-    def __init__(self, client: EtcdClient, keys: Keys, in_touch: Callable[[], None]) -> None:
+    def __init__(self, client: EtcdClient, keys: Keys, connected: Callable[[], None]) -> None:
         self._client = client
         self._keys = keys
-        self._in_touch = in_touch
+        self._connected = connected
         self._cluster = ""
-        #: The first revision not seen yet; 0: no place yet.
+        #: The first revision not seen yet; 0: the position is not known.
         self._next = 0
         self._records: dict[str, WorkerRecord] = {}
-        #: The cordons, by URL and reason: the values of the present key (True) and of its tombstone (False).
+        #: By URL and reason: the values of the key of the entry (True) and of its tombstone (False).
         self._cordons: dict[tuple[str, str], dict[bool, str]] = {}
-        #: The revision each key was changed at last, those that hold no record as well.
+        #: The last revision of each key, also of those that contain no valid record.
         self._revisions: dict[bytes, int] = {}
 
     async def read(self, emit: Emit) -> None:
-        """Tell changes until something fails. Raises EtcdError, and PlaceLost when the place is given up."""
+        """Emit changes until something fails. Raises EtcdError, and PositionLost."""
         if not self._next:
             await emit(await self._list())
         endpoint = self._client.endpoint
         watch = {"create_request": {**self._keys.all, "start_revision": str(self._next)}}
         try:
             async with (
-                self._client.stream(endpoint, "/v3/watch", watch, until=within(OPEN_PATIENCE)) as messages,
+                self._client.stream(endpoint, "/v3/watch", watch, until=within(OPEN_TIMEOUT)) as messages,
                 asyncio.TaskGroup() as group,
             ):
                 group.create_task(self._check(endpoint))
                 async for message in messages:
-                    for change in self._understood(message):
+                    for change in self._parse(message):
                         await emit(change)
         except BaseExceptionGroup as failures:
-            raise _cause(failures) from failures
+            for failure in failures.exceptions:
+                if isinstance(failure, EtcdError | PositionLost):
+                    raise failure from failures
+            raise
 
     async def _list(self) -> Reset:
-        reply = await self._client.call("/v3/kv/range", self._keys.all, until=within(LIST_PATIENCE))
+        reply = await self._client.call("/v3/kv/range", self._keys.all, until=within(LIST_TIMEOUT))
         header = reply.get("header", {})
         self._revisions.clear()
         self._records.clear()
         self._cordons.clear()
-        for entry in reply.get("kvs", ()):
-            for change in self._put(entry):
-                assert isinstance(change, Put | CordonsChanged), "there was nothing before"
+        for pair in reply.get("kvs", ()):
+            for change in self._put(pair):
+                assert isinstance(change, Put | CordonsChanged), "nothing was known before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
         cordons: dict[str, dict[str, Versioned]] = {}
         for (url, reason), values in self._cordons.items():
-            if (entry := _latest(values)) is not None:
+            if (entry := _entry(values)) is not None:
                 cordons.setdefault(url, {})[reason] = entry
         return Reset(dict(self._records), cordons)
 
-    def _understood(self, message: Mapping[str, Any]) -> Sequence[Change]:
+    def _parse(self, message: Mapping[str, Any]) -> Sequence[Change]:
         try:
             return list(self._changes(message))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             self._next = 0
-            raise Unreachable(f"a message of the watch makes no sense: {error!r}") from error
+            raise EtcdUnreachable(f"a message of the watch is invalid: {error!r}") from error
 
     def _changes(self, message: Mapping[str, Any]) -> Iterator[Change]:
         header = message.get("header", {})
         if message.get("compact_revision"):
             raise self._lost("the history since then was compacted")
         if message.get("canceled"):
-            raise Unreachable("the watch was ended, and no reason given")
+            raise EtcdUnreachable("the watch was cancelled without a reason")
         if message.get("created"):
             if header.get("cluster_id") != self._cluster or int(header.get("revision", 0)) < self._next - 1:
-                raise self._lost("the data of the cluster are not those that were read before")
-            self._in_touch()
+                raise self._lost("the data of the cluster was replaced")
+            self._connected()
         for event in message.get("events", ()):
-            entry = event["kv"]
-            yield from self._gone(entry) if event.get("type") == "DELETE" else self._put(entry)
-            self._next = max(self._next, int(entry["mod_revision"]) + 1)
+            pair = event["kv"]
+            if event.get("type") == "DELETE":
+                key, _ = self._keys.decode(pair)
+                self._revisions.pop(key, None)
+                yield from self._forget(key)
+            else:
+                yield from self._put(pair)
+            self._next = max(self._next, int(pair["mod_revision"]) + 1)
 
-    def _put(self, entry: Mapping[str, Any]) -> Iterator[Change]:
-        key, value = self._keys.decode(entry)
-        self._revisions[key] = int(entry["mod_revision"])
+    def _put(self, pair: Mapping[str, Any]) -> Iterator[Change]:
+        key, value = self._keys.decode(pair)
+        self._revisions[key] = int(pair["mod_revision"])
         if (cordon := self._keys.parse_cordon(key)) is not None:
-            yield from self._cordon_changed(*cordon, value.decode(errors="replace").removesuffix("."))
+            yield from self._cordon_key_changed(*cordon, value.decode(errors="replace").removesuffix("."))
             return
         try:
             record = self._keys.record(key, value)
         except ValueError as error:
-            log.warning("etcd holds no record of a worker under %r: %s", key, error)
+            log.warning("etcd has no valid record of a worker at %r: %s", key, error)
             yield from self._forget(key)
             return
         if self._records.get(record.url) != record:
             self._records[record.url] = record
             yield Put(record)
 
-    def _gone(self, entry: Mapping[str, Any]) -> Iterator[Change]:
-        key, _ = self._keys.decode(entry)
-        self._revisions.pop(key, None)
-        yield from self._forget(key)
+    def _forget(self, key: bytes) -> Iterator[Change]:
+        if (cordon := self._keys.parse_cordon(key)) is not None:
+            yield from self._cordon_key_changed(*cordon, None)
+            return
+        url = self._keys.url(key)
+        if self._records.pop(url, None) is not None:
+            yield Gone(url)
 
-    def _cordon_changed(self, url: str, reason: str, present: bool, value: str | None) -> Iterator[Change]:
-        """One of the two keys of an entry has this value from now on; None: the key was deleted."""
+    def _cordon_key_changed(
+        self, url: str, reason: str, present: bool, value: str | None
+    ) -> Iterator[Change]:
+        """Handle a new value of one of the two keys of a reason; None: the key was deleted."""
         values = self._cordons.setdefault((url, reason), {})
-        before = _latest(values)
+        before = _entry(values)
         if value is None:
             values.pop(present, None)
         else:
             values[present] = value
         if not values:
             del self._cordons[url, reason]
-        after = _latest(values)
+        after = _entry(values)
         if after is None and before is not None and before.present:
-            after = undated(present=False)  # deleted by a gateway that knows no versions
+            after = undated(present=False)  # removed by a gateway that knows no order
         if after is not None and after != before:
             yield CordonsChanged(url, {reason: after})
 
-    def _forget(self, key: bytes) -> Iterator[Change]:
-        if (cordon := self._keys.parse_cordon(key)) is not None:
-            yield from self._cordon_changed(*cordon, None)
-            return
-        url = self._keys.url(key)
-        if self._records.pop(url, None) is not None:
-            yield Gone(url)
-
     async def _check(self, endpoint: str) -> None:
-        """Ask ``endpoint`` time and again whether it is there, and knows nothing that the watch did not tell.
+        """Check again and again that ``endpoint`` responds, and has no change that the watch did not send.
 
-        A read that a majority has to confirm also finds out a member that was cut off from the others.
+        The read is linearizable: a majority has to confirm it, so it fails on a member that is partitioned
+        from the others.
         """
         newest = {"sort_target": "MOD", "sort_order": "DESCEND", "limit": "1", "keys_only": True}
         behind: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(CHECK_EVERY)
             reply = await self._client.call(
-                "/v3/kv/range", {**self._keys.all, **newest}, until=within(CHECK_PATIENCE), only=endpoint
+                "/v3/kv/range", {**self._keys.all, **newest}, until=within(CHECK_TIMEOUT), only=endpoint
             )
-            newest_revision = max((int(entry["mod_revision"]) for entry in reply.get("kvs", ())), default=0)
-            there = (int(reply.get("count", 0)), newest_revision)
-            here = (len(self._revisions), max(self._revisions.values(), default=0))
-            if there == here:
+            newest_revision = max((int(pair["mod_revision"]) for pair in reply.get("kvs", ())), default=0)
+            theirs = (int(reply.get("count", 0)), newest_revision)
+            ours = (len(self._revisions), max(self._revisions.values(), default=0))
+            if theirs == ours:
                 behind = None
-            elif there == behind:
+            elif theirs == behind:
                 self._client.avoid(endpoint)
                 raise self._lost("the watch has fallen behind")
             else:
-                behind = there
+                behind = theirs
 
-    def _lost(self, why: str) -> PlaceLost:
+    def _lost(self, why: str) -> PositionLost:
         self._next = 0
-        return PlaceLost(why)
+        return PositionLost(why)
 
 
-def _latest(values: Mapping[bool, str]) -> Versioned | None:
-    """Return the later entry of the two keys; None if neither exists. Both exist in the midst of a change,
-    and where a gateway that knows no versions has added a reason that was removed before."""
+def _entry(values: Mapping[bool, str]) -> Versioned | None:
+    """Return the later of the entries that the two keys of a reason have; None: neither key exists.
+
+    Both exist during a change, and where a gateway that knows no order set a reason which was removed before.
+    """
+    entries = [Versioned.from_text(value, present) for present, value in values.items()]
     if True in values and not values[True]:
         return undated(present=True)
-    return max((Versioned.from_text(value, present) for present, value in values.items()), default=None)
-
-
-def _cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one failure among those of the tasks that is about etcd; all of them if none is."""
-    for failure in failures.exceptions:
-        if isinstance(failure, EtcdError | PlaceLost):
-            return failure
-    return failures
+    return max(entries, default=None)

@@ -1,10 +1,10 @@
 """One call to one member of an etcd cluster, over a connection of its own.
 
-Owns: the connection, the shapes of etcd's JSON API, and what went wrong with a call. Must never enter: which
-member is asked, logging in, keys and what they mean.
+Owns: the connection, the message formats of etcd's JSON API, and the errors of a call. Must never enter: the
+choice of a member, authentication, keys and what they mean.
 
-Each call has a connection of its own: a call that is given up can then leave nothing behind in a pool, and
-the next one cannot meet a dead connection.
+Each call has its own connection: a call that times out leaves nothing behind in a pool, and the next call
+does not get a dead connection.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ import httpx
 
 from gateway.loop.sockets import tcp_keepalive_options
 
-#: A line of a stream over this is none, in bytes: etcd's own limit for a value is 1.5 MiB.
+#: The most bytes of one line of a stream; etcd's limit for a request is 1.5 MiB (--max-request-bytes).
 LINE_LIMIT = 64 * 1024 * 1024
-#: Seconds of silence before the kernel asks whether the member is still there, between two questions, and how
-#: many may stay unanswered: a member that vanished without a word is found out in about ten seconds.
+#: TCP keepalive: a probe after 5 s without data, then each 2 s, 3 of them. A member that stopped without
+#: closing its connections is detected in about ten seconds.
 _SOCKET_OPTIONS = [*tcp_keepalive_options(5, 2, 3), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 
 
 class EtcdError(Exception):
-    """A member refused the call; ``code`` is gRPC's number for it."""
+    """A member answered with an error; ``code`` is its gRPC status code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Unreachable(EtcdError):
-    """No member answered in time, or none that could."""
+class EtcdUnreachable(EtcdError):
+    """No member answered in time, or only with errors after which another attempt may succeed."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, 14)
+        super().__init__(message, 14)  # UNAVAILABLE
 
 
 async def open_call(
     url: str, body: Mapping[str, Any], tls: ssl.SSLContext | None, token: str | None
 ) -> httpx.Response:
-    """A reply of 200 to ``body``, its own body not read yet; who asks has a limit for all of it.
+    """Return a reply with status 200 whose body is not read yet. Raises EtcdError. The caller sets a timeout.
 
-    ``tls`` is for https, ``token`` what a login gave. Raises EtcdError.
+    ``tls`` is for https, ``token`` the token of a login.
     """
-    # A member that has lost its leader would otherwise keep a watch open and tell nothing.
+    # Otherwise a member without a leader keeps a watch open and sends nothing.
     headers = {"Grpc-Metadata-hasleader": "true", "Connection": "close"}
     if token:
         headers["Authorization"] = token
@@ -67,36 +67,36 @@ async def open_call(
         finally:
             await reply.aclose()
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        raise Unreachable(_words(error)) from error
-    raise _refusal(reply.status_code, text)
+        raise EtcdUnreachable(_message(error)) from error
+    raise _error_of_reply(reply.status_code, text)
 
 
-async def whole(endpoint: str, reply: httpx.Response) -> dict[str, Any]:
-    """The one message that ``endpoint`` replied. Raises EtcdError."""
+async def read_message(endpoint: str, reply: httpx.Response) -> dict[str, Any]:
+    """Return the only message of a reply from ``endpoint``. Raises EtcdError."""
     try:
         return _parse(endpoint, await reply.aread())
     except httpx.HTTPError as error:
-        raise Unreachable(_words(error)) from error
+        raise EtcdUnreachable(_message(error)) from error
     finally:
         await reply.aclose()
 
 
 async def messages(endpoint: str, reply: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
-    """The messages that ``endpoint`` sends; it never ends but by an EtcdError."""
+    """Yield the messages that ``endpoint`` streams. Ends with an EtcdError only."""
     try:
         async with aclosing(_lines(reply)) as lines:
             async for line in lines:
                 message = _parse(endpoint, line)
                 if "error" in message:
-                    raise _error(endpoint, message["error"])
+                    raise _stream_error(endpoint, message["error"])
                 yield _result(message)
     except httpx.HTTPError as error:
-        raise Unreachable(f"{endpoint}: {_words(error)}") from error
-    raise Unreachable(f"{endpoint}: it ended the stream")
+        raise EtcdUnreachable(f"{endpoint}: {_message(error)}") from error
+    raise EtcdUnreachable(f"{endpoint}: the stream ended")
 
 
 class _Body(httpx.AsyncByteStream):
-    """A reply's body that closes the connection with itself."""
+    """The body of a reply; closing it closes the connection."""
 
     def __init__(self, reply: httpx.Response, transport: httpx.AsyncHTTPTransport) -> None:
         self._reply = reply
@@ -121,19 +121,19 @@ async def _send(transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> 
 
 
 async def _lines(reply: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """Its body, line by line, each as soon as it is whole. An end without a newline ends a line as well."""
+    """Yield the lines of a body, each as soon as it is complete. The end of the body ends a line as well."""
     parts: list[bytes] = []
     size = 0
     async for data in reply.aiter_bytes():
-        *whole, rest = data.split(b"\n")
-        for line in whole:
+        *complete, rest = data.split(b"\n")
+        for line in complete:
             yield b"".join([*parts, line])
             parts, size = [], 0
         if rest:
             parts.append(rest)
             size += len(rest)
         if size > LINE_LIMIT:
-            raise Unreachable("it sent a message without an end")
+            raise EtcdUnreachable("a message of the stream is over the limit of size")
     if parts:
         yield b"".join(parts)
 
@@ -144,40 +144,44 @@ def _parse(endpoint: str, text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise Unreachable(f"{endpoint}: its answer is not that of an etcd")
+        raise EtcdUnreachable(f"{endpoint}: the reply is not one of etcd")
     return message
 
 
 def _result(message: Mapping[str, Any]) -> dict[str, Any]:
-    """What a message of a stream holds. Raises EtcdError where that is the end of a watch, with a reason;
-    compaction is for the watch to judge."""
+    """Return the content of a message of a stream. Raises EtcdError if it cancels the watch.
+
+    A cancellation because of compaction is returned: the watch handles it.
+    """
     result = message.get("result")
     if not isinstance(result, dict):
-        raise Unreachable("a message of the stream holds nothing")
+        raise EtcdUnreachable("a message of the stream has no result")
     if result.get("cancel_reason") and not result.get("compact_revision"):
-        raise EtcdError(f"the watch was ended: {result['cancel_reason']}", 2)
+        raise EtcdError(f"the watch was cancelled: {result['cancel_reason']}", 2)
     return result
 
 
-def _refusal(status: int, text: bytes) -> EtcdError:
-    """What a reply with another status than 200 says."""
+def _error_of_reply(status: int, text: bytes) -> EtcdError:
+    """Return the error of a reply with another status than 200."""
     try:
         message = json.loads(text)
         return EtcdError(str(message["message"]), int(message["code"]))
     except (ValueError, RecursionError, KeyError, TypeError):
-        return Unreachable(f"status {status}, which is not the JSON API of etcd (is its grpc-gateway on?)")
+        return EtcdUnreachable(
+            f"status {status}, which is not the JSON API of etcd (is its grpc-gateway on?)"
+        )
 
 
-def _error(endpoint: str, error: object) -> EtcdError:
-    """What a stream says before it ends; the shape has changed between versions."""
+def _stream_error(endpoint: str, error: object) -> EtcdError:
+    """Return the error that ends a stream; its format differs between versions of etcd."""
     if isinstance(error, dict):
         code = error.get("grpc_code", error.get("code", 2))
         return EtcdError(str(error.get("message", "")), code if isinstance(code, int) else 2)
     return EtcdError(f"{endpoint}: {error}", 2)
 
 
-def _words(error: BaseException) -> str:
-    """What ``error`` says, or else what led to it: the HTTP library often leaves it to that."""
+def _message(error: BaseException) -> str:
+    """Return the text of ``error``, or of its cause: errors of the HTTP library often have no text."""
     cause: BaseException | None = error
     while cause is not None:
         if str(cause):

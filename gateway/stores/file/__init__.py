@@ -1,5 +1,5 @@
-"""Worker records in a file that several gateways share.
+"""The store in a file that several gateways share.
 
-Owns: the document, its locking and its changes.
+Owns: the document, its lock and its changes.
 Must never enter: what a record means.
 """

@@ -1,10 +1,10 @@
-"""The text of a file of workers, and how it changes.
+"""The document in a file of workers, and changes to it.
 
-Owns: its JSON, what makes it unreadable, leases as stamps of time. Must never enter: I/O, a clock.
+Owns: its JSON, what makes it invalid, the expiry times of records. Must never enter: I/O, a clock.
 
-A document is ``{"workers": [...]}`` with a worker's record in each entry, or its URL alone. An entry under a
-lease has ``expires_at`` as well. Cordons are beside them (``StoredCordons``). Members that are not known here
-stay where they are, so that versions of the gateway can share a file.
+A document is ``{"workers": [...]}``; each entry is a worker's record, or its URL alone. A record with a TTL
+has a member ``expires_at`` as well. Cordons are beside the workers (``StoredCordons``). Unknown members are
+kept, so that different versions of the gateway can share a file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.stores.versioned import Updates
 _EXPIRES = "expires_at"
 
 
-class Unreadable(ValueError):
-    """The text is no document; the message says where."""
+class InvalidDocument(ValueError):
+    """The text is not a valid document; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``members`` is the entry as it stands in the file; ``expires`` None: it stays."""
+    """One worker. ``members`` is the JSON object in the file; ``expires`` None: it does not expire."""
 
     record: WorkerRecord
     members: Mapping[str, Any]
@@ -36,10 +36,10 @@ class Entry:
 
 
 class Document:
-    """What a file says. Times have a zone."""
+    """The workers and cordons in a file. All times have a time zone."""
 
     def __init__(self, text: bytes | None = None) -> None:
-        """Read ``text``; none, or only blanks, is a document without workers. Raises Unreadable."""
+        """Parse ``text``; without any text the document has no workers. Raises InvalidDocument."""
         self._members: dict[str, Any] = {}
         self._entries: dict[str, Entry] = {}
         self._cordons = StoredCordons({})
@@ -48,21 +48,21 @@ class Document:
         try:
             members = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise Unreadable(f"it is not JSON: {error}") from error
+            raise InvalidDocument(f"it is not JSON: {error}") from error
         if not isinstance(members, dict) or not isinstance(members.get("workers"), list):
-            raise Unreadable('it must be a JSON object with a list of "workers"')
+            raise InvalidDocument('it must be a JSON object with a list of "workers"')
         self._members = members
         try:
             self._cordons = StoredCordons(members)
         except ValueError as error:
-            raise Unreadable(str(error)) from error
+            raise InvalidDocument(str(error)) from error
         for entry in _entries(members["workers"]):
             if self._entries.setdefault(entry.record.url, entry) is not entry:
-                raise Unreadable(f"{entry.record.url} is there twice")
+                raise InvalidDocument(f"{entry.record.url} is listed twice")
 
     @property
     def text(self) -> bytes:
-        """The file's new text."""
+        """The document as the text of a file."""
         workers = [dict(entry.members) for entry in self._entries.values()]
         others = {name: each for name, each in self._members.items() if name not in MEMBERS}
         members = {**others, "workers": workers, **self._cordons.members}
@@ -70,28 +70,31 @@ class Document:
 
     @property
     def cordons(self) -> Updates:
-        """All entries of the cordons."""
+        """All entries of the cordons, tombstones included."""
         return self._cordons.known
 
     def write_cordons(self, updates: Updates) -> None:
-        """Merge ``updates`` into the cordons."""
+        """Apply ``updates``; an entry counts if it is later than the one in the document."""
         self._cordons.update(updates)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def entry(self, url: str) -> Entry | None:
-        """What it says of ``url``."""
+        """Return the entry of ``url``, if there is one."""
         return self._entries.get(url)
 
     def records(self, now: datetime) -> dict[str, WorkerRecord]:
-        """All records but those whose lease has run out, by URL."""
-        return {url: entry.record for url, entry in self._entries.items() if not _over(entry, now)}
+        """Return all records that have not expired, by URL."""
+        return {url: entry.record for url, entry in self._entries.items() if not _expired(entry, now)}
 
     def put(self, record: WorkerRecord, expires: datetime | None, now: datetime) -> None:
-        """Set ``record``; None keeps the lease that the one before has, if any and if it has not run out."""
+        """Set ``record``.
+
+        With ``expires`` None it keeps the expiry of the previous record, unless that has passed.
+        """
         before = self._entries.get(record.url)
-        if expires is None and before is not None and not _over(before, now):
+        if expires is None and before is not None and not _expired(before, now):
             expires = before.expires
         members = json.loads(record.to_json())
         if expires is not None:
@@ -99,19 +102,19 @@ class Document:
         self._entries[record.url] = Entry(record, members, expires)
 
     def extend(self, url: str, expires: datetime) -> None:
-        """Let the lease of ``url`` last until then; one that stays without a lease keeps doing so."""
+        """Set a later expiry for ``url``; a record that does not expire stays so."""
         entry = self._entries[url]
         if entry.expires is not None:
             members = {**entry.members, _EXPIRES: expires.isoformat()}
             self._entries[url] = Entry(entry.record, members, expires)
 
     def delete(self, url: str) -> bool:
-        """Take ``url`` out; False if it was not in."""
+        """Remove ``url``; return False if it is not in the document."""
         return self._entries.pop(url, None) is not None
 
     def prune(self, now: datetime) -> None:
-        """Take out what has run out."""
-        self._entries = {url: entry for url, entry in self._entries.items() if not _over(entry, now)}
+        """Remove the records that have expired."""
+        self._entries = {url: entry for url, entry in self._entries.items() if not _expired(entry, now)}
 
 
 def _entries(workers: list[Any]) -> Iterator[Entry]:
@@ -119,11 +122,11 @@ def _entries(workers: list[Any]) -> Iterator[Entry]:
         if isinstance(members, str):
             members = {"url": members}
         if not isinstance(members, dict):
-            raise Unreadable(f"worker {number} must be a JSON object or a URL")
+            raise InvalidDocument(f"worker {number} must be a JSON object or a URL")
         try:
             yield Entry(WorkerRecord.of(members), members, _expiry(members.get(_EXPIRES)))
         except ValueError as error:
-            raise Unreadable(f"worker {number}: {error}") from error
+            raise InvalidDocument(f"worker {number}: {error}") from error
 
 
 def _expiry(value: object) -> datetime | None:
@@ -137,5 +140,5 @@ def _expiry(value: object) -> datetime | None:
     return expires
 
 
-def _over(entry: Entry, now: datetime) -> bool:
+def _expired(entry: Entry, now: datetime) -> bool:
     return entry.expires is not None and entry.expires <= now

@@ -1,7 +1,7 @@
-"""A file that several processes write.
+"""A file that several processes read and write.
 
-Owns: who may write, and that a reader sees the text before a write or the one after it, whenever a writer
-dies. Must never enter: what the text means. Its calls may block: they run in threads.
+Owns: the lock of writers, and atomic replacement: a reader gets the text before or after a write, even if the
+writer is killed. Must never enter: what the text means. All calls may block, so they run in threads.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from pathlib import Path
 
 from gateway.loop.files import open_regular
 
-#: Seconds between two tries to get the lock.
-_LOCK_AGAIN = 0.005
+#: Seconds between two attempts to get the lock.
+_LOCK_RETRY = 0.005
 
-#: Tells one state of a file from another: inode, time of its change in nanoseconds, size in bytes.
+#: What distinguishes one content of a file from another: inode, modification time in nanoseconds, bytes.
 FileVersion = tuple[int, int, int]
 
 
 class LockTimeout(OSError):
-    """Others held the lock for as long as was to be waited."""
+    """Other processes held the lock until the deadline."""
 
 
 class SharedFile:
-    """The file at ``path``, or where a link there leads. Beside it lie NAME.lock and, while it is written,
-    NAME.tmp; whoever holds a lock on the first may write the second."""
+    """The file at ``path``, or the one that a symbolic link there points to.
+
+    Beside it are NAME.lock and, during a write, NAME.tmp; whoever has locked the first may write the second.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def stamp(self) -> FileVersion | None:
-        """None: there is no file."""
+    def version(self) -> FileVersion | None:
+        """Return the version of the file; None: there is no file."""
         try:
             found = self._path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -42,7 +44,7 @@ class SharedFile:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self) -> bytes | None:
-        """Its text; None: there is no file."""
+        """Return the content of the file; None: there is no file."""
         try:
             with open_regular(self._path) as file:
                 return file.read()
@@ -51,21 +53,22 @@ class SharedFile:
 
     @contextmanager
     def locked(self, until: float) -> Iterator[None]:
-        """Be the only writer. The lock ends with the process. Raises Locked at ``until`` (monotonic time)."""
+        """Hold the lock during the block; it ends with the process. Raises LockTimeout at ``until``
+        (monotonic time)."""
         lock = os.open(f"{self._path.resolve()}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            while not _take(lock):
+            while not _try_lock(lock):
                 if time.monotonic() >= until:
                     raise LockTimeout("other processes are writing it")
-                time.sleep(_LOCK_AGAIN)
+                time.sleep(_LOCK_RETRY)
             yield
         finally:
             os.close(lock)
 
     def replace(self, text: bytes) -> None:
-        """Write ``text``; it is there, whole, when this returns. Only for who holds the lock."""
+        """Replace the content by ``text``, which is on disk when this returns. Requires the lock."""
         path = self._path.resolve()
-        new = Path(f"{path}.tmp")  # one name for all: what a dead writer left is overwritten by the next
+        new = Path(f"{path}.tmp")  # always this name, so that the file of a killed writer is overwritten
         with new.open("wb") as file:
             with suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), path.stat().st_mode)
@@ -75,12 +78,12 @@ class SharedFile:
         new.replace(path)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)  # the new name has to survive as well
+            os.fsync(folder)  # the rename must survive a crash of the system as well
         finally:
             os.close(folder)
 
 
-def _take(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,6 @@
-"""What the owner of a pod or a slice says of its workers, in annotations.
+"""The gateway's annotations of a pod or an EndpointSlice.
 
-Owns: the names of the annotations, and what their values may be. Must never enter: an address, readiness.
+Owns: the names of the annotations, and their valid values. Must never enter: an address, readiness.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ SCHEMES = ("http", "https")
 
 
 class BadAnnotation(ValueError):
-    """An annotation cannot be understood; the message names it."""
+    """An annotation has an invalid value; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """``ports`` are numbers or names, in order; ``unknown`` are names below the prefix that mean nothing."""
+    """The annotations of one object.
+
+    ``ports`` are numbers or names; ``unknown`` are unknown names with the prefix.
+    """
 
     ports: tuple[int | str, ...] = ()
     scheme: str | None = None
@@ -35,7 +38,7 @@ class Annotations:
 
     @classmethod
     def read(cls, annotations: Mapping[str, str]) -> Annotations:
-        """Those of ``annotations`` that are for the gateway. Raises BadMark."""
+        """Parse the annotations with the gateway's prefix. Raises BadAnnotation."""
         given = {
             name.removeprefix(PREFIX): value.strip()
             for name, value in annotations.items()
@@ -57,7 +60,7 @@ class Annotations:
 
 
 def port_of(value: str) -> int | str | None:
-    """A port's number, or its name as Kubernetes allows it; None: neither."""
+    """Return the number of a port, or its name as Kubernetes allows it; None for any other text."""
     if value.isascii() and value.isdigit():
         return int(value) if len(value) <= 5 and 0 < int(value) < 65536 else None
     plain = value.replace("-", "")

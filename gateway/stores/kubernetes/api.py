@@ -1,7 +1,24 @@
-"""Asking the API server.
+"""A client of the API server: one page of a list, or the stream of a watch.
 
-Owns: one connection's worth of requests: a page of a list, the stream of a watch; and the limits of time and
-size of both. Must never enter: what an object means, when to ask again.
+Owns: the connection, and the limits of time and size of a request. Must never enter: what an object means,
+when a request is repeated.
+
+Why no client library, of those on PyPI in November 2026 that are async (each installed and its source read):
+the gateway needs two requests, a list and a watch of one kind of object.
+
+* lightkube 1.0.1 brings a second HTTP stack (httpx2, httpcore2) and generated models. It reads the token
+  file on the event loop, decodes a page of any size in one step, and gives a watch no read timeout, so a
+  connection that died in silence is never noticed.
+* kr8s 0.20.15 brings eleven packages, cryptography among them. Its list does not return the resourceVersion
+  from which a watch has to continue, its watch ends when the server closes it, and after a 410 it asks again
+  from the version that was just refused. It does read the token in a thread.
+* kubernetes_asyncio 36.1.0 brings aiohttp and 48 MB of generated code; importing it takes 65 MB of memory in
+  every process of a gateway. It reads the token file on the event loop, asks again from the version that a
+  410 has refused, and its watch fails at an event of more than 512 KiB (a pod may have 1.5 MiB).
+
+lightkube and kr8s put no bound on the size of an event, and split events with ``str.splitlines``, which
+breaks those with U+0085 in an annotation. None of the three lists again by itself after a 410, spreads
+reconnects over time, or obeys ``Retry-After``: that is most of the work here, and would still be ours.
 """
 
 from __future__ import annotations
@@ -15,14 +32,14 @@ import httpx
 from gateway.loop.daemon_thread import DaemonThread
 from gateway.loop.sockets import tcp_keepalive_options
 from gateway.stores.kubernetes.access import ApiServerAccess
-from gateway.stores.kubernetes.failures import Unreachable, refusal
+from gateway.stores.kubernetes.failures import ApiServerUnreachable, refusal
 from gateway.stores.kubernetes.objects import Object
 
-#: Seconds until a connection must stand.
+#: Seconds to establish a connection.
 CONNECT_TIMEOUT = 5.0
-#: Bytes of one event. etcd keeps no object of more than 1.5 MiB.
+#: Bytes of one event. etcd stores no object of more than 1.5 MiB.
 EVENT_LIMIT = 16 * 1024 * 1024
-#: Bytes of a refusal that are read for its reason.
+#: Bytes of an error reply that are read.
 REASON_LIMIT = 64 * 1024
 
 Query = Mapping[str, str]
@@ -36,38 +53,41 @@ class Stream:
         self._rest = b""
 
     async def read(self) -> list[Object] | None:
-        """The events that came whole with the next bytes, in order; None: the server closed the watch.
+        """Return the events that the next bytes complete; None: the server closed the watch.
 
-        Raises Unreachable.
+        Raises ApiServerUnreachable.
         """
         with _translated():
             try:
                 chunk = await anext(self._chunks)
             except StopAsyncIteration:
                 return None
-        # Not by str.splitlines: an annotation may hold what Unicode calls the end of a line.
+        # Not str.splitlines: an annotation may contain characters that Unicode counts as line ends.
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > EVENT_LIMIT:
-            raise Unreachable(f"the API server sent an event of more than {EVENT_LIMIT} bytes")
+            raise ApiServerUnreachable(f"the API server sent an event of more than {EVENT_LIMIT} bytes")
         return [_parsed(line) for line in lines if line.strip()]
 
 
 class Api:
-    """Requests with the credentials of the moment it was made."""
+    """A connection to the API server with the credentials of the moment it was made."""
 
     def __init__(self, client: httpx.AsyncClient, server: str) -> None:
         self._client = client
         self._server = server.rstrip("/")
 
     async def page(self, target: str, query: Query) -> Object:
-        """One page of a list. Raises Failure."""
+        """Return one page of a list. Raises Failure."""
         async with self._reply(target, query) as reply:
             with _translated():
                 return _parsed(await reply.aread())
 
     @asynccontextmanager
     async def watch(self, target: str, query: Query) -> AsyncIterator[Stream]:
-        """The events from ``query``'s place on; entered once the server has agreed. Raises Failure."""
+        """Watch from the resourceVersion in ``query``; the block begins at the head of the reply.
+
+        Raises Failure.
+        """
         async with self._reply(target, {**query, "watch": "true"}) as reply:
             yield Stream(reply.aiter_bytes())
 
@@ -86,16 +106,19 @@ class Api:
 
 @asynccontextmanager
 async def connected(access: ApiServerAccess) -> AsyncIterator[Api]:
-    """Something to ask with. Made anew for each watch, as tokens and certificates are replaced all the time,
-    and several API servers share the load of those that come. Raises Failure."""
+    """Connect to the API server. Raises Failure.
+
+    Each watch has a new connection: tokens and certificates are replaced regularly, and a load balancer can
+    then choose another API server.
+    """
     with closing(DaemonThread("credentials")) as thread:
-        trust, token = await thread.run(access.credentials)
-    # Not compressed: it is a neighbour, and an event must not wait in a decoder.
+        tls, token = await thread.run(access.credentials)
+    # Uncompressed: the network is near, and a decoder must not delay an event.
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "tito-gateway"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
     transport = httpx.AsyncHTTPTransport(
-        verify=trust or False, trust_env=False, socket_options=tcp_keepalive_options()
+        verify=tls or False, trust_env=False, socket_options=tcp_keepalive_options()
     )
     timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
     async with httpx.AsyncClient(
@@ -119,14 +142,16 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        raise Unreachable(f"the API server cannot be reached: {error or type(error).__name__}") from error
+        raise ApiServerUnreachable(
+            f"the API server cannot be reached: {error or type(error).__name__}"
+        ) from error
 
 
 def _parsed(text: bytes) -> Object:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise Unreachable("the API server sent what is not JSON") from None
+        raise ApiServerUnreachable("the API server sent invalid JSON") from None
     if not isinstance(value, dict):
-        raise Unreachable("the API server sent what is no object")
+        raise ApiServerUnreachable("the API server sent JSON that is not an object")
     return value

@@ -1,7 +1,7 @@
-"""What can go wrong between the gateway and the API server.
+"""The failures of requests to the API server.
 
-Owns: the kinds of failure, which of them a status or an ERROR event is, and their text for a person. Must
-never enter: I/O, what is done about them.
+Owns: the kinds of failure, how a status or an ERROR event maps to them, and their messages. Must never enter:
+I/O, how a failure is handled.
 """
 
 from __future__ import annotations
@@ -11,66 +11,73 @@ from http import HTTPStatus
 
 from gateway.stores.kubernetes.objects import Object, number, parts, text
 
-#: Characters of a server's own words.
-WORDS = 300
+#: Characters of the server's own message.
+MAX_MESSAGE = 300
 
-#: Refusals that pass by themselves, though they are the caller's fault by their number. 401: a token is
-#: refused for a moment around its rotation.
-_PASSING = frozenset(
+#: Client errors (4xx) that are transient. 401: a token is refused for a moment around its rotation.
+_TRANSIENT = frozenset(
     {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 )
 
 
 class Failure(Exception):
-    """``wait``: seconds that the server asked for. ``slow``: only a person can mend it."""
+    """A failed request. ``wait``: seconds that the server asks for. ``slow``: only a person can mend it."""
 
     wait = 0.0
     slow = False
 
 
-class Unreachable(Failure):
-    """No answer, or none that makes sense; the place in the changes is not lost."""
+class ApiServerUnreachable(Failure):
+    """No reply, or an invalid one. The resourceVersion is still valid."""
 
 
 class Expired(Failure):
-    """The server does not remember so far back: all has to be listed anew."""
+    """The server has dropped the changes since this resourceVersion: all objects must be listed."""
 
 
 class ApiRefusal(Failure):
-    """The server answered with ``status``, and why."""
+    """The server answered with an error status."""
 
     def __init__(self, status: int, why: str, wait: float = 0.0) -> None:
         super().__init__(f"the API server answered {status}: {why}")
         self.status = status
         self.wait = wait
-        self.slow = 300 <= status < 500 and status not in _PASSING
+        self.slow = 300 <= status < 500 and status not in _TRANSIENT
 
 
 def refusal(status: int, retry_after: str, body: bytes) -> Failure:
-    """What a reply other than 200 means."""
+    """Return the failure that a reply with another status than 200 means."""
     try:
-        told = json.loads(body)
+        error_object = json.loads(body)
     except (ValueError, RecursionError):
-        told = {}
-    wait = number(told, "details", "retryAfterSeconds") or 0
+        error_object = {}
+    wait = number(error_object, "details", "retryAfterSeconds") or 0
     if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10:
         wait = int(retry_after)
-    return _failure(status, told, float(wait))
+    return _failure(status, error_object, float(wait))
 
 
-def error_event(told: Object) -> Failure:
-    """What the object of an ERROR event means."""
+def error_event(error_object: Object) -> Failure:
+    """Return the failure that the object of an ERROR event means."""
     return _failure(
-        number(told, "code") or 500, told, float(number(told, "details", "retryAfterSeconds") or 0)
+        number(error_object, "code") or 500,
+        error_object,
+        float(number(error_object, "details", "retryAfterSeconds") or 0),
     )
 
 
-def _failure(status: int, told: object, wait: float) -> Failure:
-    why = " ".join(text(told, "message").split())[:WORDS] or text(told, "reason")[:WORDS] or _phrase(status)
-    if status == HTTPStatus.GONE or text(told, "reason") in ("Expired", "Gone"):
+def _failure(status: int, error_object: object, wait: float) -> Failure:
+    why = (
+        " ".join(text(error_object, "message").split())[:MAX_MESSAGE]
+        or text(error_object, "reason")[:MAX_MESSAGE]
+        or _phrase(status)
+    )
+    if status == HTTPStatus.GONE or text(error_object, "reason") in ("Expired", "Gone"):
         return Expired(why)
-    # After a restore from a backup the server is behind the place that it gave out before.
-    if any(text(each, "reason") == "ResourceVersionTooLarge" for each in parts(told, "details", "causes")):
+    # After a restore from a backup, the server's version is older than the one it returned before.
+    if any(
+        text(each, "reason") == "ResourceVersionTooLarge" for each in parts(error_object, "details", "causes")
+    ):
         return Expired(why)
     return ApiRefusal(status, why, wait)
 

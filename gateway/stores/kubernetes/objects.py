@@ -1,6 +1,6 @@
-"""Looking into the API server's objects, of which any member may be missing or odd.
+"""Access to members of the API server's objects, any of which may be missing or of the wrong type.
 
-Owns: total readers for JSON that others wrote. Must never enter: what a member means.
+Owns: functions that never raise, for JSON of others. Must never enter: what a member means.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ _NOTHING: Object = {}
 
 
 def part(value: object, *path: str) -> Object:
-    """The object at ``path``; an empty one where there is none."""
+    """Return the object at ``path``, or an empty one."""
     found = _at(value, path)
     return found if isinstance(found, dict) else _NOTHING
 
 
 def parts(value: object, *path: str) -> Iterator[Object]:
-    """All objects in the list at ``path``."""
+    """Yield the objects in the list at ``path``."""
     found = _at(value, path)
     if isinstance(found, list):
         yield from (each for each in found if isinstance(each, dict))
 
 
 def text(value: object, *path: str) -> str:
-    """The string at ``path``; an empty one where there is none."""
+    """Return the string at ``path``, or an empty one."""
     found = _at(value, path)
     return found if isinstance(found, str) else ""
 
 
 def texts(value: object, *path: str) -> Mapping[str, str]:
-    """The members of the object at ``path`` that are strings."""
+    """Return the members of the object at ``path`` that are strings."""
     return {name: found for name, found in part(value, *path).items() if isinstance(found, str)}
 
 
 def number(value: object, *path: str) -> int | None:
-    """The integer at ``path``."""
+    """Return the integer at ``path``, or None."""
     found = _at(value, path)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def flag(value: object, *path: str, default: bool) -> bool:
-    """The boolean at ``path``; ``default`` where there is none."""
+    """Return the boolean at ``path``, or ``default``."""
     found = _at(value, path)
     return found if isinstance(found, bool) else default
 

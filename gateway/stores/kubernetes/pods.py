@@ -1,10 +1,9 @@
-"""A pod, and the workers in it.
+"""The workers in a pod.
 
-Owns: which pods are workers, and at which ports. Must never enter: HTTP, other kinds of objects.
+Owns: which pods are workers, and at which ports. Must never enter: HTTP, other resources.
 
-A pod is a member while it is Ready and nobody has asked for its end. One that turns unready or is being
-deleted leaves: the fleet gives it no new exchanges and lets those that run finish, for which its grace period
-is meant.
+A pod is a worker while it is Ready and not being deleted. A pod that becomes unready, or is being deleted, is
+removed: the fleet gives it no new exchanges and finishes those that run, within the pod's grace period.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ from gateway.stores.kubernetes.reading import (
 )
 from gateway.stores.record import INCARNATION
 
-#: The port that is taken of several when nothing else was said.
-USUAL_NAME = "http"
+#: The name of the port that is used if a pod has several and none is configured.
+DEFAULT_PORT_NAME = "http"
 
 
 def read_pod(pod: Object, defaults: Defaults) -> ObjectWorkers:
-    """The workers in ``pod``: none while it must not be used."""
-    if not _is_member(pod):
+    """Return the workers in ``pod``: none while it must not be used."""
+    if not _is_usable(pod):
         return ObjectWorkers()
     try:
         annotations = Annotations.read(texts(pod, "metadata", "annotations"))
         ports = [_port(pod, wanted) for wanted in annotations.ports or (defaults.port,)]
-        seats = tuple(
-            _seat(pod, annotations, port, annotations.scheme or defaults.scheme)
+        candidates = tuple(
+            _candidate(pod, annotations, port, annotations.scheme or defaults.scheme)
             for port in dict.fromkeys(ports)
         )
     except ValueError as error:
-        return ObjectWorkers(problem=f"passed over: {error}")
-    return ObjectWorkers(seats, problem_of(annotations))
+        return ObjectWorkers(problem=f"ignored: {error}")
+    return ObjectWorkers(candidates, problem_of(annotations))
 
 
-def _seat(pod: Object, annotations: Annotations, port: int, scheme: str) -> Candidate:
-    host, rank = address_of(text(pod, "status", "podIP"))
+def _candidate(pod: Object, annotations: Annotations, port: int, scheme: str) -> Candidate:
+    host, preference = address_of(text(pod, "status", "podIP"))
     record = record_of(f"{scheme}://{host}:{port}", annotations, _labels(pod))
     owner = text(pod, "metadata", "uid")
-    return Candidate(record, (owner, str(port)), rank, text(pod, "metadata", "creationTimestamp"))
+    return Candidate(record, (owner, str(port)), preference, text(pod, "metadata", "creationTimestamp"))
 
 
-def _is_member(pod: Object) -> bool:
+def _is_usable(pod: Object) -> bool:
     if part(pod, "metadata").get("deletionTimestamp"):
         return False
     return any(
@@ -76,7 +75,7 @@ def _port(pod: Object, wanted: int | str | None) -> int:
     ports = list(_container_ports(pod))
     if wanted is None and len({port for _, port in ports}) == 1:
         return ports[0][1]
-    name = wanted or USUAL_NAME
+    name = wanted or DEFAULT_PORT_NAME
     for each, port in ports:
         if each == name:
             return port
@@ -87,12 +86,12 @@ def _no_port(wanted: str | None, count: int) -> str:
     if wanted is not None:
         return f"no container has a TCP port named {wanted!r}"
     if not count:
-        return "its containers name no TCP port, so which one it is has to be set"
-    return f"it has several ports, none named {USUAL_NAME!r}, so which one it is has to be set"
+        return "its containers declare no TCP port, so the port must be set"
+    return f"it has several ports, none named {DEFAULT_PORT_NAME!r}, so the port must be set"
 
 
 def _container_ports(pod: Object) -> Iterator[tuple[str, int]]:
-    """Name and number of all TCP ports, those of sidecars last."""
+    """Yield name and number of all TCP ports, those of sidecars last."""
     sidecars = (
         each for each in parts(pod, "spec", "initContainers") if each.get("restartPolicy") == "Always"
     )

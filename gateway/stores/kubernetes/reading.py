@@ -1,7 +1,7 @@
-"""What was made of one object of the API server.
+"""The workers that one object of the API server describes.
 
-Owns: the record of a reading, and how an address, a scheme and a port become a worker's URL. Must never
-enter: the shape of any object, where readings go.
+Owns: the result of reading an object, and how an address, a scheme and a port make a worker's URL. Must never
+enter: the structure of any object, what happens to the result.
 """
 
 from __future__ import annotations
@@ -17,66 +17,72 @@ from gateway.stores.record import WorkerRecord
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """For objects that do not say it themselves. ``port`` is a number or a name, None: the one it has."""
+    """Defaults for objects without annotations.
+
+    ``port`` is a number or a name; None: the only port it has.
+    """
 
     port: int | str | None = None
     scheme: str = "http"
 
 
 class UnusableObject(ValueError):
-    """An object that should be a worker cannot be one; the message says why."""
+    """An object cannot be used as a worker; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One worker that an object speaks of.
+    """One worker that an object describes.
 
-    ``identity`` is one for all addresses of one server, of which ``rank`` says which is liked best (the
-    lowest). ``born`` is the object's creation as text that sorts: of two servers that claim one URL, the
+    ``identity`` is one for all addresses of one server, of which ``preference`` says which is liked best (the
+    lowest). ``created`` is the object's creation as text that sorts: of two servers that claim one URL, the
     younger one has it.
     """
 
     record: WorkerRecord
     identity: tuple[str, str]
-    rank: int
-    born: str
+    preference: int
+    created: str
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectWorkers:
-    """``problem`` is for the object's owner, and empty where there is nothing to say."""
+    """The workers of one object. ``problem`` is a message for the object's owner, or empty."""
 
-    seats: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object that knows workers. ``path`` is that of its API group and version."""
+    """A kind of objects that describe workers. ``path`` is that of its API group and version."""
 
     name: str
     path: str
     read: Callable[[Object, Defaults], ObjectWorkers]
 
     def target(self, namespace: str | None) -> str:
-        """Path of its collection in ``namespace``, None: in all."""
+        """Return the path of its collection in ``namespace``; None: in all namespaces."""
         within = f"/namespaces/{namespace}" if namespace else ""
         return f"{self.path}{within}/{self.name}"
 
 
 def address_of(ip: str) -> tuple[str, int]:
-    """An IP address as a URL has it, and its family's rank. Raises PassedOver."""
+    """Return an IP address as it is written in a URL, and its preference. Raises UnusableObject."""
     try:
         address = ipaddress.ip_address(ip)
     except ValueError:
-        raise UnusableObject(f"its address {ip[:80]!r} is no IP address") from None
+        raise UnusableObject(f"its address {ip[:80]!r} is not an IP address") from None
     if "%" in ip:
-        raise UnusableObject(f"its address {ip[:80]!r} is one of a single link")
+        raise UnusableObject(f"its address {ip[:80]!r} is a link-local address")
     return (f"[{address}]", 1) if address.version == 6 else (str(address), 0)
 
 
 def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> WorkerRecord:
-    """``labels`` tell where in the cluster it is; those that are empty are left out. Raises ValueError."""
+    """Return the record of a worker. ``labels`` locate it in the cluster; empty ones are left out.
+
+    Raises ValueError.
+    """
     where = {name: value for name, value in labels.items() if value}
     return WorkerRecord(
         url=url,
@@ -90,13 +96,13 @@ def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> 
     )
 
 
-def name_of(thing: Object) -> tuple[str, str]:
-    """Namespace and name: what an object is called for as long as it exists, and maybe its successor too."""
-    return text(thing, "metadata", "namespace"), text(thing, "metadata", "name")
+def name_of(object_: Object) -> tuple[str, str]:
+    """Return namespace and name, which are unique among existing objects, but can be reused later."""
+    return text(object_, "metadata", "namespace"), text(object_, "metadata", "name")
 
 
 def problem_of(annotations: Annotations) -> str:
-    """What is wrong with annotations that do no harm."""
+    """Return a message about unknown annotations, which are otherwise ignored."""
     return (
         f"unknown: {', '.join(PREFIX + name for name in annotations.unknown)}" if annotations.unknown else ""
     )

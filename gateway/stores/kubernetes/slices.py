@@ -1,10 +1,10 @@
-"""An EndpointSlice, and the workers behind the Service it belongs to.
+"""The workers in an EndpointSlice of a Service.
 
-Owns: which endpoints are workers, and at which port. Must never enter: HTTP, other kinds of objects.
+Owns: which endpoints are workers, and at which port. Must never enter: HTTP, other resources.
 
-Kubernetes copies a Service's labels to its slices, and not its annotations: what is said of the workers is
-read from both, an annotation (of a slice that somebody wrote by hand) before a label. Conditions that are
-missing mean what the API says they mean: ready, and not terminating.
+Kubernetes copies a Service's labels to its EndpointSlices, but not its annotations. The gateway's settings
+are therefore read from both; an annotation (of a slice that a person wrote) takes precedence. Missing
+conditions have the meaning that the API defines: ready, and not terminating.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from gateway.stores.kubernetes.annotations import SCHEMES, Annotations
 from gateway.stores.kubernetes.objects import Object, flag, number, parts, text, texts
-from gateway.stores.kubernetes.pods import USUAL_NAME
+from gateway.stores.kubernetes.pods import DEFAULT_PORT_NAME
 from gateway.stores.kubernetes.reading import (
     Candidate,
     Defaults,
@@ -26,80 +26,80 @@ from gateway.stores.kubernetes.reading import (
 )
 from gateway.stores.record import INCARNATION
 
-#: A label that Kubernetes puts on every slice: the name of its Service.
+#: The label with the name of the Service, which Kubernetes sets on every slice.
 SERVICE_LABEL = "kubernetes.io/service-name"
 
 
-def read_slice(piece: Object, defaults: Defaults) -> ObjectWorkers:
-    """The workers in one slice of a Service."""
+def read_slice(slice_: Object, defaults: Defaults) -> ObjectWorkers:
+    """Return the workers in one slice of a Service."""
     try:
-        if text(piece, "addressType") not in ("IPv4", "IPv6"):
-            raise UnusableObject(f"addresses of type {text(piece, 'addressType')[:40]!r} are not used")
+        if text(slice_, "addressType") not in ("IPv4", "IPv6"):
+            raise UnusableObject(f"addresses of type {text(slice_, 'addressType')[:40]!r} are not supported")
         annotations = Annotations.read(
-            {**texts(piece, "metadata", "labels"), **texts(piece, "metadata", "annotations")}
+            {**texts(slice_, "metadata", "labels"), **texts(slice_, "metadata", "annotations")}
         )
-        ports = [_port(piece, wanted, defaults) for wanted in annotations.ports or (defaults.port,)]
+        ports = [_port(slice_, wanted, defaults) for wanted in annotations.ports or (defaults.port,)]
     except ValueError as error:
-        return ObjectWorkers(problem=f"passed over: {error}")
-    seats: list[Candidate] = []
+        return ObjectWorkers(problem=f"ignored: {error}")
+    candidates: list[Candidate] = []
     problem = problem_of(annotations)
-    for endpoint in filter(_is_member, parts(piece, "endpoints")):
+    for endpoint in filter(_is_usable, parts(slice_, "endpoints")):
         try:
-            seats.extend(_seats(piece, endpoint, annotations, dict(ports)))
+            candidates.extend(_candidates(slice_, endpoint, annotations, dict(ports)))
         except ValueError as error:
-            problem = f"an endpoint was passed over: {error}"
-    return ObjectWorkers(tuple(seats), problem)
+            problem = f"an endpoint was ignored: {error}"
+    return ObjectWorkers(tuple(candidates), problem)
 
 
-def _is_member(endpoint: Object) -> bool:
-    # "serving" is not asked: a Service that publishes addresses which are not ready says so by "ready".
+def _is_usable(endpoint: Object) -> bool:
+    # Not "serving": for a Service with publishNotReadyAddresses, "ready" is true as well.
     ready = flag(endpoint, "conditions", "ready", default=True)
     return ready and not flag(endpoint, "conditions", "terminating", default=False)
 
 
-def _seats(
-    piece: Object, endpoint: Object, annotations: Annotations, ports: Mapping[int, str]
+def _candidates(
+    slice_: Object, endpoint: Object, annotations: Annotations, ports: Mapping[int, str]
 ) -> Iterator[Candidate]:
     addresses = endpoint.get("addresses")
-    # All addresses of an endpoint lead to the same server.
+    # All addresses of an endpoint belong to the same server.
     first = addresses[0] if isinstance(addresses, list) and addresses else ""
-    host, rank = address_of(first if isinstance(first, str) else "")
-    labels = _labels(piece, endpoint)
+    host, preference = address_of(first if isinstance(first, str) else "")
+    labels = _labels(slice_, endpoint)
     owner = labels[INCARNATION] or host
     for port, scheme in ports.items():
         record = record_of(f"{annotations.scheme or scheme}://{host}:{port}", annotations, labels)
-        yield Candidate(record, (owner, str(port)), rank, text(piece, "metadata", "creationTimestamp"))
+        yield Candidate(record, (owner, str(port)), preference, text(slice_, "metadata", "creationTimestamp"))
 
 
-def _labels(piece: Object, endpoint: Object) -> dict[str, str]:
+def _labels(slice_: Object, endpoint: Object) -> dict[str, str]:
     is_pod = text(endpoint, "targetRef", "kind") == "Pod"
     return {
-        "kubernetes/namespace": text(piece, "metadata", "namespace"),
-        "kubernetes/service": texts(piece, "metadata", "labels").get(SERVICE_LABEL, ""),
+        "kubernetes/namespace": text(slice_, "metadata", "namespace"),
+        "kubernetes/service": texts(slice_, "metadata", "labels").get(SERVICE_LABEL, ""),
         "kubernetes/pod": text(endpoint, "targetRef", "name") if is_pod else "",
         INCARNATION: text(endpoint, "targetRef", "uid"),
         "kubernetes/node": text(endpoint, "nodeName"),
     }
 
 
-def _port(piece: Object, wanted: int | str | None, defaults: Defaults) -> tuple[int, str]:
-    """Number and scheme of the port that is ``wanted``. Raises PassedOver."""
-    ports = list(_tcp_ports(piece))
+def _port(slice_: Object, wanted: int | str | None, defaults: Defaults) -> tuple[int, str]:
+    """Return number and scheme of the port that is ``wanted``. Raises UnusableObject."""
+    ports = list(_tcp_ports(slice_))
     if wanted is None and len(ports) == 1:
         return _described(ports[0], defaults)
     for each in ports:
-        if (wanted or USUAL_NAME) in (text(each, "name"), number(each, "port")):
+        if (wanted or DEFAULT_PORT_NAME) in (text(each, "name"), number(each, "port")):
             return _described(each, defaults)
     if isinstance(wanted, int):
         return wanted, defaults.scheme
-    named = f"no port named {wanted or USUAL_NAME!r}"
-    raise UnusableObject(named if wanted else f"it has {len(ports)} ports, and {named}: set which one it is")
+    named = f"no port named {wanted or DEFAULT_PORT_NAME!r}"
+    raise UnusableObject(named if wanted else f"it has {len(ports)} ports, and {named}: the port must be set")
 
 
-def _tcp_ports(piece: Object) -> Iterator[Object]:
+def _tcp_ports(slice_: Object) -> Iterator[Object]:
     return (
         each
-        for each in parts(piece, "ports")
+        for each in parts(slice_, "ports")
         if number(each, "port") and text(each, "protocol") in ("", "TCP")
     )
 

@@ -1,6 +1,6 @@
-"""The store that Kubernetes writes.
+"""The read-only store of workers in Kubernetes.
 
-Owns: what a store promises, for workers that others keep. Must never enter: how they are followed.
+Owns: the store's protocol for workers that others manage. Must never enter: how objects are followed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.stores.watched import WatchedStore
 
 
 class KubernetesStore(WatchedStore):
-    """See Store for what each member promises."""
+    """A store in Kubernetes; see Store."""
 
     writable = False
     keeps_cordons = False
@@ -26,28 +26,28 @@ class KubernetesStore(WatchedStore):
         self,
         access: ApiServerAccess,
         selection: Selection,
-        chance: random.Random,
+        random_source: random.Random,
         timing: Timing | None = None,
     ) -> None:
         super().__init__("kubernetes")
         self._access = access
         self._selection = selection
-        self._chance = chance
+        self._random = random_source
         self._timing = timing or Timing()
 
     async def put(self, record: WorkerRecord, *, ttl: float | None = None) -> None:
-        """Raises ReadOnlyStore."""
+        """Raise ReadOnlyStore."""
         raise _read_only()
 
     async def delete(self, url: str) -> bool:
-        """Raises ReadOnlyStore."""
+        """Raise ReadOnlyStore."""
         raise _read_only()
 
     async def write_cordons(self, updates: Updates) -> None:
         """See Store: the cluster is read only."""
 
     async def _feed(self, emit: Emit) -> None:
-        follower = Follower(self._access, self._selection, self._timing, self._status, self._chance)
+        follower = Follower(self._access, self._selection, self._timing, self._status, self._random)
         await follower.run(emit)
 
 

@@ -1,7 +1,7 @@
-"""All objects that are known, and the workers they make together.
+"""The workers that all known objects describe together.
 
-Owns: which object said what, who has a URL that several claim, and the difference that an object makes. Must
-never enter: I/O, the shape of an object.
+Owns: which object describes which workers, which of several gets a URL, and the changes that an object
+causes. Must never enter: I/O, the structure of an object.
 """
 
 from __future__ import annotations
@@ -15,65 +15,65 @@ from gateway.stores.record import WorkerRecord
 
 log = logging.getLogger(__name__)
 
-#: Namespace and name.
+#: Namespace and name of an object.
 Name = tuple[str, str]
 
 
 class WorkerIndex:
-    """``records`` are the workers by URL."""
+    """The workers of all objects. ``records`` has them by URL."""
 
     def __init__(self) -> None:
-        self._readings: dict[Name, ObjectWorkers] = {}
+        self._objects: dict[Name, ObjectWorkers] = {}
         self.records: Mapping[str, WorkerRecord] = {}
 
-    def replace(self, readings: Mapping[Name, ObjectWorkers]) -> None:
-        """Forget all, and know only ``readings``."""
-        before, self._readings = self._readings, dict(readings)
-        for name, reading in readings.items():
-            _complain(name, reading, before.get(name))
-        self.records = merge(self._seats())
+    def replace(self, objects: Mapping[Name, ObjectWorkers]) -> None:
+        """Replace all objects."""
+        before, self._objects = self._objects, dict(objects)
+        for name, reading in objects.items():
+            _log_problem(name, reading, before.get(name))
+        self.records = merge(self._candidates())
 
     def update(self, name: Name, reading: ObjectWorkers | None) -> list[Put | Gone]:
-        """What the object ``name`` says now, None: it is no more. Who joins is told before who leaves."""
-        before = self._readings.pop(name, None)
+        """Add, replace or remove (None) one object; return the changes, additions first."""
+        before = self._objects.pop(name, None)
         if reading is not None:
-            self._readings[name] = reading
-            _complain(name, reading, before)
-        if (before.seats if before else ()) == (reading.seats if reading else ()):
+            self._objects[name] = reading
+            _log_problem(name, reading, before)
+        if (before.candidates if before else ()) == (reading.candidates if reading else ()):
             return []
-        old, self.records = self.records, merge(self._seats())
+        old, self.records = self.records, merge(self._candidates())
         joined = [Put(record) for url, record in self.records.items() if old.get(url) != record]
         return [*joined, *(Gone(url) for url in old if url not in self.records)]
 
-    def _seats(self) -> Iterator[Candidate]:
-        return (seat for reading in self._readings.values() for seat in reading.seats)
+    def _candidates(self) -> Iterator[Candidate]:
+        return (candidate for reading in self._objects.values() for candidate in reading.candidates)
 
 
-def _complain(name: Name, reading: ObjectWorkers, before: ObjectWorkers | None) -> None:
-    # Once, not with every heartbeat of an object that stays as it is.
+def _log_problem(name: Name, reading: ObjectWorkers, before: ObjectWorkers | None) -> None:
+    # Logged once, not at every update of the object's status.
     if reading.problem and (before is None or before.problem != reading.problem):
         log.warning("kubernetes: %s/%s: %s", *name, reading.problem)
 
 
-def merge(seats: Iterable[Candidate]) -> dict[str, WorkerRecord]:
-    """One record for each server, and one server for each URL.
+def merge(candidates: Iterable[Candidate]) -> dict[str, WorkerRecord]:
+    """Return one record for each server, and one server for each URL.
 
-    A server can be in several objects: in two slices while Kubernetes moves it, in slices of both families of
-    addresses for as long as it lives. Two servers can have one URL: an address is given to a new pod before
-    the end of the old one is known.
+    A server can be in several objects: in two EndpointSlices while Kubernetes moves it, and always in one per
+    IP family. Two servers can have the same URL: an address can be reused before the end of its former pod is
+    known.
     """
     servers: dict[tuple[str, str], Candidate] = {}
-    for seat in seats:
-        known = servers.get(seat.identity)
-        if known is None or _liking(seat) > _liking(known):
-            servers[seat.identity] = seat
+    for candidate in candidates:
+        known = servers.get(candidate.identity)
+        if known is None or _preference(candidate) > _preference(known):
+            servers[candidate.identity] = candidate
     owners: dict[str, Candidate] = {}
-    for seat in servers.values():
-        owner = owners.get(seat.record.url)
-        if owner is None or seat.born >= owner.born:
-            owners[seat.record.url] = seat
-    return {url: seat.record for url, seat in owners.items()}
+    for candidate in servers.values():
+        owner = owners.get(candidate.record.url)
+        if owner is None or candidate.created >= owner.created:
+            owners[candidate.record.url] = candidate
+    return {url: candidate.record for url, candidate in owners.items()}
 
 
-def _liking(seat: Candidate) -> tuple[int, str]:
-    return -seat.rank, seat.born
+def _preference(candidate: Candidate) -> tuple[int, str]:
+    return -candidate.preference, candidate.created

@@ -35,7 +35,7 @@ async def opened() -> AsyncIterator[Callable[[EtcdAccess, str], EtcdStore]]:
     async with AsyncExitStack() as stack:
 
         def opened(access: EtcdAccess, prefix: str) -> EtcdStore:
-            store = EtcdStore(access, prefix, patience=PATIENCE)
+            store = EtcdStore(access, prefix, write_timeout=PATIENCE)
             stack.push_async_callback(store.close)
             return store
 

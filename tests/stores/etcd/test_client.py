@@ -17,7 +17,7 @@ import trustme
 from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
-from gateway.stores.etcd.wire import EtcdError, Unreachable
+from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable
 from tests.stores.contract import ONE, TWO
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
@@ -70,7 +70,7 @@ async def test_endpoints_that_fail_are_passed_by(shared_etcd: Member, silent: st
 async def test_call_is_over_in_its_time_whatever_the_endpoints_do(silent: str, refused: str) -> None:
     client = EtcdClient(EtcdAccess([silent, refused, silent + "/"]))
     started = asyncio.get_running_loop().time()
-    with pytest.raises(Unreachable, match="no answer in time") as failure:
+    with pytest.raises(EtcdUnreachable, match="no answer in time") as failure:
         await ask(client, 0.5)
     assert asyncio.get_running_loop().time() - started < 0.9
     assert refused in str(failure.value)
@@ -78,7 +78,7 @@ async def test_call_is_over_in_its_time_whatever_the_endpoints_do(silent: str, r
 
 async def test_stream_that_does_not_begin_is_given_up(silent: str) -> None:
     client = EtcdClient(EtcdAccess([silent]))
-    with pytest.raises(Unreachable, match="no answer in time"):
+    with pytest.raises(EtcdUnreachable, match="no answer in time"):
         async with client.stream(silent, "/v3/watch", {}, until=within(0.2)):
             pass
 
@@ -100,9 +100,9 @@ async def test_what_is_no_etcd_is_told_so(reply: bytes) -> None:
     """By an error of one kind, for a call and for a stream."""
     async with answering(reply) as url:
         client = EtcdClient(EtcdAccess([url]))
-        with pytest.raises(Unreachable):
+        with pytest.raises(EtcdUnreachable):
             await ask(client)
-        with pytest.raises(Unreachable):
+        with pytest.raises(EtcdUnreachable):
             async with client.stream(url, "/v3/watch", {}, until=within(20)) as messages:
                 async for _ in messages:
                     pass
@@ -258,9 +258,9 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Calla
             await watched.until(lambda: bool(watched.changes), 60)
             await store.put(ONE)
             await watched.until(lambda: watched.urls == {ONE.url})
-        with pytest.raises(Unreachable):  # in the system's words, which depend on who is quicker
+        with pytest.raises(EtcdUnreachable):  # in the system's words, which depend on who is quicker
             await ask(EtcdClient(EtcdAccess([member.url], tls=nameless)))
-        with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(EtcdUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
             await ask(EtcdClient(EtcdAccess([member.url])))
     finally:
         member.kill()

@@ -30,10 +30,12 @@ def member(tmp_path: Path) -> Iterator[Member]:
 
 
 @asynccontextmanager
-async def stores(*endpoints: str, patience: float = PATIENCE) -> AsyncIterator[tuple[EtcdStore, EtcdStore]]:
+async def stores(
+    *endpoints: str, write_timeout: float = PATIENCE
+) -> AsyncIterator[tuple[EtcdStore, EtcdStore]]:
     """Two replicas; the second one writes what the first is told."""
     async with AsyncExitStack() as stack:
-        pair = [EtcdStore(EtcdAccess(endpoints), "/test", patience=patience) for _ in range(2)]
+        pair = [EtcdStore(EtcdAccess(endpoints), "/test", write_timeout=write_timeout) for _ in range(2)]
         for store in pair:
             stack.push_async_callback(store.close)
         yield pair[0], pair[1]
@@ -85,7 +87,7 @@ async def test_server_that_hangs_counts_as_an_outage(member: Member) -> None:
 
 async def test_write_during_an_outage_fails_within_a_second(member: Member) -> None:
     """Whether the server hangs or is gone; the message says which one it was."""
-    async with stores(member.url, patience=0.9) as (store, _):
+    async with stores(member.url, write_timeout=0.9) as (store, _):
         loop = asyncio.get_running_loop()
         for break_ in (member.pause, member.kill):
             break_()
@@ -198,7 +200,7 @@ async def test_deployments_do_not_see_each_other(member: Member) -> None:
         AsyncExitStack() as stack,
         watching(store) as watched,
     ):
-        neighbour = EtcdStore(EtcdAccess([member.url]), "/test-b", patience=PATIENCE)
+        neighbour = EtcdStore(EtcdAccess([member.url]), "/test-b", write_timeout=PATIENCE)
         stack.push_async_callback(neighbour.close)
         await neighbour.put(TWO)
         await store.put(ONE)

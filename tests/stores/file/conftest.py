@@ -25,7 +25,7 @@ async def open_store(path: Path) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
         def open_store() -> FileStore:
-            store = FileStore(path, patience=PATIENCE)
+            store = FileStore(path, write_timeout=PATIENCE)
             stack.push_async_callback(store.close)
             return store
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.stores.file.document import Document, Unreadable
+from gateway.stores.file.document import Document, InvalidDocument
 from tests.stores.contract import ONE, TWO
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
         ('{"workers": ["http://a:1", {}]}', "worker 2: url is missing"),
         ('{"workers": [{"url": null}]}', "worker 1: url is missing"),
         ('{"workers": ["a"]}', "worker 1: 'a' is not"),
-        ('{"workers": ["http://a:1", "http://a:1"]}', "http://a:1 is there twice"),
+        ('{"workers": ["http://a:1", "http://a:1"]}', "http://a:1 is listed twice"),
         ('{"workers": [{"url": "http://a:1", "priority": "high"}]}', "worker 1: priority must be"),
         ('{"workers": [{"url": "http://a:1", "expires_at": 5}]}', "expires_at must be a time"),
         ('{"workers": [{"url": "http://a:1", "expires_at": "soon"}]}', "worker 1: Invalid isoformat"),
@@ -39,12 +39,12 @@ def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
     ],
 )
 def test_unreadable_text_is_told_what_is_wrong_and_where(text: str, words: str) -> None:
-    with pytest.raises(Unreadable, match=words):
+    with pytest.raises(InvalidDocument, match=words):
         Document(text.encode())
 
 
 def test_bytes_that_are_no_text_are_unreadable() -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidDocument):
         Document(b"\xff\xfe{")
 
 

@@ -57,7 +57,7 @@ import asyncio, pathlib, sys
 from gateway.stores.record import WorkerRecord
 from gateway.stores.file.store import FileStore
 async def keep():
-    await FileStore(pathlib.Path(sys.argv[1]), patience=30).put(WorkerRecord("http://kept:1"), ttl=1)
+    await FileStore(pathlib.Path(sys.argv[1]), write_timeout=30).put(WorkerRecord("http://kept:1"), ttl=1)
     print("kept", flush=True)
     await asyncio.Event().wait()
 asyncio.run(keep())
@@ -163,7 +163,7 @@ async def test_write_by_another_process_is_noticed_within_a_second(path: Path, o
     store = open_store()
     async with watching(store) as watched:
         await watched.until(lambda: bool(watched.changes))
-        other = FileStore(path, patience=20)
+        other = FileStore(path, write_timeout=20)
         await other.put(WorkerRecord("http://other:1"))
         await watched.until(lambda: watched.urls == {"http://other:1"}, 1)
         await other.close()

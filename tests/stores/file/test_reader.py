@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.stores.base import CordonsChanged, Gone, Put, Reset
-from gateway.stores.file.document import Unreadable
+from gateway.stores.file.document import InvalidDocument
 from gateway.stores.file.reader import FileReader
 from gateway.stores.file.shared_file import SharedFile
 from gateway.stores.record import WorkerRecord
@@ -55,7 +55,7 @@ def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(
 ) -> None:
     path.write_text("[")
     look.written(TWO.url, TWO)
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidDocument):
         look.changes()
     write(path, ONE.url)
     assert look.changes() == [Gone(TWO.url)]

@@ -23,12 +23,12 @@ def test_lock_is_for_one_at_a_time(path: Path) -> None:
 
 def test_stamp_tells_a_new_text_from_the_old(path: Path) -> None:
     disk = SharedFile(path)
-    assert (disk.stamp(), disk.read()) == (None, None)
+    assert (disk.version(), disk.read()) == (None, None)
     disk.replace(b"one")
-    first = disk.stamp()
-    assert first == disk.stamp() is not None
+    first = disk.version()
+    assert first == disk.version() is not None
     disk.replace(b"two")
-    assert disk.stamp() != first
+    assert disk.version() != first
     assert disk.read() == b"two"
 
 

@@ -58,10 +58,10 @@ async def test_edit_that_leaves_time_and_size_alike_is_noticed(path: Path, open_
     async with watching(open_store()) as watched:
         await watched.until(lambda: watched.urls == {"http://a:1"})
         write(path, "http://b:1")
-        stamp = state_of(path)
+        version = state_of(path)
         await watched.until(lambda: watched.urls == {"http://b:1"}, 1)
         write(path, "http://c:1")
-        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        os.utime(path, ns=(version.st_atime_ns, version.st_mtime_ns))
         await watched.until(lambda: watched.urls == {"http://c:1"}, 1)
 
 
@@ -150,11 +150,11 @@ async def test_what_others_wrote_into_the_file_stays(path: Path, open_store: Ope
 async def test_write_that_changes_nothing_leaves_the_file_alone(path: Path, open_store: Open) -> None:
     """Its spaces and all."""
     edit(path, f'{{"workers":\n\n["{TWO.url}" ]}}')
-    before = SharedFile(path).stamp()
+    before = SharedFile(path).version()
     store = open_store()
     await store.put(TWO)
     await store.delete(ONE.url)
-    assert SharedFile(path).stamp() == before
+    assert SharedFile(path).version() == before
 
 
 async def test_write_that_gets_no_lock_fails_within_a_second(path: Path) -> None:

@@ -14,7 +14,7 @@ from gateway.stores.record import WorkerRecord
 
 
 async def write(path: Path, name: str, count: int) -> None:
-    store = FileStore(path, patience=60)
+    store = FileStore(path, write_timeout=60)
     for number in range(count):
         url = f"http://{name}:{number + 1}"
         await store.put(WorkerRecord(url, labels={"filler": "x" * (17 * number % 200)}))

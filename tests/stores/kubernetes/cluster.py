@@ -61,22 +61,22 @@ class Cluster:
         #: Set at every change.
         self.listeners: set[asyncio.Event] = set()
 
-    def put(self, kind: str, thing: Object) -> Object:
+    def put(self, resource: str, object_: Object) -> Object:
         """Create it, or replace the one of its name."""
-        thing = deepcopy(thing)
-        meta = thing["metadata"]
-        before = self._objects[kind].get((meta["namespace"], meta["name"]))
+        object_ = deepcopy(object_)
+        meta = object_["metadata"]
+        before = self._objects[resource].get((meta["namespace"], meta["name"]))
         meta["resourceVersion"] = str(self._next())
-        self._objects[kind][meta["namespace"], meta["name"]] = thing
-        self._record(kind, before, thing)
-        return thing
+        self._objects[resource][meta["namespace"], meta["name"]] = object_
+        self._record(resource, before, object_)
+        return object_
 
-    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
-        before = self._objects[kind].pop((namespace, name))
+    def delete(self, resource: str, name: str, namespace: str = "default") -> None:
+        before = self._objects[resource].pop((namespace, name))
         version = self._next()
         last = deepcopy(before)
         last["metadata"]["resourceVersion"] = str(version)
-        self._record(kind, last, None)
+        self._record(resource, last, None)
 
     def compact(self) -> None:
         """Forget all changes, and all lists that were begun. Who has kept up does not notice."""
@@ -89,7 +89,7 @@ class Cluster:
         self.version = version
         self._history.clear()
 
-    def page(self, kind: str, namespace: str | None, query: Mapping[str, str]) -> Object:
+    def page(self, resource: str, namespace: str | None, query: Mapping[str, str]) -> Object:
         """One page. Raises Status."""
         matches = selector(query.get("labelSelector", ""))
         limit = int(query.get("limit") or 0)
@@ -103,9 +103,9 @@ class Cluster:
         else:
             version, start = self.version, 0
             found = [
-                thing
-                for (within, _), thing in sorted(self._objects[kind].items())
-                if namespace in (None, within) and matches(thing)
+                object_
+                for (within, _), object_ in sorted(self._objects[resource].items())
+                if namespace in (None, within) and matches(object_)
             ]
             self._snapshots[version] = found
         end = start + limit if limit else len(found)
@@ -115,7 +115,7 @@ class Cluster:
             meta["remainingItemCount"] = len(found) - end
         return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": found[start:end]}
 
-    def events(self, kind: str, namespace: str | None, matches: Matches, after: int) -> list[Object]:
+    def events(self, resource: str, namespace: str | None, matches: Matches, after: int) -> list[Object]:
         """What a watch sees of all that came after version ``after``. Raises Status."""
         if after < self._oldest:
             raise expired(after, self._oldest)
@@ -125,7 +125,7 @@ class Cluster:
             raise Status(504, "Timeout", text, causes=[cause], retryAfterSeconds=1)
         seen = []
         for changed_kind, change in self._history:
-            if changed_kind != kind or change.version <= after:
+            if changed_kind != resource or change.version <= after:
                 continue
             event = _event(change, namespace, matches)
             if event is not None:
@@ -136,15 +136,17 @@ class Cluster:
         self.version += 1
         return self.version
 
-    def _record(self, kind: str, before: Object | None, after: Object | None) -> None:
-        self._history.append((kind, Changed(self.version, before, after)))
+    def _record(self, resource: str, before: Object | None, after: Object | None) -> None:
+        self._history.append((resource, Changed(self.version, before, after)))
         for listener in self.listeners:
             listener.set()
 
 
 def _event(change: Changed, namespace: str | None, matches: Matches) -> Object | None:
-    def seen(thing: Object | None) -> bool:
-        return thing is not None and namespace in (None, thing["metadata"]["namespace"]) and matches(thing)
+    def seen(object_: Object | None) -> bool:
+        return (
+            object_ is not None and namespace in (None, object_["metadata"]["namespace"]) and matches(object_)
+        )
 
     if seen(change.after):
         return {"type": "MODIFIED" if seen(change.before) else "ADDED", "object": change.after}
@@ -173,21 +175,21 @@ def selector(text: str) -> Matches:
             )
         tests.append(_requirement(found))
         at = found.end()
-    return lambda thing: all(test(thing) for test in tests)
+    return lambda object_: all(test(object_) for test in tests)
 
 
 def _requirement(found: re.Match[str]) -> Matches:
     name = found["name"]
 
-    def value(thing: Object) -> str | None:
-        label = thing["metadata"].get("labels", {}).get(name)
+    def value(object_: Object) -> str | None:
+        label = object_["metadata"].get("labels", {}).get(name)
         return None if label is None else str(label)
 
     if found["absent"]:
-        return lambda thing: value(thing) is None
+        return lambda object_: value(object_) is None
     if found["set"]:
         values = {each.strip() for each in found["values"].split(",")}
-        return lambda thing: (value(thing) in values) == (found["set"] == "in")
+        return lambda object_: (value(object_) in values) == (found["set"] == "in")
     if found["equal"]:
-        return lambda thing: (value(thing) == found["value"]) == (found["equal"] != "!=")
-    return lambda thing: value(thing) is not None
+        return lambda object_: (value(object_) == found["value"]) == (found["equal"] != "!=")
+    return lambda object_: value(object_) is not None

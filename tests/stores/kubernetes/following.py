@@ -23,7 +23,7 @@ from tests.support.gateway import until
 
 #: Pauses that a test can wait for. What is slow takes an hour: a test that waited for it would fail.
 QUICK = Timing(
-    watch=20, slack=5, answer=5, pauses=BackoffDelays(first=0.01, longest=0.03, slow=3600, most=3600)
+    watch=20, slack=5, answer=5, delays=BackoffDelays(first=0.01, longest=0.03, slow=3600, most=3600)
 )
 
 NO_DEFAULTS = Defaults()
@@ -69,7 +69,7 @@ class Site:
     def store(
         self,
         *,
-        kind: Resource = PODS,
+        resource: Resource = PODS,
         selector: str = "app=engine",
         namespace: str | None = "default",
         defaults: Defaults = NO_DEFAULTS,
@@ -78,7 +78,7 @@ class Site:
     ) -> KubernetesStore:
         made = KubernetesStore(
             access or ApiServerAccess(self.server.url, self.token, self.certificates),
-            Selection(kind, selector, namespace, defaults),
+            Selection(resource, selector, namespace, defaults),
             random.Random(),
             timing,
         )

@@ -48,9 +48,9 @@ class Rights:
 class Watch:
     """An open watch, and how far it is."""
 
-    def __init__(self, asked: Asked, kind: str, namespace: str | None, version: int) -> None:
+    def __init__(self, asked: Asked, resource: str, namespace: str | None, version: int) -> None:
         self.asked = asked
-        self.kind = kind
+        self.resource = resource
         self.notices: list[Object] = []
         self.woken = asyncio.Event()
         self._namespace = namespace
@@ -63,7 +63,7 @@ class Watch:
 
     def advance(self, cluster: Cluster) -> list[Object]:
         """What came since it was asked last. Raises Status."""
-        events = cluster.events(self.kind, self._namespace, self._matches, self._version)
+        events = cluster.events(self.resource, self._namespace, self._matches, self._version)
         self._version = cluster.version
         return events
 
@@ -123,7 +123,7 @@ class ApiServer:
     def bookmark(self) -> None:
         """Tell all watches that want to know it how far they are."""
         for watch in self._watches:
-            mark = {"kind": watch.kind, "metadata": {"resourceVersion": str(self.cluster.version)}}
+            mark = {"kind": watch.resource, "metadata": {"resourceVersion": str(self.cluster.version)}}
             if watch.asked.query.get("allowWatchBookmarks") == "true":
                 watch.emit({"type": "BOOKMARK", "object": mark})
 
@@ -158,10 +158,10 @@ class ApiServer:
             if self.faults:
                 status, more = self.faults.pop(0)
                 return await _reply(writer, status.code, status.body, more)
-            kind, namespace = self._admit(asked)
+            resource, namespace = self._admit(asked)
             if asked.is_watch:
-                return await self._watch(asked, kind, namespace, writer)
-            await _reply(writer, 200, self.cluster.page(kind, namespace, asked.query))
+                return await self._watch(asked, resource, namespace, writer)
+            await _reply(writer, 200, self.cluster.page(resource, namespace, asked.query))
         except Status as status:
             await _reply(writer, status.code, status.body)
 
@@ -169,18 +169,20 @@ class ApiServer:
         """Which collection is asked for, by whom. Raises Status."""
         if asked.token != self.token:
             raise Status(401, "Unauthorized", "Unauthorized")
-        kind, namespace = _collection(asked.path)
+        resource, namespace = _collection(asked.path)
         verb = "watch" if asked.is_watch else "list"
-        if verb not in self.rights.verbs or kind not in self.rights.kinds:
+        if verb not in self.rights.verbs or resource not in self.rights.kinds:
             who = "system:serviceaccount:default:tito-gateway"
-            text = f'{kind} is forbidden: User "{who}" cannot {verb} resource "{kind}" in API group ""'
-            raise Status(403, "Forbidden", text, kind=kind)
-        return kind, namespace
+            text = (
+                f'{resource} is forbidden: User "{who}" cannot {verb} resource "{resource}" in API group ""'
+            )
+            raise Status(403, "Forbidden", text, resource=resource)
+        return resource, namespace
 
     async def _watch(
-        self, asked: Asked, kind: str, namespace: str | None, writer: asyncio.StreamWriter
+        self, asked: Asked, resource: str, namespace: str | None, writer: asyncio.StreamWriter
     ) -> None:
-        watch = Watch(asked, kind, namespace, int(asked.query["resourceVersion"]))
+        watch = Watch(asked, resource, namespace, int(asked.query["resourceVersion"]))
         first = watch.advance(self.cluster)  # may refuse, before the head is sent
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -215,11 +217,11 @@ class ApiServer:
 
 def _collection(path: str) -> tuple[str, str | None]:
     parts = path.strip("/").split("/")
-    for kind, prefix in PATHS.items():
-        if parts == [*prefix, kind]:
-            return kind, None
-        if parts[:-2] == [*prefix, "namespaces"] and parts[-1] == kind:
-            return kind, parts[-2]
+    for resource, prefix in PATHS.items():
+        if parts == [*prefix, resource]:
+            return resource, None
+        if parts[:-2] == [*prefix, "namespaces"] and parts[-1] == resource:
+            return resource, parts[-2]
     raise Status(404, "NotFound", "the server could not find the requested resource")
 
 

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from gateway.stores.kubernetes.access import ApiServerAccess
-from gateway.stores.kubernetes.failures import Unreachable
+from gateway.stores.kubernetes.failures import ApiServerUnreachable
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_http_needs_neither() -> None:
 
 def test_token_that_no_header_can_hold_is_not_shown(files: Path) -> None:
     (files / "token").write_text("hunter2\nX-Evil: 1")
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(ApiServerUnreachable) as caught:
         ApiServerAccess("http://a", files / "token").credentials()
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None

@@ -12,7 +12,7 @@ import pytest
 from gateway.stores.kubernetes import api
 from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.api import Stream, connected
-from gateway.stores.kubernetes.failures import ApiRefusal, Unreachable
+from gateway.stores.kubernetes.failures import ApiRefusal, ApiServerUnreachable
 from tests.stores.kubernetes.cluster import Status
 from tests.stores.kubernetes.following import Site
 
@@ -45,13 +45,13 @@ async def test_event_that_was_cut_is_not_believed() -> None:
 
 async def test_event_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "EVENT_LIMIT", 100)
-    with pytest.raises(Unreachable, match="more than 100 bytes"):
+    with pytest.raises(ApiServerUnreachable, match="more than 100 bytes"):
         await Stream(stream(b"x" * 101)).read()
 
 
 @pytest.mark.parametrize("error", [httpx.ReadError("cut"), OSError("odd"), UnicodeError("label too long")])
 async def test_connection_that_breaks_is_unreachable(error: Exception) -> None:
-    with pytest.raises(Unreachable, match=str(error)):
+    with pytest.raises(ApiServerUnreachable, match=str(error)):
         await Stream(stream(error)).read()
 
 
@@ -81,7 +81,7 @@ async def test_server_behind_a_path(site: Site) -> None:
 
 async def test_host_that_cannot_be_a_name_is_unreachable(tmp_path: Path) -> None:
     async with connected(replace(ApiServerAccess("http://a"), server=f"http://{'x' * 70}.example")) as server:
-        with pytest.raises(Unreachable):
+        with pytest.raises(ApiServerUnreachable):
             await server.page(TARGET, {})
 
 

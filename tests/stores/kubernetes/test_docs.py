@@ -16,25 +16,27 @@ from gateway.stores.kubernetes.follower import Timing
 from gateway.stores.kubernetes.pods import read_pod
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.record import WorkerRecord
-from gateway.wiring.kubernetes_store import KINDS
+from gateway.wiring.kubernetes_store import RESOURCES
 from tests.stores.kubernetes.cluster import Object
 from tests.stores.kubernetes.following import Site
 from tests.stores.kubernetes.things import pod
 from tests.support.gateway import until
 
-PAGE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
-BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-OBJECTS: list[Object] = [thing for block in BLOCKS for thing in yaml.safe_load_all(block)]
+PAGE_SIZE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE_SIZE, re.MULTILINE | re.DOTALL)
+OBJECTS: list[Object] = [object_ for block in BLOCKS for object_ in yaml.safe_load_all(block)]
 
 
-def the(kind: str, name: str = "tito-gateway") -> Any:
-    (found,) = [each for each in OBJECTS if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+def the(resource: str, name: str = "tito-gateway") -> Any:
+    (found,) = [each for each in OBJECTS if (each["kind"], each["metadata"]["name"]) == (resource, name)]
     return found
 
 
 def test_all_manifests_are_objects_of_the_api() -> None:
     assert len(OBJECTS) == 5
-    assert all(thing["apiVersion"] and thing["kind"] and thing["metadata"]["name"] for thing in OBJECTS)
+    assert all(
+        object_["apiVersion"] and object_["kind"] and object_["metadata"]["name"] for object_ in OBJECTS
+    )
 
 
 def test_role_is_bound_to_the_account_of_the_gateway() -> None:
@@ -63,8 +65,8 @@ async def test_rights_of_the_role_are_enough_and_none_is_too_much(site: Site) ->
 
 
 def test_other_kind_is_named_with_its_group() -> None:
-    group = KINDS["endpointslices"].path.split("/")[2]
-    assert f"`apiGroups: [{group}]`, `resources: [endpointslices]`" in PAGE
+    group = RESOURCES["endpointslices"].path.split("/")[2]
+    assert f"`apiGroups: [{group}]`, `resources: [endpointslices]`" in PAGE_SIZE
 
 
 def test_gateway_starts_with_the_arguments_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,15 +84,15 @@ def test_gateway_starts_with_the_arguments_shown(monkeypatch: pytest.MonkeyPatch
 
 def test_engine_shown_is_a_worker_with_all_that_its_annotations_say() -> None:
     template = the("Deployment", "engine")["spec"]["template"]
-    thing = pod("a")
-    thing["metadata"]["annotations"] = template["metadata"]["annotations"]
-    thing["spec"] = template["spec"]
-    reading = read_pod(thing, Defaults())
+    object_ = pod("a")
+    object_["metadata"]["annotations"] = template["metadata"]["annotations"]
+    object_["spec"] = template["spec"]
+    reading = read_pod(object_, Defaults())
     assert reading.problem == ""
-    (seat,) = reading.seats
-    assert isinstance(seat.record, WorkerRecord) and seat.record.url == "http://10.0.0.1:30000"
-    assert (seat.record.format, seat.record.model) == ("sglang", "org/model-7b")
-    assert seat.record.labels["gpu"] == "h100"
+    (candidate,) = reading.candidates
+    assert isinstance(candidate.record, WorkerRecord) and candidate.record.url == "http://10.0.0.1:30000"
+    assert (candidate.record.format, candidate.record.model) == ("sglang", "org/model-7b")
+    assert candidate.record.labels["gpu"] == "h100"
 
 
 def test_engine_shown_is_given_time_to_finish() -> None:
@@ -100,7 +102,7 @@ def test_engine_shown_is_given_time_to_finish() -> None:
 
 
 def test_every_annotation_has_its_row() -> None:
-    documented = re.findall(rf"^\| `{PREFIX}([a-z-]+)` \|", PAGE, re.MULTILINE)
+    documented = re.findall(rf"^\| `{PREFIX}([a-z-]+)` \|", PAGE_SIZE, re.MULTILINE)
     known = {field.name.replace("_", "-") for field in fields(Annotations)} - {"unknown", "ports"} | {"port"}
     assert len(documented) == len(set(documented))
     assert set(documented) == known
@@ -108,7 +110,7 @@ def test_every_annotation_has_its_row() -> None:
 
 def test_every_flag_named_exists() -> None:
     known = {flag_of(name) for name in Settings.model_fields}
-    named = set(re.findall(r"(--(?:kubernetes|discovery)[a-z-]*)", PAGE))
+    named = set(re.findall(r"(--(?:kubernetes|discovery)[a-z-]*)", PAGE_SIZE))
     assert named <= known
     assert {flag for flag in known if flag.startswith("--kubernetes")} == {
         flag for flag in named if flag.startswith("--kubernetes")
@@ -117,7 +119,7 @@ def test_every_flag_named_exists() -> None:
 
 def test_times_are_those_of_the_product() -> None:
     timing = Timing()
-    pauses = timing.pauses
-    assert f"pauses that grow from {pauses.first:g} s to {pauses.longest:g} s" in PAGE
-    assert f"within {timing.watch + timing.slack:g} s in any case" in PAGE
-    assert f"every {pauses.slow / 2:g} to {pauses.slow:g} s" in PAGE
+    delays = timing.delays
+    assert f"pauses that grow from {delays.first:g} s to {delays.longest:g} s" in PAGE_SIZE
+    assert f"within {timing.watch + timing.slack:g} s in any case" in PAGE_SIZE
+    assert f"every {delays.slow / 2:g} to {delays.slow:g} s" in PAGE_SIZE

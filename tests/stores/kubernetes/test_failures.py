@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.stores.kubernetes.failures import WORDS, ApiRefusal, Expired, error_event, refusal
+from gateway.stores.kubernetes.failures import MAX_MESSAGE, ApiRefusal, Expired, error_event, refusal
 
 
 def body(**members: object) -> bytes:
@@ -34,7 +34,7 @@ def test_refusal_that_only_a_person_can_mend_is_slow(status: int, slow: bool) ->
 
 def test_reason_is_the_servers_own_on_one_line_and_bounded() -> None:
     assert str(refusal(403, "", body(message="pods is\nforbidden"))).endswith("403: pods is forbidden")
-    assert len(str(refusal(403, "", body(message="x" * 9999)))) < WORDS + 50
+    assert len(str(refusal(403, "", body(message="x" * 9999)))) < MAX_MESSAGE + 50
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"[" * 100_000, b'{"message": 3}', b"\xff"])
@@ -78,5 +78,5 @@ def test_error_event_of_any_shape_is_a_failure() -> None:
         {"code": 500, "message": "etcdserver: leader changed"},
         {"details": []},
     ]
-    for told in odd:
-        assert isinstance(error_event(told), ApiRefusal)
+    for error_object in odd:
+        assert isinstance(error_event(error_object), ApiRefusal)

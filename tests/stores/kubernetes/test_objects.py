@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.stores.kubernetes.mirror import Mirror
+from gateway.stores.kubernetes.object_cache import ObjectCache
 from gateway.stores.kubernetes.objects import flag, number, part, parts, text, texts
 from gateway.stores.kubernetes.pods import PODS, read_pod
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.kubernetes.slices import read_slice
 from tests.stores.kubernetes.cluster import Object
-from tests.stores.kubernetes.things import endpoint, piece, pod
+from tests.stores.kubernetes.things import endpoint, pod, slice_
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text() | st.just("10.0.0.1")
 JSON = st.recursive(
@@ -39,24 +39,24 @@ def replaced(value: object, path: tuple[object, ...], new: object) -> object:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, thing: Object) -> object:
-    """``thing`` with one member replaced by anything."""
-    return replaced(thing, draw(st.sampled_from(paths(thing)[1:])), draw(JSON))
+def damaged(draw: st.DrawFn, object_: Object) -> object:
+    """``object_`` with one member replaced by anything."""
+    return replaced(object_, draw(st.sampled_from(paths(object_)[1:])), draw(JSON))
 
 
 @given(damaged(pod("a", model="m", labels={"app": "x"})))
-def test_pod_of_any_shape_is_read(thing: Object) -> None:
-    read_pod(thing, Defaults())
+def test_pod_of_any_shape_is_read(object_: Object) -> None:
+    read_pod(object_, Defaults())
 
 
-@given(damaged(piece("s", endpoint("10.0.0.1", "a", ready=True), annotations={"tito-gateway/port": "http"})))
-def test_slice_of_any_shape_is_read(thing: Object) -> None:
-    read_slice(thing, Defaults())
+@given(damaged(slice_("s", endpoint("10.0.0.1", "a", ready=True), annotations={"tito-gateway/port": "http"})))
+def test_slice_of_any_shape_is_read(object_: Object) -> None:
+    read_slice(object_, Defaults())
 
 
 @given(damaged({"type": "ADDED", "object": pod("a")}))
 def test_event_of_any_shape_is_taken(event: Object) -> None:
-    mirror = Mirror(PODS, Defaults())
+    mirror = ObjectCache(PODS, Defaults())
     mirror.version = "1"
     if event.get("type") != "ERROR":
         mirror.take(event)
@@ -64,11 +64,11 @@ def test_event_of_any_shape_is_taken(event: Object) -> None:
 
 
 def test_members_are_found_or_not() -> None:
-    thing = {"a": {"b": {"c": "x", "n": 3, "t": True, "l": [{"k": 1}, 2]}}}
-    assert part(thing, "a", "b", "c") == {}
-    assert text(thing, "a", "b", "c") == "x"
-    assert text(thing, "a", "b", "n") == ""
-    assert texts(thing, "a", "b") == {"c": "x"}
-    assert (number(thing, "a", "b", "n"), number(thing, "a", "b", "t")) == (3, None)
-    assert flag(thing, "a", "b", "t", default=False) and flag(thing, "a", "x", default=True)
-    assert list(parts(thing, "a", "b", "l")) == [{"k": 1}]
+    object_ = {"a": {"b": {"c": "x", "n": 3, "t": True, "l": [{"k": 1}, 2]}}}
+    assert part(object_, "a", "b", "c") == {}
+    assert text(object_, "a", "b", "c") == "x"
+    assert text(object_, "a", "b", "n") == ""
+    assert texts(object_, "a", "b") == {"c": "x"}
+    assert (number(object_, "a", "b", "n"), number(object_, "a", "b", "t")) == (3, None)
+    assert flag(object_, "a", "b", "t", default=False) and flag(object_, "a", "x", default=True)
+    assert list(parts(object_, "a", "b", "l")) == [{"k": 1}]

@@ -17,13 +17,13 @@ METRICS = {"name": "metrics", "containerPort": 9090}
 DNS = {"name": "dns", "containerPort": 53, "protocol": "UDP"}
 
 
-def urls(thing: Object, **defaults: Any) -> list[str]:
-    return [seat.record.url for seat in read_pod(thing, Defaults(**defaults)).seats]
+def urls(object_: Object, **defaults: Any) -> list[str]:
+    return [candidate.record.url for candidate in read_pod(object_, Defaults(**defaults)).candidates]
 
 
-def problem(thing: Object, **defaults: Any) -> str:
-    reading = read_pod(thing, Defaults(**defaults))
-    assert reading.seats == ()
+def problem(object_: Object, **defaults: Any) -> str:
+    reading = read_pod(object_, Defaults(**defaults))
+    assert reading.candidates == ()
     return reading.problem
 
 
@@ -33,13 +33,13 @@ def test_path_is_that_of_the_core_api() -> None:
 
 
 def test_record_says_what_the_annotations_say_and_where_the_pod_is() -> None:
-    thing = pod(
+    object_ = pod(
         "a", uid="u1", model="m", format="sglang", priority="2", held="true", labels={"app": "engine"}
     )
-    thing["metadata"]["annotations"]["tito-gateway/labels"] = "gpu=h100"
-    (seat,) = read_pod(thing, Defaults()).seats
+    object_["metadata"]["annotations"]["tito-gateway/labels"] = "gpu=h100"
+    (candidate,) = read_pod(object_, Defaults()).candidates
     where = {"namespace": "default", "pod": "a", "uid": "u1", "node": "node-1"}
-    assert seat.record == WorkerRecord(
+    assert candidate.record == WorkerRecord(
         "http://10.0.0.1:30000",
         format="sglang",
         model="m",
@@ -79,31 +79,31 @@ def test_port_is_the_one_set_or_the_only_one_or_the_one_named_http(
 
 
 def test_annotation_wins_over_the_setting() -> None:
-    thing = pod("a", ports=[HTTP, METRICS], port="metrics", scheme="https")
-    assert urls(thing, port=1234) == ["https://10.0.0.1:9090"]
+    object_ = pod("a", ports=[HTTP, METRICS], port="metrics", scheme="https")
+    assert urls(object_, port=1234) == ["https://10.0.0.1:9090"]
 
 
 def test_pod_with_several_engines_has_several_workers() -> None:
-    thing = pod("a", port="30000,30001,30000")
-    assert urls(thing) == ["http://10.0.0.1:30000", "http://10.0.0.1:30001"]
-    assert len({seat.identity for seat in read_pod(thing, Defaults()).seats}) == 2
+    object_ = pod("a", port="30000,30001,30000")
+    assert urls(object_) == ["http://10.0.0.1:30000", "http://10.0.0.1:30001"]
+    assert len({candidate.identity for candidate in read_pod(object_, Defaults()).candidates}) == 2
 
 
 def test_port_of_a_sidecar_can_be_named() -> None:
-    thing = pod("a", ports=[METRICS])
-    thing["spec"]["initContainers"] = [
+    object_ = pod("a", ports=[METRICS])
+    object_["spec"]["initContainers"] = [
         {"name": "proxy", "restartPolicy": "Always", "ports": [HTTP]},
         {"name": "setup", "ports": [{"name": "setup", "containerPort": 1}]},
     ]
-    assert urls(thing) == ["http://10.0.0.1:8000"]
-    assert "'setup'" in problem(thing, port="setup")
+    assert urls(object_) == ["http://10.0.0.1:8000"]
+    assert "'setup'" in problem(object_, port="setup")
 
 
 @pytest.mark.parametrize(
     ("ports", "defaults", "words"),
     [
-        ([], {}, "name no TCP port"),
-        ([DNS], {}, "name no TCP port"),
+        ([], {}, "declare no TCP port"),
+        ([DNS], {}, "declare no TCP port"),
         ([METRICS, {"name": "grpc", "containerPort": 5}], {}, "several ports, none named 'http'"),
         ([HTTP], {"port": "api"}, "no container has a TCP port named 'api'"),
     ],
@@ -114,15 +114,17 @@ def test_pod_whose_port_is_not_known_is_passed_over(
     assert words in problem(pod("a", ports=ports), **defaults)
 
 
-@pytest.mark.parametrize("thing", [pod("a", ready=False, priority="x"), pod("a", leaving=True, priority="x")])
-def test_pod_that_is_not_to_be_used_is_not_complained_of(thing: Object) -> None:
-    assert problem(thing) == ""
+@pytest.mark.parametrize(
+    "object_", [pod("a", ready=False, priority="x"), pod("a", leaving=True, priority="x")]
+)
+def test_pod_that_is_not_to_be_used_is_not_complained_of(object_: Object) -> None:
+    assert problem(object_) == ""
 
 
 def test_pod_without_conditions_is_not_ready() -> None:
-    thing = pod("a")
-    del thing["status"]["conditions"]
-    assert urls(thing) == []
+    object_ = pod("a")
+    del object_["status"]["conditions"]
+    assert urls(object_) == []
 
 
 @pytest.mark.parametrize(
@@ -130,14 +132,14 @@ def test_pod_without_conditions_is_not_ready() -> None:
     [{"model": "m" * 300}, {"bootstrap_port": "70000"}, {"labels": ",".join(f"l{n}=x" for n in range(70))}],
 )
 def test_mark_that_no_record_can_hold_passes_the_pod_over(annotations: dict[str, str]) -> None:
-    thing = pod("a")
-    thing["metadata"]["annotations"] = {
+    object_ = pod("a")
+    object_["metadata"]["annotations"] = {
         f"tito-gateway/{name.replace('_', '-')}": value for name, value in annotations.items()
     }
-    assert problem(thing).startswith("passed over: ")
+    assert problem(object_).startswith("ignored: ")
 
 
 def test_misspelt_annotation_is_told_and_does_no_harm() -> None:
     reading = read_pod(pod("a", modle="x"), Defaults())
-    assert len(reading.seats) == 1
+    assert len(reading.candidates) == 1
     assert reading.problem == "unknown: tito-gateway/modle"

@@ -9,7 +9,7 @@ import pytest
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES, read_slice
 from tests.stores.kubernetes.cluster import Object
-from tests.stores.kubernetes.things import endpoint, piece
+from tests.stores.kubernetes.things import endpoint, slice_
 
 HTTP = {"name": "http", "port": 8000, "protocol": "TCP"}
 GRPC = {"name": "grpc", "port": 5000}
@@ -17,13 +17,13 @@ SECURE = {"name": "web", "port": 8443, "appProtocol": "https"}
 DNS = {"name": "dns", "port": 53, "protocol": "UDP"}
 
 
-def urls(thing: Object, **defaults: Any) -> list[str]:
-    return [seat.record.url for seat in read_slice(thing, Defaults(**defaults)).seats]
+def urls(object_: Object, **defaults: Any) -> list[str]:
+    return [candidate.record.url for candidate in read_slice(object_, Defaults(**defaults)).candidates]
 
 
-def problem(thing: Object, **defaults: Any) -> str:
-    reading = read_slice(thing, Defaults(**defaults))
-    assert reading.seats == ()
+def problem(object_: Object, **defaults: Any) -> str:
+    reading = read_slice(object_, Defaults(**defaults))
+    assert reading.candidates == ()
     return reading.problem
 
 
@@ -45,18 +45,18 @@ def test_path_is_that_of_the_discovery_api() -> None:
     ],
 )
 def test_conditions_of_an_endpoint(conditions: dict[str, bool], member: bool) -> None:
-    assert bool(urls(piece("s", endpoint("10.0.0.1", "a", **conditions)))) is member
+    assert bool(urls(slice_("s", endpoint("10.0.0.1", "a", **conditions)))) is member
 
 
 def test_first_of_an_endpoints_addresses_is_used() -> None:
     """They all lead to the same server."""
-    thing = endpoint("fd00::1")
-    thing["addresses"].append("fd00::2")
-    assert urls(piece("s", thing, family="IPv6")) == ["http://[fd00::1]:30000"]
+    object_ = endpoint("fd00::1")
+    object_["addresses"].append("fd00::2")
+    assert urls(slice_("s", object_, family="IPv6")) == ["http://[fd00::1]:30000"]
 
 
 def test_slice_of_names_is_passed_over() -> None:
-    assert "'FQDN'" in problem(piece("s", endpoint("engine.example"), family="FQDN"))
+    assert "'FQDN'" in problem(slice_("s", endpoint("engine.example"), family="FQDN"))
 
 
 @pytest.mark.parametrize(
@@ -72,26 +72,26 @@ def test_slice_of_names_is_passed_over() -> None:
     ],
 )
 def test_port_and_scheme(ports: list[Object], defaults: dict[str, Any], url: str) -> None:
-    assert urls(piece("s", endpoint("10.0.0.1"), ports=ports), **defaults) == [url]
+    assert urls(slice_("s", endpoint("10.0.0.1"), ports=ports), **defaults) == [url]
 
 
 @pytest.mark.parametrize(
     ("ports", "defaults"), [([], {}), ([GRPC, SECURE], {}), ([HTTP], {"port": "api"}), ([DNS], {})]
 )
 def test_slice_whose_port_is_not_known_is_passed_over(ports: list[Object], defaults: dict[str, Any]) -> None:
-    assert "no port named" in problem(piece("s", endpoint("10.0.0.1"), ports=ports), **defaults)
+    assert "no port named" in problem(slice_("s", endpoint("10.0.0.1"), ports=ports), **defaults)
 
 
 def test_labels_of_the_service_speak_for_its_workers_and_annotations_are_heard_first() -> None:
-    thing = piece(
+    object_ = slice_(
         "s",
         endpoint("10.0.0.1", "a"),
         labels={"tito-gateway/format": "sglang", "tito-gateway/model": "short"},
         annotations={"tito-gateway/model": "org/long"},
     )
-    (seat,) = read_slice(thing, Defaults()).seats
-    assert (seat.record.format, seat.record.model) == ("sglang", "org/long")
-    assert seat.record.labels == {
+    (candidate,) = read_slice(object_, Defaults()).candidates
+    assert (candidate.record.format, candidate.record.model) == ("sglang", "org/long")
+    assert candidate.record.labels == {
         "kubernetes/namespace": "default",
         "kubernetes/service": "engines",
         "kubernetes/pod": "a",
@@ -101,18 +101,18 @@ def test_labels_of_the_service_speak_for_its_workers_and_annotations_are_heard_f
 
 
 def test_bad_label_is_told() -> None:
-    assert "tito-gateway/priority" in problem(piece("s", labels={"tito-gateway/priority": "x"}))
+    assert "tito-gateway/priority" in problem(slice_("s", labels={"tito-gateway/priority": "x"}))
 
 
 def test_endpoint_without_an_address_costs_no_other() -> None:
     broken = endpoint("10.0.0.9")
     broken["addresses"] = []
-    thing = piece("s", broken, endpoint("10.0.0.1"))
-    assert urls(thing) == ["http://10.0.0.1:30000"]
-    assert "an endpoint was passed over" in read_slice(thing, Defaults()).problem
+    object_ = slice_("s", broken, endpoint("10.0.0.1"))
+    assert urls(object_) == ["http://10.0.0.1:30000"]
+    assert "an endpoint was ignored" in read_slice(object_, Defaults()).problem
 
 
 def test_slice_without_endpoints_is_empty() -> None:
-    thing = piece("s")
-    thing["endpoints"] = None
-    assert urls(thing) == []
+    object_ = slice_("s")
+    object_["endpoints"] = None
+    assert urls(object_) == []

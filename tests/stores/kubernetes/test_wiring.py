@@ -79,7 +79,7 @@ def test_files_can_be_named_in_a_cluster(inside: Path) -> None:
 def test_all_that_can_be_chosen(inside: Path) -> None:
     made = settings(resource="EndpointSlices", namespace="*", port="http", scheme="https")
     selection = selection_of(made, inside)
-    assert selection.kind is ENDPOINT_SLICES and selection.namespace is None
+    assert selection.resource is ENDPOINT_SLICES and selection.namespace is None
     assert selection.defaults == Defaults("http", "https")
     assert selection_of(settings(port="8000", namespace="red"), inside).defaults.port == 8000
 

@@ -10,19 +10,21 @@ from gateway.stores.record import WorkerRecord
 A, B = ("default", "a"), ("default", "b")
 
 
-def seat(url: str, owner: str, *, rank: int = 0, born: str = "1", model: str | None = None) -> Candidate:
-    return Candidate(WorkerRecord(url, model=model), (owner, "80"), rank, born)
+def candidate(
+    url: str, owner: str, *, preference: int = 0, created: str = "1", model: str | None = None
+) -> Candidate:
+    return Candidate(WorkerRecord(url, model=model), (owner, "80"), preference, created)
 
 
-def reading(*seats: Candidate) -> ObjectWorkers:
-    return ObjectWorkers(seats)
+def reading(*candidates: Candidate) -> ObjectWorkers:
+    return ObjectWorkers(candidates)
 
 
 def test_change_of_an_object_is_the_difference_it_makes() -> None:
     """Who joins comes before who leaves, so that a fleet which moves is never empty."""
     members = WorkerIndex()
-    members.replace({A: reading(seat("http://a:1", "u1"), seat("http://b:1", "u2"))})
-    changes = members.update(A, reading(seat("http://b:1", "u2"), seat("http://c:1", "u3")))
+    members.replace({A: reading(candidate("http://a:1", "u1"), candidate("http://b:1", "u2"))})
+    changes = members.update(A, reading(candidate("http://b:1", "u2"), candidate("http://c:1", "u3")))
     assert changes == [Put(WorkerRecord("http://c:1")), Gone("http://a:1")]
     assert members.update(A, None) == [Gone("http://b:1"), Gone("http://c:1")]
     assert members.update(A, None) == []
@@ -30,23 +32,26 @@ def test_change_of_an_object_is_the_difference_it_makes() -> None:
 
 def test_record_that_changed_is_put_again() -> None:
     members = WorkerIndex()
-    members.replace({A: reading(seat("http://a:1", "u1"))})
-    changed = seat("http://a:1", "u1", model="m")
+    members.replace({A: reading(candidate("http://a:1", "u1"))})
+    changed = candidate("http://a:1", "u1", model="m")
     assert members.update(A, reading(changed)) == [Put(changed.record)]
 
 
 def test_server_in_two_objects_leaves_with_the_last_of_them() -> None:
     """A slice gives up an endpoint before, or after, another one takes it."""
     members = WorkerIndex()
-    members.update(A, reading(seat("http://a:1", "u1")))
-    assert members.update(B, reading(seat("http://a:1", "u1"))) == []
+    members.update(A, reading(candidate("http://a:1", "u1")))
+    assert members.update(B, reading(candidate("http://a:1", "u1"))) == []
     assert members.update(A, reading()) == []
     assert members.update(B, reading()) == [Gone("http://a:1")]
 
 
 def test_server_with_addresses_of_two_families_is_one_worker() -> None:
     """The better liked one, whichever came first, and the other once that is gone."""
-    four, six = seat("http://10.0.0.1:80", "u1"), seat("http://[fd00::1]:80", "u1", rank=1, born="9")
+    four, six = (
+        candidate("http://10.0.0.1:80", "u1"),
+        candidate("http://[fd00::1]:80", "u1", preference=1, created="9"),
+    )
     assert list(merge([four, six])) == list(merge([six, four])) == [four.record.url]
     members = WorkerIndex()
     members.replace({A: reading(four), B: reading(six)})
@@ -54,7 +59,10 @@ def test_server_with_addresses_of_two_families_is_one_worker() -> None:
 
 
 def test_url_belongs_to_the_younger_of_two_servers() -> None:
-    old, young = seat("http://a:1", "u1", born="1"), seat("http://a:1", "u2", born="2", model="young")
+    old, young = (
+        candidate("http://a:1", "u1", created="1"),
+        candidate("http://a:1", "u2", created="2", model="young"),
+    )
     assert merge([old, young]) == merge([young, old]) == {"http://a:1": young.record}
 
 

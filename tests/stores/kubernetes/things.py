@@ -69,7 +69,7 @@ def endpoint(address: str, target: str = "", **conditions: bool) -> Object:
     return found
 
 
-def piece(
+def slice_(
     name: str,
     *endpoints: Object,
     family: str = "IPv4",
