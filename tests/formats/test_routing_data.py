@@ -1,12 +1,16 @@
-"""A router's note leaves the event it came in, and becomes a fact."""
+"""The routing data of a router behind a worker leaves the event it came in, and becomes a fact."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.contract import ReplyFacts
+from gateway.formats.contract import Reader, ReplyFacts
 from gateway.formats.routing_data import extract, extract_from_event
+from tests.formats.sglang import support as sglang
+from tests.formats.vllm import support as vllm
 
 
 @pytest.mark.parametrize(
@@ -60,3 +64,59 @@ def test_event_without_its_note_is_still_an_event(event: bytes, document: bytes,
     found, rest = extract_from_event(event, document, ReplyFacts())
     assert found == left
     assert bool(rest) is bool(left)
+
+
+#: The routing data beside one token of either dialect, and the end of the stream.
+READERS: dict[str, Callable[[], Reader]] = {"sglang": sglang.reading, "vllm": vllm.reading}
+TOKEN = {"sglang": b'"meta_info":{"completion_tokens":1}', "vllm": b'"choices":[{"token_ids":[1]}]'}
+LAST = {"sglang": sglang.event(2, "stop"), "vllm": vllm.chunk([1], "stop")}
+KINDS = pytest.mark.parametrize("kind", READERS)
+
+
+def fed(kind: str, *documents: bytes) -> tuple[bytes, Reader]:
+    """The bytes relayed of one event for each document, without the last event, and the reader."""
+    reader = READERS[kind]()
+    out = reader.feed(b"".join(b"data: %b\n\n" % document for document in documents) + LAST[kind])
+    assert out.endswith(LAST[kind]) and reader.facts.tokens == 2
+    return out.removesuffix(LAST[kind]), reader
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("document", "left"),
+    [
+        (b'{ "routing_data" : {"worker_id":7} , %b }', b"{%b }"),
+        (b'{%b,"routing_data":{"worker_id":7},"x":1.50}', b'{%b,"x":1.50}'),
+        (b'{%b,\ndata: "routing_data":{"worker_id":7}}', b"{%b}"),
+    ],
+)
+def test_routing_data_leaves_the_event_and_nothing_else_does(kind: str, document: bytes, left: bytes) -> None:
+    out, reader = fed(kind, document % TOKEN[kind])
+    assert out.replace(b" ", b"") == (b"data: %b\n\n" % (left % TOKEN[kind])).replace(b" ", b"")
+    assert reader.facts.routing_data == {"worker_id": 7}
+
+
+@KINDS
+def test_event_of_routing_data_alone_is_dropped_and_the_latest_is_the_fact(kind: str) -> None:
+    notes = (
+        b'{"routing_data":{"worker_id":1}}',
+        b'{"routing_data":null}',
+        b'{"routing_data":{"worker_id":7}}',
+    )
+    out, reader = fed(kind, *notes, b"{%b}" % TOKEN[kind])
+    assert out == b"data: {%b}\n\n" % TOKEN[kind]
+    assert reader.facts.routing_data == {"worker_id": 7}
+
+
+@KINDS
+def test_routing_data_elsewhere_is_the_payloads_own(kind: str) -> None:
+    document = b'{%b,"text":"\\"routing_data\\": 5","x":{"routing_data":5},"list":["routing_data"]}'
+    out, reader = fed(kind, document % TOKEN[kind])
+    assert out == b"data: %b\n\n" % (document % TOKEN[kind])
+    assert reader.facts.routing_data is None
+
+
+@KINDS
+def test_routing_data_that_is_no_object_is_malformed(kind: str) -> None:
+    with pytest.raises(UpstreamMalformed):
+        READERS[kind]().feed(b'data: {"text":"a","routing_data":5}\n\n')

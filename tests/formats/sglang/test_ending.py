@@ -24,104 +24,60 @@ ZIPPED: Headers = [*JSON, (b"content-encoding", b"gzip")]
 CLIENT = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
 WAITING = {"type": "abort", "message": "Abort in waiting queue"}
 ERROR = b'data: {"error":{"message":"m","type":"t","code":400,"retryable":false}}\n\n'
-WHOLE = event(1) + event(2, "stop") + DONE
+COMPLETE = event(1) + event(2, "stop") + DONE
 
 
 def abort(status: int) -> dict[str, Any]:
     return {"type": "abort", "message": "m", "status_code": status}
 
 
-# request, status, headers, body, ending, error of the reader
-Row = tuple[dict[str, Any], int, Headers, bytes, Ending, type[GatewayError] | None]
 INCOMPLETE, MALFORMED = UpstreamIncomplete, UpstreamMalformed
 
+#: A stream of one sample: body, ending, error of the reader.
+STREAMS: dict[str, tuple[bytes, Ending, type[GatewayError] | None]] = {
+    "stop": (COMPLETE, Ending.STOP, None),
+    "length": (event(2, "length") + DONE, Ending.LENGTH, None),
+    "another reason": (event(2, "tool") + DONE, Ending.OTHER, None),
+    "client abort": (event(2, CLIENT) + DONE, Ending.CLIENT_ABORT, None),
+    "client abort in the queue": (event(0, WAITING) + DONE, Ending.CLIENT_ABORT, None),
+    "engine abort 400": (event(0, abort(400)) + DONE, Ending.ENGINE_ABORT, None),
+    "engine abort 500": (event(0, abort(500)) + DONE, Ending.ENGINE_ABORT, None),
+    "error event": (ERROR + DONE, Ending.ERROR_EVENT, None),
+    "error event after tokens": (event(1) + ERROR + DONE, Ending.ERROR_EVENT, None),
+    "done without a terminal": (event(1) + DONE, Ending.INCOMPLETE, INCOMPLETE),
+    "done alone": (DONE, Ending.INCOMPLETE, INCOMPLETE),
+    "end without a terminal": (event(1), Ending.INCOMPLETE, INCOMPLETE),
+    "end inside the last event": (event(1) + event(2, "stop")[:-2], Ending.INCOMPLETE, INCOMPLETE),
+    "comment alone": (b": only a comment\n\n", Ending.INCOMPLETE, INCOMPLETE),
+    "end without done": (event(2, "stop"), Ending.STOP, None),
+    "rubbish after the terminal": (event(2, "stop") + b"data: {\n\n" + DONE, Ending.STOP, None),
+    "rubbish after done": (COMPLETE + b"data: {\n\n\xff", Ending.STOP, None),
+    "malformed JSON": (event(1) + b"data: {\n\n", Ending.MALFORMED, MALFORMED),
+    "an event that is no object": (b"data: 5\n\n", Ending.MALFORMED, MALFORMED),
+    "no UTF-8": (b'data: {"text":"\xff"}\n\n', Ending.MALFORMED, MALFORMED),
+    "routing data that is none": (b'data: {"routing_data":1}\n\n', Ending.MALFORMED, MALFORMED),
+    "a document": (compact(document(2, "stop")), Ending.INCOMPLETE, INCOMPLETE),
+    "nothing": (b"", Ending.INCOMPLETE, INCOMPLETE),
+}
+SAMPLES = event(1, "stop", index=0) + event(1, "length", index=1) + DONE
+REFUSED = event(0, abort(503), index=0) + DONE
+
+#: Other replies: request, status, headers, body, ending, error of the reader.
+Row = tuple[dict[str, Any], int, Headers, bytes, Ending, type[GatewayError] | None]
 TABLE: dict[str, Row] = {
-    "stop": (STREAM, 200, EVENTS, WHOLE, Ending.STOP, None),
-    "length": (STREAM, 200, EVENTS, event(2, "length") + DONE, Ending.LENGTH, None),
-    "another reason": (STREAM, 200, EVENTS, event(2, "tool") + DONE, Ending.OTHER, None),
-    "samples of two reasons": (
-        TWO,
-        200,
-        EVENTS,
-        event(1, "stop", index=0) + event(1, "length", index=1) + DONE,
-        Ending.OTHER,
-        None,
-    ),
-    "client abort": (STREAM, 200, EVENTS, event(2, CLIENT) + DONE, Ending.CLIENT_ABORT, None),
-    "client abort in the queue": (STREAM, 200, EVENTS, event(0, WAITING) + DONE, Ending.CLIENT_ABORT, None),
-    "engine abort 400": (STREAM, 200, EVENTS, event(0, abort(400)) + DONE, Ending.ENGINE_ABORT, None),
-    "engine abort 500": (STREAM, 200, EVENTS, event(0, abort(500)) + DONE, Ending.ENGINE_ABORT, None),
-    "engine abort 503": (STREAM, 200, EVENTS, event(0, abort(503)) + DONE, Ending.ENGINE_ABORT, None),
-    "engine abort in a document": (
-        UNARY,
-        200,
-        JSON,
-        compact(document(0, abort(503))),
-        Ending.ENGINE_ABORT,
-        None,
-    ),
-    "error event": (STREAM, 200, EVENTS, ERROR + DONE, Ending.ERROR_EVENT, None),
-    "error event after tokens": (STREAM, 200, EVENTS, event(1) + ERROR + DONE, Ending.ERROR_EVENT, None),
-    "done without a terminal": (STREAM, 200, EVENTS, event(1) + DONE, Ending.INCOMPLETE, INCOMPLETE),
-    "done alone": (STREAM, 200, EVENTS, DONE, Ending.INCOMPLETE, INCOMPLETE),
-    "end without a terminal": (STREAM, 200, EVENTS, event(1), Ending.INCOMPLETE, INCOMPLETE),
-    "end without done": (STREAM, 200, EVENTS, event(2, "stop"), Ending.STOP, None),
+    **{f"stream: {name}": (STREAM, 200, EVENTS, *row) for name, row in STREAMS.items()},
+    "samples of two reasons": (TWO, 200, EVENTS, SAMPLES, Ending.OTHER, None),
     "one sample of two": (TWO, 200, EVENTS, event(1, "stop", index=0) + DONE, Ending.INCOMPLETE, INCOMPLETE),
-    "refused sample of two": (
-        TWO,
-        200,
-        EVENTS,
-        event(0, abort(503), index=0) + DONE,
-        Ending.INCOMPLETE,
-        INCOMPLETE,
-    ),
-    "rubbish after the terminal": (
-        STREAM,
-        200,
-        EVENTS,
-        event(2, "stop") + b"data: {\n\n" + DONE,
-        Ending.STOP,
-        None,
-    ),
-    "rubbish after done": (STREAM, 200, EVENTS, WHOLE + b"data: {\n\n\xff", Ending.STOP, None),
-    "malformed JSON": (STREAM, 200, EVENTS, event(1) + b"data: {\n\n", Ending.MALFORMED, MALFORMED),
-    "an event that is no object": (STREAM, 200, EVENTS, b"data: 5\n\n", Ending.MALFORMED, MALFORMED),
-    "no UTF-8": (STREAM, 200, EVENTS, b'data: {"text":"\xff"}\n\n', Ending.MALFORMED, MALFORMED),
-    "routing data that is none": (
-        STREAM,
-        200,
-        EVENTS,
-        b'data: {"routing_data":1}\n\n',
-        Ending.MALFORMED,
-        MALFORMED,
-    ),
-    "body of a stream that has no events": (
-        STREAM,
-        200,
-        EVENTS,
-        compact(document(2, "stop")),
-        Ending.INCOMPLETE,
-        INCOMPLETE,
-    ),
+    "refused sample of two": (TWO, 200, EVENTS, REFUSED, Ending.INCOMPLETE, INCOMPLETE),
     "wrong content type": (STREAM, 200, HTML, b"<html>", Ending.MALFORMED, MALFORMED),
     "document for a stream": (STREAM, 200, JSON, compact(document(2, "stop")), Ending.STOP, None),
-    "empty stream": (STREAM, 200, EVENTS, b"", Ending.INCOMPLETE, INCOMPLETE),
+    "engine abort": (UNARY, 200, JSON, compact(document(0, abort(503))), Ending.ENGINE_ABORT, None),
     "empty document": (UNARY, 200, JSON, b"", Ending.MALFORMED, MALFORMED),
     "document cut short": (UNARY, 200, JSON, b'{"text":"a', Ending.MALFORMED, MALFORMED),
     "error document in a 200": (UNARY, 200, JSON, b'{"error":"x"}', Ending.ERROR_EVENT, None),
     "encoded": (UNARY, 200, ZIPPED, b"\x1f\x8b", Ending.OPAQUE, None),
     "no content": (UNARY, 204, [], b"", Ending.OPAQUE, None),
     "error object": (UNARY, 400, JSON, b'{"error":{"message":"m"}}', Ending.ERROR_STATUS, None),
-    "error text": (UNARY, 400, JSON, b'{"error":"m"}', Ending.ERROR_STATUS, None),
-    "flat error": (UNARY, 400, JSON, b'{"object":"error","message":"m"}', Ending.ERROR_STATUS, None),
-    "flat error of the engine": (
-        UNARY,
-        503,
-        JSON,
-        b'{"object":"error","message":"m","type":"503","param":null,"code":503}',
-        Ending.ERROR_STATUS,
-        None,
-    ),
     "plain text": (UNARY, 500, [], b"Internal Server Error", Ending.ERROR_STATUS, None),
     "empty body": (STREAM, 503, [], b"", Ending.ERROR_STATUS, None),
 }

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.errors import UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.contract import Ids
+from gateway.errors import UpstreamMalformed
+from gateway.formats.contract import Ids, ReplyFacts
 from gateway.formats.passthrough import BUFFER_LIMIT
+from gateway.formats.sglang.tally import Tally
+from gateway.formats.sglang.unary import UnaryScanner
 from tests.formats.sglang.support import cuts, document, reading, run
 from tests.formats.support import HEX, JSON, PRIVATE, compact
 
@@ -78,26 +82,6 @@ def test_reply_that_is_no_document_is_malformed(body: bytes) -> None:
     assert isinstance(run(reading(UNARY), [body]).error, UpstreamMalformed)
 
 
-def test_reply_with_an_error_inside_a_200_is_passed_on_and_noted() -> None:
-    reader = reading(UNARY)
-    body = b'{"error":{"message":"x","code":503}}'
-    assert run(reader, [body]).given == body
-    assert reader.facts.error_status == 503
-
-
-def test_reply_has_no_end_in_band() -> None:
-    reader = reading(UNARY)
-    reader.feed(b"{")
-    assert reader.fail(UpstreamIncomplete("silent")) == b""
-
-
-def test_private_id_in_a_reply_is_mapped_back() -> None:
-    reader = reading(UNARY, ids=PRIVATE)
-    assert not reader.identity
-    body = compact(document(1, "stop", rid=HEX))
-    assert run(reader, cuts(body, 1)).given == compact(document(1, "stop", rid="job-1"))
-
-
 # Unary, over the limit.
 
 
@@ -143,32 +127,55 @@ def test_long_reply_cut_inside_an_id_is_mapped_back() -> None:
 # Opaque.
 
 
-@pytest.mark.parametrize("body", [b"", b"Internal Server Error", b'{"error":"Unauthorized"}', b"\xff\x00"])
-def test_error_reply_is_passed_on_unread(body: bytes) -> None:
-    reader = reading(UNARY, status=500, headers=[])
-    assert (reader.streaming, reader.identity) == (False, False)
-    assert reader.feed(body) == b""
-    assert reader.finish() == body
-    assert reader.fail(UpstreamIncomplete("x")) == b""
-    assert (reader.facts.tokens, reader.facts.error_status) == (0, None)
-
-
-def test_other_reply_to_a_stream_is_malformed_at_its_end() -> None:
-    reader = reading({"input_ids": [1], "stream": True}, headers=[(b"content-type", b"text/html")])
-    assert reader.feed(b"<html>") == b""
-    with pytest.raises(UpstreamMalformed):
-        reader.finish()
-
-
-def test_document_instead_of_a_stream_is_read_as_a_whole() -> None:
-    reader = reading({"input_ids": [1], "stream": True}, headers=JSON)
-    body = compact(document(3, "length"))
-    assert run(reader, [body]).given == body
-    assert reader.facts.tokens == 3
-
-
 def test_encoded_error_reply_keeps_every_byte() -> None:
     """What looks like a path in compressed bytes is none."""
     body = b"\x1f\x8b /opt/engine/core.py "
     reader = reading(UNARY, status=500, headers=[*JSON, (b"content-encoding", b"gzip")])
     assert (reader.feed(body), reader.finish(), reader.identity) == (b"", body, True)
+
+
+# Scanning.
+
+
+LURES = st.sampled_from(
+    ["", '"completion_tokens":9,', '"finish_reason":{"type":"stop"', '\\"prompt_tokens":9}']
+)
+DOCUMENTS = st.builds(
+    document,
+    st.integers(0, 10**9),
+    st.sampled_from(["stop", "length", "abort"]),
+    text=LURES | st.text(),
+)
+
+
+@given(st.lists(DOCUMENTS, min_size=1, max_size=4), st.integers(1, 2), st.integers(0, 10**6))
+def test_scanned_facts_are_the_decoded_facts(
+    documents: list[Any], samples_per_prompt: int, seed: int
+) -> None:
+    body = compact(documents)
+    decoded = Tally(len(documents), samples_per_prompt)
+    decoded.reply(body)
+    scanned = ReplyFacts(terminal=True)
+    scanner = UnaryScanner(scanned, samples_per_prompt)
+    for piece in cuts(body, seed):
+        scanner.feed(piece)
+    assert scanner.complete()
+    assert scanned == decoded.facts
+
+
+@pytest.mark.parametrize(
+    ("pieces", "complete"),
+    [
+        ([b'{"a":1}'], True),
+        ([b" ", b"[", b"]", b"\n", b""], True),
+        ([b'{"a":[]'], False),
+        ([b"<html>"], False),
+        ([], False),
+        ([b"{"], False),
+    ],
+)
+def test_reply_ends_with_the_bracket_it_began_with(pieces: list[bytes], complete: bool) -> None:
+    scanner = UnaryScanner(ReplyFacts(), 1)
+    for piece in pieces:
+        scanner.feed(piece)
+    assert scanner.complete() is complete

@@ -112,15 +112,6 @@ def test_done_without_a_finish_becomes_an_error() -> None:
     assert reader.fail(caught.value) == error_event(caught.value) + DONE
 
 
-@pytest.mark.parametrize("part", [b"", b": ping\n\n", b"data: {", chunk([2])[:-1]])
-def test_end_without_a_finish_becomes_an_error(part: bytes) -> None:
-    """A stream that just stops is a failure, wherever it stopped."""
-    reader = reading()
-    reader.feed(chunk([1]) + part)
-    with pytest.raises(UpstreamIncomplete):
-        reader.finish()
-
-
 def test_end_after_a_finish_needs_no_done() -> None:
     """Nothing is invented for an engine that leaves it out."""
     whole = chunk([1], "stop")
@@ -308,49 +299,6 @@ def test_connection_lost_after_a_finish_is_an_error() -> None:
     reader = reading()
     reader.feed(chunk([1], "stop"))
     assert reader.fail(LOST) == error_event(LOST) + DONE
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        chunk([1], routing_data={"worker_id": 7, "timing": [1.5]}),
-        b'data: { "routing_data" : {"worker_id":7,"timing":[1.5]} , "choices":[{"token_ids":[1]}] }\n\n',
-        b'data: {"choices":[{"token_ids":[1]}],\ndata: "routing_data":{"worker_id":7,"timing":[1.5]}}\n\n',
-        chunk([1], routing_data={"worker_id": 7, "timing": [1.5]}).replace(b"\n", b"\r\n"),
-    ],
-)
-def test_routing_data_is_noted_and_leaves_the_event(event: bytes) -> None:
-    """A router behind the worker's URL tells the gateway, not the client; all else stays."""
-    reader = reading()
-    out = reader.feed(event + STOP)
-    assert out.endswith(STOP)
-    left = json.loads(b"".join(out.removesuffix(STOP).split(b"data: ")))
-    assert "routing_data" not in left and left["choices"][0]["token_ids"] == [1]
-    assert reader.facts.routing_data == {"worker_id": 7, "timing": [1.5]}
-    assert reader.facts.tokens == 2
-
-
-def test_event_of_routing_data_alone_is_not_passed_on() -> None:
-    """A client would not know what to make of an empty object."""
-    reader = reading()
-    assert reader.feed(b'data: {"routing_data": {"worker_id": 7}}\n\n' + STOP) == STOP
-    assert reader.facts.routing_data == {"worker_id": 7}
-
-
-def test_routing_data_elsewhere_is_the_payloads_own() -> None:
-    """Only the member of the event itself is the router's, and a null says nothing."""
-    event = chunk([1], kv_transfer_params={"routing_data": 1}, note='"routing_data"')
-    reader = reading()
-    assert reader.feed(event) == event
-    assert reader.feed(chunk([1], routing_data=None)) == chunk([1])
-    assert reader.facts.routing_data is None
-
-
-@pytest.mark.parametrize("value", [7, "x", [1], True])
-def test_routing_data_that_is_no_object_is_malformed(value: object) -> None:
-    """Nobody sends that, so the stream is not to be trusted."""
-    with pytest.raises(UpstreamMalformed):
-        reading().feed(chunk([1], routing_data=value))
 
 
 @pytest.mark.parametrize("code", [400, 422, 500, 503, None])
