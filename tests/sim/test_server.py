@@ -6,14 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.sim import Pace, SimConfig, SimServer
-from tests.sim.calls import PATHS, begin, control, generate
-
-
-@pytest.mark.parametrize("kind", PATHS)
-async def test_generate_url_is_that_of_the_engines_route(kind: str) -> None:
-    async with SimServer(kind) as sim:
-        assert sim.generate_url == f"{sim.url}{PATHS[kind]}"
+from gateway.sim import SimConfig, SimServer
+from tests.sim.calls import begin, control, generate
 
 
 async def test_unknown_kind_is_refused() -> None:
@@ -89,18 +83,6 @@ async def test_log_and_counts_are_served_over_http() -> None:
     assert (stats["arrived"], stats["finished"], stats["running"]) == (1, 1, 0)
 
 
-async def test_waiting_for_an_abort_call_gives_it() -> None:
-    """Which ids, how many were hit."""
-    async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
-        client = await begin(sim, 3000, rid="r")
-        await sim.until(lambda: sim.running == 1)
-        waiting = asyncio.ensure_future(sim.abort_called())
-        await control(sim, "/abort_request", rid="r")
-        call = await waiting
-        client.leave()
-    assert (call.ids, call.hit, call.everything) == (("r",), 1, False)
-
-
 async def test_many_streams_at_once_are_exact() -> None:
     """Every one complete, and the counters back at zero."""
     async with SimServer("vllm", SimConfig(token_delay=0.002)) as sim:
@@ -108,14 +90,6 @@ async def test_many_streams_at_once_are_exact() -> None:
         assert all(len(answer.events) == 5 for answer in answers)
         assert not sim.running and not sim.waiting
         assert len({tuple(answer.events[-1]["choices"][0]["token_ids"]) for answer in answers}) == 1
-
-
-async def test_pace_of_one_request_leaves_others_alone() -> None:
-    """A script is for its request only."""
-    async with SimServer("sglang") as sim:
-        sim.behave(Pace(tokens=2))
-        first, second = await generate(sim, 5), await generate(sim, 5)
-    assert [len(answer.json["output_ids"]) for answer in (first, second)] == [2, 5]
 
 
 async def test_ipv6_address_is_bracketed_in_the_url() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.sim import SimConfig, SimServer
-from tests.sim.calls import JSON, PROMPT, begin, body, control, generate, ids
+from tests.sim.calls import JSON, PROMPT, begin, control, generate, ids
 from tests.sim.client import ask
 
 SLOW = SimConfig(token_delay=0.005)
@@ -27,6 +27,7 @@ async def test_stream_carries_the_unary_tokens_and_text(incremental: bool) -> No
         answer = await generate(sim, 7, stream=True)
     events = answer.events
     assert len(events) == 7 and answer.body.endswith(b"data: [DONE]\n\n")
+    assert [chunk.count(b"data: ") for chunk in answer.chunks] == [1] * 8
     if incremental:
         assert [token for event in events for token in event["output_ids"]] == whole["output_ids"]
         assert "".join(event["text"] for event in events) == whole["text"]
@@ -37,22 +38,6 @@ async def test_stream_carries_the_unary_tokens_and_text(incremental: bool) -> No
         assert events[-1]["text"] == whole["text"]
     assert [event["meta_info"]["completion_tokens"] for event in events] == list(range(1, 8))
     assert [event["meta_info"]["finish_reason"] for event in events[:-1]] == [None] * 6
-
-
-async def test_event_is_one_chunk() -> None:
-    """As uvicorn sends what the engine yields."""
-    async with SimServer("sglang") as sim:
-        answer = await generate(sim, 3, stream=True)
-    assert [chunk.count(b"data: ") for chunk in answer.chunks] == [1] * 4
-
-
-async def test_put_is_post() -> None:
-    """Both methods, one handler; others are refused."""
-    async with SimServer("sglang") as sim:
-        put = await ask(sim.port, "/generate", body("sglang"), method="PUT", headers=JSON)
-        patch = await ask(sim.port, "/generate", body("sglang"), method="PATCH", headers=JSON)
-    assert put.status == 200 and patch.status == 405
-    assert dict(patch.headers)["allow"] == "POST, PUT"
 
 
 async def test_stream_interval_groups_tokens_after_the_first() -> None:
@@ -91,6 +76,7 @@ async def test_samples_have_ids_of_their_own() -> None:
     assert all(reply["meta_info"]["cached_tokens"] == 2 for reply in sampled.json)
 
 
+@pytest.mark.virtual_time
 async def test_samples_wait_for_one_more_prefill() -> None:
     """The prompt is computed once before they start."""
     async with SimServer("sglang", SimConfig(prefill_base=0.03)) as sim:
@@ -119,23 +105,48 @@ async def test_same_rid_in_flight_is_refused_and_free_afterwards() -> None:
     assert again == [200, 200]
 
 
-async def test_abort_ends_the_request_with_what_it_has() -> None:
-    """Unary and stream: 200, finish reason abort, the tokens so far."""
+@pytest.mark.virtual_time
+async def test_abort_or_disconnect_ends_a_request_with_what_it_has() -> None:
+    """By its rid, by an update of the weight version, or because the client of a stream disconnects."""
     async with SimServer("sglang", SLOW) as sim:
         stream = await begin(sim, 3000, rid="s", stream=True)
         unary = await begin(sim, 3000, rid="u")
-        await sim.streaming()
-        assert (await control(sim, "/abort_request", rid="s")).status == 200
-        assert (await control(sim, "/abort_request", rid="u")).body == b""
-        events = (await stream.answer()).events
-        reply = (await unary.answer()).json
-        stream.leave()
-        unary.leave()
-        assert [call.ids for call in sim.aborts] == [("s",), ("u",)]
-        assert [call.hit for call in sim.aborts] == [1, 1]
+        left = await begin(sim, 3000, rid="l", stream=True)
+        await sim.streaming(2)
+        left.leave()
+        gone, aborted = await sim.client_gone(), await sim.aborted()
+        assert gone is aborted and gone.aborted == gone.client_gone
+        assert (await control(sim, "/abort_request", rid="s")).body == b""
+        await control(sim, "/update_weight_version", new_version="v2")
+        events, reply = (await stream.answer()).events, (await unary.answer()).json
+        for client in (stream, unary):
+            client.leave()
+        call = await sim.abort_called()
+    assert (call.ids, call.hit, call.everything) == (("s",), 1, False)
     reason = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
     assert events[-1]["meta_info"]["finish_reason"] == reply["meta_info"]["finish_reason"] == reason
     assert len(reply["output_ids"]) == reply["meta_info"]["completion_tokens"] < 3000
+
+
+async def test_sampling_follows_stop_ids_and_seeds() -> None:
+    """``ignore_eos`` switches stop ids off; the same seed gives the same tokens, random sampling never."""
+    async with SimServer("sglang") as sim:
+        tokens = ids(await generate(sim, 6))
+        stopped = (await generate(sim, 6, sampling={"stop_token_ids": [tokens[2]]})).json
+        ignored = ids(await generate(sim, 6, sampling={"stop_token_ids": [tokens[2]], "ignore_eos": True}))
+        late = ids(await generate(sim, 6, sampling={"stop_token_ids": [tokens[0]], "min_new_tokens": 3}))
+        seeds = [7, 7, 8, None, None]
+        seeded = [
+            ids(await generate(sim, 8, sampling={"temperature": 1.0, "sampling_seed": seed}))
+            for seed in seeds
+        ]
+    async with SimServer("sglang", SimConfig(random_sampling=True)) as sim:
+        random = [ids(await generate(sim, 8, sampling={"temperature": 1.0})) for _ in range(2)]
+    assert stopped["output_ids"] == tokens[:3]
+    assert stopped["meta_info"]["finish_reason"] == {"type": "stop", "matched": tokens[2]}
+    assert ignored == tokens and len(late) >= 3 and tokens[0] not in late[:3]
+    assert seeded[0] == seeded[1] != seeded[2] and seeded[3] == seeded[4]
+    assert random[0] != random[1]
 
 
 async def test_abort_takes_ids_that_begin_so_along() -> None:
@@ -177,18 +188,7 @@ async def test_abort_of_samples_by_their_rid_does_nothing() -> None:
     assert [reply["meta_info"]["finish_reason"]["type"] for reply in replies] == ["abort", "abort"]
 
 
-async def test_leaving_client_of_a_stream_frees_the_engine_at_once() -> None:
-    """Nothing runs any more."""
-    async with SimServer("sglang", SLOW) as sim:
-        client = await begin(sim, 3000, stream=True)
-        await sim.streaming()
-        client.leave()
-        gone, aborted = await sim.client_gone(), await sim.aborted()
-        assert gone is aborted and not sim.running
-        assert gone.aborted is not None and gone.client_gone is not None
-        assert gone.aborted - gone.client_gone < 0.05
-
-
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("background", [False, True])
 async def test_leaving_client_of_a_unary_call_is_noticed_by_a_poll(background: bool) -> None:
     """Until then the engine works on; with ``background`` it does so to the end."""
@@ -331,17 +331,6 @@ async def test_weight_versions_tell_which_tokens_came_from_which() -> None:
     assert last["meta_info"]["weight_version"] == "v2"
 
 
-async def test_version_update_aborts_by_default() -> None:
-    """The engine's own trap."""
-    async with SimServer("sglang", SLOW) as sim:
-        client = await begin(sim, 3000)
-        await sim.until(lambda: sim.running == 1)
-        await control(sim, "/update_weight_version", new_version="v2")
-        reply = (await client.answer()).json
-        client.leave()
-    assert reply["meta_info"]["finish_reason"]["type"] == "abort"
-
-
 async def test_cached_tokens_grow_with_what_was_seen() -> None:
     """All but one of a known prompt, in whole pages; adapters and salts have caches of their own."""
     long = list(range(100, 150))
@@ -373,34 +362,6 @@ async def test_stop_string_ends_and_is_trimmed() -> None:
     assert all(trimmed["text"].startswith(event["text"]) for event in events)
 
 
-async def test_stop_ids_end_unless_eos_is_ignored() -> None:
-    """The id stays in the output; ignore_eos switches stop ids off as well."""
-    async with SimServer("sglang") as sim:
-        whole = ids(await generate(sim, 6))
-        stopped = (await generate(sim, 6, sampling={"stop_token_ids": [whole[2]]})).json
-        ignored = ids(await generate(sim, 6, sampling={"stop_token_ids": [whole[2]], "ignore_eos": True}))
-        late = ids(await generate(sim, 6, sampling={"stop_token_ids": [whole[0]], "min_new_tokens": 3}))
-    assert stopped["output_ids"] == whole[:3]
-    assert stopped["meta_info"]["finish_reason"] == {"type": "stop", "matched": whole[2]}
-    assert ignored == whole
-    assert len(late) >= 3 and whole[0] not in late[:3]
-
-
-async def test_seed_makes_samples_repeatable() -> None:
-    """Same seed, same tokens; another, others; without one they differ only where told to."""
-    sampled = {"temperature": 1.0}
-    async with SimServer("sglang") as sim:
-        one = ids(await generate(sim, 8, sampling={**sampled, "sampling_seed": 7}))
-        same = ids(await generate(sim, 8, sampling={**sampled, "sampling_seed": 7}))
-        other = ids(await generate(sim, 8, sampling={**sampled, "sampling_seed": 8}))
-        plain = [ids(await generate(sim, 8, sampling=sampled)) for _ in range(2)]
-    async with SimServer("sglang", SimConfig(random_sampling=True)) as sim:
-        random = [ids(await generate(sim, 8, sampling=sampled)) for _ in range(2)]
-    assert one == same != other
-    assert plain[0] == plain[1]
-    assert random[0] != random[1]
-
-
 @pytest.mark.parametrize(
     "request_body",
     [
@@ -422,18 +383,6 @@ async def test_killing_input_ends_the_engine(request_body: dict[str, Any]) -> No
         client.leave()
         with pytest.raises(ConnectionRefusedError):
             await generate(sim)
-
-
-async def test_prompt_and_length_limits() -> None:
-    """A prompt must be shorter than the context; what is asked for must fit, the default is cut to fit."""
-    async with SimServer("sglang", SimConfig(max_model_len=10)) as sim:
-        too_long = await post(sim, input_ids=[5] * 10)
-        too_much = await post(sim, input_ids=[5] * 6, sampling_params={"max_new_tokens": 5})
-        fits = await post(sim, input_ids=[5] * 6, sampling_params={})
-        rest = await post(sim, input_ids=[5] * 6, sampling_params={"max_new_tokens": None})
-    assert too_long.json["error"]["message"].startswith("The input (10 tokens) is longer")
-    assert too_much.json["error"]["message"].startswith("Requested token count exceeds")
-    assert len(fits.json["output_ids"]) == len(rest.json["output_ids"]) == 4
 
 
 async def test_list_where_one_is_due_is_a_plain_500() -> None:
@@ -462,18 +411,6 @@ async def test_logprobs_are_deltas_for_outputs_and_whole_for_prompts() -> None:
     assert joined == whole["output_token_logprobs"]
     assert [top[0] for top in whole["output_top_logprobs"]] == whole["output_token_logprobs"]
     assert whole["input_top_logprobs"][0] is None
-
-
-async def test_prompt_ids_and_text_come_back_on_request() -> None:
-    """return_prompt_token_ids at the top level, return_text_in_logprobs in the triples."""
-    async with SimServer("sglang") as sim:
-        reply = (
-            await generate(
-                sim, 2, return_prompt_token_ids=True, return_logprob=True, return_text_in_logprobs=True
-            )
-        ).json
-    assert reply["prompt_token_ids"] == PROMPT
-    assert "".join(row[2] for row in reply["meta_info"]["output_token_logprobs"]) == reply["text"]
 
 
 async def test_sigterm_serves_on_until_the_engine_is_empty() -> None:

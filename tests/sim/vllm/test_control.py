@@ -9,15 +9,6 @@ from tests.sim.calls import JSON, begin, control, generate
 from tests.sim.client import ask
 
 
-async def test_health_is_at_once_and_stays_up_when_paused() -> None:
-    """A flag check, no generation."""
-    async with SimServer("vllm") as sim:
-        await control(sim, "/pause")
-        assert (await control(sim, "/health", "GET")).status == 200
-        assert (await control(sim, "/version", "GET")).json == {"version": "0.33.0"}
-        assert (await control(sim, "/load", "GET")).json == {"server_load": 0}
-
-
 async def test_key_guards_only_some_prefixes() -> None:
     """/v1 and /inference; the rest is open."""
     key = [*JSON, ("Authorization", "Bearer k")]
@@ -124,14 +115,6 @@ async def test_metrics_count_what_runs_and_what_ended() -> None:
     assert text.count("# TYPE vllm:request_success_total") == 1
 
 
-@pytest.mark.parametrize("path", ["/reset_mm_cache", "/reset_encoder_cache"])
-async def test_other_caches_reset_to_nothing(path: str) -> None:
-    """200 without a body."""
-    async with SimServer("vllm") as sim:
-        answer = await control(sim, path)
-    assert (answer.status, answer.body) == (200, b"")
-
-
 @pytest.mark.parametrize(
     ("path", "where", "kind"),
     [
@@ -152,31 +135,3 @@ async def test_wrong_argument_is_refused_by_its_name(path: str, where: str, kind
         assert not (await control(sim, "/is_paused", "GET")).json["is_paused"]
     error = answer.json["error"]
     assert (answer.status, error["param"], kind in error["message"]) == (400, where, True)
-
-
-async def test_abort_of_what_is_no_list_of_ids_is_accepted_or_an_error() -> None:
-    """As the engine looks at them: after it has answered."""
-    async with SimServer("vllm") as sim:
-        path = "/inference/v1/abort_requests"
-        assert (await control(sim, path, request_ids=5)).status == 200
-        assert (await ask(sim.port, path, b"", headers=JSON)).status == 400
-        assert (await ask(sim.port, path, b"[1]", headers=JSON)).status == 500
-        named = await control(sim, "/abort_requests", request_ids=["nobody"])
-        assert named.json == {"status": "aborted", "aborted": 1}
-        assert (await ask(sim.port, "/abort_requests", b"", headers=JSON)).status == 400
-
-
-async def test_memory_of_the_cache_is_released_only_in_a_pause() -> None:
-    """Else the engine raises."""
-    async with SimServer("vllm") as sim:
-        assert (await control(sim, "/release_kv_cache_memory")).status == 500
-        await control(sim, "/pause")
-        assert (await control(sim, "/release_kv_cache_memory")).status == 200
-
-
-async def test_configuration_is_told_as_text_or_as_an_object() -> None:
-    async with SimServer("vllm") as sim:
-        text = (await control(sim, "/server_info", "GET")).json["vllm_config"]
-        whole = (await control(sim, "/server_info?config_format=json", "GET")).json["vllm_config"]
-    assert "max_seq_len=8192" in text
-    assert whole["model_config"]["max_model_len"] == 8192

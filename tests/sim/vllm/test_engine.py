@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.sim import SimConfig, SimServer
-from tests.sim.calls import JSON, PROMPT, begin, body, control, generate, ids
+from tests.sim.calls import JSON, begin, body, control, generate, ids
 from tests.sim.client import ask
 
 SLOW = SimConfig(token_delay=0.005)
@@ -26,19 +26,14 @@ def choice(event: Any) -> Any:
 
 async def test_stream_carries_the_unary_tokens_as_deltas() -> None:
     """One token a chunk, the reason with the last, then [DONE]."""
-    async with SimServer("vllm") as sim:
+    async with SimServer("vllm") as sim, SimServer("sglang") as other:
         whole = ids(await generate(sim, 6))
+        assert whole == ids(await generate(other, 6)), "the model does not depend on the dialect"
         answer = await generate(sim, 6, stream=True)
     assert [choice(event)["token_ids"] for event in answer.events] == [[token] for token in whole]
     assert [choice(event)["finish_reason"] for event in answer.events] == [None] * 5 + ["length"]
     assert answer.body.endswith(b"data: [DONE]\n\n")
     assert [chunk.count(b"data: ") for chunk in answer.chunks] == [1] * 7
-
-
-async def test_same_tokens_on_both_engines() -> None:
-    """The model does not depend on the dialect."""
-    async with SimServer("vllm") as one, SimServer("sglang") as two:
-        assert ids(await generate(one, 6)) == ids(await generate(two, 6))
 
 
 async def test_scale_out_off_is_a_403() -> None:
@@ -99,8 +94,9 @@ async def test_abort_does_not_take_ids_that_begin_so() -> None:
             client.leave()
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("stream", [False, True])
-async def test_leaving_client_frees_the_engine_at_once(stream: bool) -> None:
+async def test_disconnect_frees_the_engine_at_once(stream: bool) -> None:
     """Unary and stream alike."""
     async with SimServer("vllm", SLOW) as sim:
         client = await begin(sim, 3000, stream=stream)
@@ -108,8 +104,7 @@ async def test_leaving_client_frees_the_engine_at_once(stream: bool) -> None:
         client.leave()
         gone = await sim.client_gone()
         await sim.idle()
-        assert gone.aborted is not None and gone.client_gone is not None
-        assert gone.aborted - gone.client_gone < 0.05
+    assert gone.aborted == gone.client_gone
 
 
 async def test_samples_share_one_id_and_interleave() -> None:
@@ -125,14 +120,6 @@ async def test_samples_share_one_id_and_interleave() -> None:
     assert [item["index"] for item in unary["choices"]] == [0, 1]
     assert unary["usage"]["completion_tokens"] == 6
     assert greedy.status == 400
-
-
-async def test_max_tokens_is_the_rest_of_the_context_when_absent() -> None:
-    """And cut to it when it is more."""
-    async with SimServer("vllm", SimConfig(max_model_len=20)) as sim:
-        rest = await post(sim, token_ids=PROMPT, sampling_params={"temperature": 0})
-        more = await post(sim, token_ids=PROMPT, sampling_params={"max_tokens": 100})
-    assert len(ids(rest)) == len(ids(more)) == 17
 
 
 async def test_long_prompt_is_late_only_with_explicit_max_tokens() -> None:
@@ -211,17 +198,6 @@ async def test_pause_that_keeps_holds_everything() -> None:
         waiting.leave()
 
 
-async def test_pause_that_waits_answers_when_the_engine_is_empty() -> None:
-    """What runs goes on to its end."""
-    async with SimServer("vllm", SimConfig(token_delay=0.002)) as sim:
-        client = await begin(sim, 30)
-        await sim.until(lambda: sim.running == 1)
-        await control(sim, "/pause?mode=wait")
-        assert not sim.running
-        assert len(ids(await client.answer())) == 30
-        client.leave()
-
-
 async def test_usage_comes_as_asked() -> None:
     """At the end, with every chunk, or with cached tokens where the server says so."""
     config = SimConfig(enable_prompt_tokens_details=True, page_size=1)
@@ -236,15 +212,6 @@ async def test_usage_comes_as_asked() -> None:
     assert last[-1]["usage"] == {"prompt_tokens": 3, "total_tokens": 5, "completion_tokens": 2}
     assert [event["usage"]["completion_tokens"] for event in each] == [1, 2, 2]
     assert unary["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
-
-
-async def test_prompt_ids_come_once() -> None:
-    """In the unary reply, or in the very first chunk."""
-    async with SimServer("vllm") as sim:
-        events = (await generate(sim, 3, stream=True, return_token_ids=True)).events
-        unary = (await generate(sim, 3, return_token_ids=True)).json
-    assert [event.get("prompt_token_ids") for event in events] == [PROMPT, None, None]
-    assert unary["prompt_token_ids"] == PROMPT
 
 
 async def test_logprobs_have_the_sampled_token_first() -> None:
@@ -290,30 +257,6 @@ async def test_stop_ids_and_end_of_sequence() -> None:
     assert len(ignored["token_ids"]) == 5
     assert (stopped["token_ids"], stopped["stop_reason"]) == ([9], 9)
     assert bare["stop_reason"] == 2
-
-
-async def test_transfer_parameters_pass_through() -> None:
-    """Unary only, as the engine's connector would return them."""
-    async with SimServer("vllm") as sim:
-        params = {"do_remote_decode": True, "x": [1]}
-        assert (await generate(sim, 1, kv_transfer_params=params)).json["kv_transfer_params"] == params
-
-
-async def test_rank_outside_of_the_engine_is_refused() -> None:
-    """Not a number is ignored."""
-    async with SimServer("vllm") as sim:
-        statuses = [
-            (await generate(sim, headers=[("X-data-parallel-rank", rank)])).status
-            for rank in ("0", "1", "-1", "x")
-        ]
-    assert statuses == [200, 400, 400, 200]
-
-
-async def test_invalid_utf8_has_its_own_error() -> None:
-    """Not the envelope."""
-    async with SimServer("vllm") as sim:
-        answer = await post(sim, b'{"token_ids":[1],"sampling_params":{},"request_id":"\xff"}')
-    assert (answer.status, answer.body) == (400, b'{"detail":"There was an error parsing the body"}')
 
 
 async def test_cached_prefix_comes_in_whole_blocks() -> None:
@@ -362,6 +305,7 @@ async def test_sigterm_with_a_timeout_lets_requests_finish() -> None:
         client.leave()
 
 
+@pytest.mark.virtual_time
 async def test_sigterm_may_leave_requests_hanging() -> None:
     """As real ones were seen to do: no byte, no close."""
     async with SimServer("vllm", SimConfig(token_delay=0.002, hang_on_sigterm=True)) as sim:
