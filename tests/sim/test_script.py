@@ -162,6 +162,7 @@ async def test_unary_answer_is_cut_in_half(kind: str) -> None:
         client.leave()
 
 
+@pytest.mark.virtual_time
 @KINDS
 async def test_stream_stalls_after_so_many_events(kind: str) -> None:
     """What was written stays; nothing more comes."""
@@ -177,6 +178,7 @@ async def test_stream_stalls_after_so_many_events(kind: str) -> None:
         await sim.client_gone()
 
 
+@pytest.mark.virtual_time
 @KINDS
 async def test_delays_are_kept(kind: str) -> None:
     """Start, prefill and tokens, each in its place."""
