@@ -23,7 +23,7 @@ PURE = (
     "gateway.errors",
     "gateway.exchange",
     "gateway.upstream.address",
-    "gateway.fleet.allow",
+    "gateway.upstream.url_patterns",
     "gateway.stores.record",
     "gateway.stores.versioned",
     "gateway.fleet.states",
@@ -46,33 +46,36 @@ IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exe
 PACKAGES: Mapping[str, str] = {
     "errors": "",
     "limits": "",
-    "exchange": "errors formats.contract",
-    "version": "exchange",
     "loop": "",
     "formats": "errors",
-    "catalog": "errors exchange formats",
+    "exchange": "errors formats.contract",
+    "version": "exchange",
+    "catalog": "exchange formats",
     "upstream": "errors formats.contract limits loop",
-    "downstream": "errors exchange formats.contract limits loop",
-    "routing": "errors formats.contract",
+    "downstream": "errors formats.contract limits loop",
+    "routing": "",
     "stores": "loop upstream.address",
     "fleet": "errors formats limits loop routing stores upstream",
     "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
-    "settings": "errors fleet.allow limits routing.policy telemetry.buckets upstream.address",
-    "security": "downstream errors formats loop",
+    # Values only: histogram bounds, URL patterns and the names of policies.
+    "settings": "limits routing.policy telemetry.buckets upstream.address upstream.url_patterns",
+    "security": "downstream.asgi errors formats.contract formats.failures loop",
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
-    "control": "catalog errors fleet formats loop proxy security settings stores telemetry version",
+    "control": "catalog errors fleet formats proxy.aborts security.auth_middleware security.guard settings "
+    "stores version",
     # Simulated engines are the tests' doubles: a fault shared with the data plane would stay undetected.
     "sim": "loop",
-    "prefork": "fleet formats.base formats.contract formats.optional loop proxy stores.versioned telemetry",
-    "wiring": "catalog control downstream errors exchange fleet formats limits loop prefork "
-    "proxy routing security settings stores telemetry upstream version",
-    "process": "downstream fleet.quotas loop prefork proxy security settings telemetry wiring",
+    "prefork": "fleet formats.base formats.optional loop proxy.aborts proxy.lifecycle stores.versioned "
+    "telemetry",
+    "wiring": "catalog control downstream errors fleet formats loop prefork proxy routing security settings "
+    "stores telemetry upstream",
+    "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs wiring",
     # Serves the command line: the one package that starts the others as a user does.
-    "commands": "catalog fleet formats process routing security settings sim stores upstream.address version "
+    "commands": "catalog fleet formats process routing.policy settings sim stores upstream.address version "
     "wiring",
     # For the authors of formats: drives a complete gateway; the gateway does not import it.
-    "testing": "catalog downstream errors fleet formats process proxy settings wiring",
+    "testing": "downstream errors fleet formats process proxy settings wiring",
     "__main__": "commands",
 }
 

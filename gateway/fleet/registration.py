@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.fleet.allow import UrlPattern, permitted
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, weights_allowed
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
@@ -19,6 +18,7 @@ from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
 from gateway.stores.base import Store
 from gateway.stores.record import WorkerRecord, is_text
+from gateway.upstream.url_patterns import UrlPattern, permitted
 
 
 class UrlNotAllowed(Exception):

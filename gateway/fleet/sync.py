@@ -11,11 +11,11 @@ import logging
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from gateway.fleet.allow import UrlPattern, permitted
 from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.members import Members
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
+from gateway.upstream.url_patterns import UrlPattern, permitted
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from gateway.fleet.allow import UrlPattern, permitted
 from gateway.routing.policy import POLICIES
 from gateway.settings.fields import Choice, Key, Listed, Section, is_path, setting
 from gateway.upstream.address import Address, BadWorkerUrl
+from gateway.upstream.url_patterns import UrlPattern, permitted
 
 _NAMED_WORKER = re.compile(r"(?P<format>[a-z][a-z0-9_-]*)=(?P<url>.*)")
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from gateway.fleet.allow import UrlPattern
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import Members
 from gateway.fleet.sync import StoreFollower
@@ -19,6 +18,7 @@ from gateway.loop.tasks import Tasks
 from gateway.prefork.member import Member
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable, keep_fresh
+from gateway.upstream.url_patterns import UrlPattern
 
 #: Seconds that aborts may still take when the process ends.
 ABORT_GRACE = 1.0

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.allow import UrlPattern
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, weights_allowed
 from gateway.fleet.cordons.replication import CordonReplication, no_peers
 from gateway.fleet.members import Members
@@ -18,6 +17,7 @@ from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates
+from gateway.upstream.url_patterns import UrlPattern
 from tests.fleet.support import ProbedWorkers, fleet_of, presence
 
 A = WorkerRecord("http://a:1")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.allow import UrlPattern
 from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.members import Members
 from gateway.fleet.sync import StoreFollower
@@ -16,6 +15,7 @@ from gateway.stores.base import Change, CordonsChanged, Reset
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Updates, Versioned
+from gateway.upstream.url_patterns import UrlPattern
 from tests.support.gateway import until
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")

@@ -29,6 +29,19 @@ def test_tables_name_only_what_exists() -> None:
     assert {*PURE, *owners, *helpers, *packages, *allowed} <= names
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_row_of_a_package_lists_only_what_the_package_imports(package: str) -> None:
+    """A row that allows more than is used would hide a new dependency."""
+    used = [
+        each.target
+        for module in import_rules.read_tree()
+        if f"{module.name}.".startswith(f"gateway.{package}.")
+        for each in import_rules.imports_of(module)
+    ]
+    for item in PACKAGES[package].split():
+        assert any(f"{target}.".startswith(f"gateway.{item}.") for target in used), item
+
+
 def test_packages_form_no_import_cycle() -> None:
     """The packages can be put in an order in which each imports earlier ones only."""
     assert import_rules.cycle_of() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet.allow import UrlPattern
+from gateway.upstream.url_patterns import UrlPattern
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""Which URLs may be registered as workers.
+"""Patterns of the URLs that may be registered as workers.
 
 Owns: the patterns of --allow-worker-url. Must never enter: resolving a name, I/O.
 
-A pattern is held against a URL's parts, never against its text, so that nothing in a path or a name can look
-like another host.
+A pattern is compared with the parts of a URL, never with its text, so that nothing in a path or a name can
+look like another host.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class UrlPattern:
-    """``[SCHEME://]HOST[:PORT]``. A part that is not there allows any.
+    """A pattern ``[SCHEME://]HOST[:PORT]``. A part that is left out matches anything.
 
-    HOST is a name or address, in which ``*`` stands for anything but a dot at its start and end (``*.pool``
-    is one label in front), or a network of addresses (``10.0.0.0/8``, ``[fd00::/8]``). A name never matches
-    a network: what it resolves to is not looked at.
+    HOST is a name or address, in which ``*`` stands for any characters except a dot (``*.pool`` matches one
+    label in front), or a network of addresses (``10.0.0.0/8``, ``[fd00::/8]``). A name never matches a
+    network, because names are not resolved.
     """
 
     scheme: str | None
@@ -39,7 +39,7 @@ class UrlPattern:
 
     @classmethod
     def parse(cls, text: str) -> UrlPattern:
-        """Raises ValueError."""
+        """Return the pattern that ``text`` describes. Raise ValueError."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not of the form [SCHEME://]HOST[:PORT]")
@@ -49,7 +49,7 @@ class UrlPattern:
         return cls(match["scheme"], host, _network(host, text), None if port in (None, "*") else int(port))
 
     def matches(self, url: str) -> bool:
-        """Whether ``url``, which can be parsed as a worker's, may be registered."""
+        """Return True if the valid worker URL ``url`` matches."""
         address = Address.parse(url)
         scheme = "https" if address.tls else "http"
         return (
