@@ -1,12 +1,12 @@
-"""What a format has to do, as tests that its author runs. See docs/writing-a-format.md.
+"""The contract suite for authors of formats. See docs/testing.md and docs/writing-a-format.md.
 
-Owns: the contract suite for formats of any origin. Must never enter: a dialect, anything that the product
-imports. The product never imports this package; it needs what ``tito-gateway[testing]`` installs.
+Owns: the tests that every format must pass, and the scripted worker and gateway they need. Must never enter:
+a dialect. The gateway does not import this package; its dependencies come with ``tito-gateway[testing]``.
 """
 
 import pytest
 
-# Before the modules are imported, so that their bare asserts explain themselves in anybody's test run.
+# Before these modules are imported, so that a failing assert in them shows its values.
 pytest.register_assert_rewrite(
     "gateway.testing.contract", "gateway.testing.endpoint", "gateway.testing.laws", "gateway.testing.rig"
 )

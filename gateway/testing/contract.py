@@ -1,7 +1,7 @@
-"""The suite that any format must pass: subclass it, name your model, run pytest.
+"""The contract suite of a format: subclass it, set ``model``, run pytest.
 
-Owns: the laws as tests, and what a format promises beside them: its shape, its errors, its probes, replies
-of every kind. Must never enter: a dialect, sockets (endpoint.py).
+Owns: the laws as tests, and tests of what else a format promises: its members, its errors, its probes,
+replies of every kind. Must never enter: a dialect, sockets (endpoint.py).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gateway.formats.contract import ReplyHead, header
 from gateway.formats.optional import AbortTarget, JoinsStreams, WorkerHealth
 from gateway.formats.registry import check_format
 from gateway.formats.worker_contract import ProbeReply, WorkerInfo
-from gateway.testing.damage import ANY_JSON, bodies, cuts, damaged
-from gateway.testing.drive import Asked, drive, strings
+from gateway.testing.damage import ANY_JSON, bodies, damaged, splits
+from gateway.testing.drive import ParsedExchange, drive, strings
 from gateway.testing.laws import JOIN_LAWS, LAWS, Law
 from gateway.testing.model import EngineModel, ModelExchange
 
-#: Every kind of failure a format may have to tell a client of.
+#: Every class of error that a format may have to render.
 KINDS: tuple[type[GatewayError], ...] = tuple(
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GatewayError)
 )
@@ -52,7 +52,7 @@ class FormatContract:
     silent: ClassVar[frozenset[str]] = frozenset()
 
     def test_laws_hold(self) -> None:
-        """All of them on each of ``cases`` exchanges: to make one up costs more than to try a law on it."""
+        """All laws are tried on each exchange: generating one costs more than checking a law."""
         applied: Counter[str] = Counter()
 
         def check(exchange: ModelExchange, data: st.DataObject) -> None:
@@ -68,7 +68,7 @@ class FormatContract:
         )
 
     def test_shape_is_the_contracts(self) -> None:
-        """What the gateway checks at start-up holds, and so does what it cannot check."""
+        """The gateway accepts the plugin, and the model's worker offers its capability."""
         format = self.model.format
         check_format(format, "under test")
         info = self.model.worker.info
@@ -76,7 +76,7 @@ class FormatContract:
 
     @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
     def test_every_error_is_rendered(self, kind: type[GatewayError]) -> None:
-        """As JSON that holds the message, with its status, and ``Retry-After`` where that is known."""
+        """As JSON with the message, the status, and ``Retry-After`` if the error has one."""
         for message in _MESSAGES:
             error = kind(message)
             reply = self.model.format.render(error)
@@ -86,13 +86,13 @@ class FormatContract:
             assert header(reply.headers, b"retry-after") == wait
             assert message in strings(json.loads(reply.body))
 
-    def test_client_that_fails_after_commit_is_told_once(self) -> None:
-        """The in-band end follows whole events and names the failure; a reader has it ready at any time."""
+    def test_failure_after_commit_names_the_error(self) -> None:
+        """The in-band error follows complete events and contains the message, after any event."""
 
         def check(exchange: ModelExchange, data: st.DataObject) -> None:
-            asked = Asked(self.model, exchange)
+            parsed = ParsedExchange(self.model, exchange)
             reader = self.model.format.reader(
-                asked.request, self.model.worker, asked.ids, exchange.stream_head
+                parsed.request, self.model.worker, parsed.ids, exchange.stream_head
             )
             kept = data.draw(st.integers(0, len(exchange.stream) - 1), "events before the failure")
             for event in exchange.stream[:kept]:
@@ -103,21 +103,21 @@ class FormatContract:
         self._try(check, "fail", exchange=self.model.exchanges(), data=st.data())
 
     def test_reply_of_any_kind_is_read(self) -> None:
-        """Any status, content type and body is passed on or fails as UpstreamIncomplete or -Malformed."""
+        """Any status, content type and body is relayed, or raises UpstreamIncomplete or UpstreamMalformed."""
 
         def check(exchange: ModelExchange, status: int, kind: bytes, data: st.DataObject) -> None:
-            asked = Asked(self.model, exchange)
+            parsed = ParsedExchange(self.model, exchange)
             headers = [(b"content-type", kind)] if kind else []
             body = data.draw(damaged(exchange.unary) | damaged(b"".join(exchange.stream)), "body")
-            pieces = data.draw(cuts(body), "pieces")
+            pieces = data.draw(splits(body), "pieces")
             format = self.model.format
             joins = [format.join] if isinstance(format, JoinsStreams) else []
             for make in (format.reader, *joins):
-                reader = make(asked.request, self.model.worker, asked.ids, ReplyHead(status, headers))
-                told = drive(reader, pieces)
-                assert told.failure is not None or told.facts.ending is not None
+                reader = make(parsed.request, self.model.worker, parsed.ids, ReplyHead(status, headers))
+                outcome = drive(reader, pieces)
+                assert outcome.failure is not None or outcome.facts.ending is not None
                 if status != 200:
-                    assert (told.out, told.failure) == (body, None)
+                    assert (outcome.out, outcome.failure) == (body, None)
 
         self._try(
             check,
@@ -129,21 +129,21 @@ class FormatContract:
         )
 
     def test_reply_that_is_no_stream_joins_to_itself(self) -> None:
-        """A join reader that was given a whole reply hands that on."""
+        """A join reader relays a unary reply."""
         format = self.model.format
         if not isinstance(format, JoinsStreams):
             return
 
         def check(exchange: ModelExchange) -> None:
-            asked = Asked(self.model, exchange)
-            reader = format.join(asked.request, self.model.worker, asked.ids, exchange.unary_head)
-            told = drive(reader, (exchange.unary,))
-            assert (told.out, told.failure) == (exchange.unary, None)
+            parsed = ParsedExchange(self.model, exchange)
+            reader = format.join(parsed.request, self.model.worker, parsed.ids, exchange.unary_head)
+            outcome = drive(reader, (exchange.unary,))
+            assert (outcome.out, outcome.failure) == (exchange.unary, None)
 
         self._try(check, "whole_reply", exchange=self.model.exchanges())
 
     def test_answers_of_any_server_are_identified(self) -> None:
-        """No answer is ever an exception: a server is one of this dialect, or it is not."""
+        """No answer raises: a server speaks this dialect, or it does not."""
         targets = [probe.target for probe in self.model.format.probes]
         answers = st.builds(
             ProbeReply,
@@ -161,7 +161,7 @@ class FormatContract:
         self._try(check, "identify", replies=replies)
 
     def test_health_and_load_of_any_answer_are_read(self) -> None:
-        """No answer is ever an exception, and no load below 0."""
+        """No answer raises, and no load is below 0."""
         format = self.model.format
         answers = st.builds(
             ProbeReply,
@@ -179,7 +179,7 @@ class FormatContract:
         self._try(check, "load", reply=answers)
 
     def test_abort_call_of_any_body_is_read(self) -> None:
-        """It names ids, or everything, or is an InvalidRequest."""
+        """It names ids, or everything, or raises InvalidRequest."""
 
         def check(body: bytes) -> None:
             try:
@@ -190,14 +190,14 @@ class FormatContract:
         self._try(check, "abort", body=bodies(b'{"rid": "a", "request_ids": ["a"], "tag": "a"}'))
 
     def test_setting_that_does_not_exist_is_refused_by_name(self) -> None:
-        """A misspelt setting is a start-up error; none at all gives the format as it is."""
+        """A misspelt setting is a start-up error; no setting at all leaves the format as it is."""
         format = self.model.format
         assert format.configured({}).name == format.name
         with pytest.raises(ValueError, match="no_such_setting"):
             format.configured({"no_such_setting": "1"})
 
     def test_openapi_describes_request_and_reply(self) -> None:
-        """The page of the API has something to show, and it is JSON."""
+        """As JSON, for the page of the API."""
         operation = self.model.format.openapi()
         json.dumps(operation)
         assert operation["summary"] and operation["requestBody"]["content"]
@@ -211,8 +211,8 @@ class FormatContract:
         cases: int | None = 128,
         **drawn: st.SearchStrategy[object],
     ) -> None:
-        """Run ``check`` on generated arguments; a failing one is shown as small as it can be made."""
-        # What hypothesis keeps of failures from one run to the next, it keeps by name.
+        """Run ``check`` on generated arguments; hypothesis shows the smallest failing ones."""
+        # Hypothesis stores failing examples under this name for the next run.
         check.__name__ = name
         check.__qualname__ = f"{type(self).__qualname__}.{name}"
         most = settings().max_examples if self.cases is None else self.cases

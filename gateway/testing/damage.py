@@ -1,6 +1,6 @@
-"""Strategies for what the world does to bytes: cuts them anywhere, breaks them off, changes a few.
+"""Hypothesis strategies for split, truncated and damaged bytes.
 
-Owns: those strategies. Must never enter: a law, a dialect.
+Owns: these strategies. Must never enter: a law, a dialect.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _HEADER_VALUES = st.text(
 ).map(lambda value: value.strip().encode("latin-1"))
 
 
-def cuts(data: bytes) -> SearchStrategy[tuple[bytes, ...]]:
-    """``data`` in pieces as a socket may give them, none of them empty."""
+def splits(data: bytes) -> SearchStrategy[tuple[bytes, ...]]:
+    """Return a strategy for ``data`` in non-empty pieces, as a socket may deliver it."""
     if len(data) < 2:
         return st.just((data,))
     places = st.lists(st.integers(1, len(data) - 1), max_size=8).map(lambda at: _cut(data, at))
@@ -63,20 +63,20 @@ def cuts(data: bytes) -> SearchStrategy[tuple[bytes, ...]]:
 
 
 def damaged(data: bytes) -> SearchStrategy[bytes]:
-    """``data`` as it is, broken off somewhere, or with a few bytes replaced."""
+    """Return a strategy for ``data`` unchanged, truncated, or with a few bytes replaced."""
     place = st.integers(0, len(data))
-    broken_off = place.map(lambda end: data[:end])
-    return st.just(data) | broken_off | st.builds(_replaced, st.just(data), place, st.integers(0, 3), _JUNK)
+    truncated = place.map(lambda end: data[:end])
+    return st.just(data) | truncated | st.builds(_replaced, st.just(data), place, st.integers(0, 3), _JUNK)
 
 
 def bodies(body: bytes) -> SearchStrategy[bytes]:
-    """Request bodies of all kinds: any bytes, any JSON, and ``body`` with something wrong in it."""
+    """Return a strategy for request bodies: any bytes, any JSON, and ``body`` with a value replaced."""
     changed = ANY_JSON.flatmap(lambda value: _places(body).map(lambda path: _planted(body, path, value)))
     return st.binary(max_size=64) | ANY_JSON.map(_encoded) | damaged(body) | changed
 
 
 def header_lines(headers: Headers) -> SearchStrategy[Headers]:
-    """``headers``, some lines of any value in front of them."""
+    """Return a strategy for ``headers`` with up to two lines of any value in front."""
     lines = st.lists(st.tuples(_HEADER_NAMES, _HEADER_VALUES), max_size=2)
     return lines.map(lambda extra: [*extra, *headers])
 
@@ -103,7 +103,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def _planted(body: bytes, path: tuple[Any, ...], value: Any) -> bytes:
-    """``body`` with ``value`` in the place ``path`` leads to."""
+    """Return ``body`` with ``value`` at ``path``."""
     document = json.loads(body)
     if not path:
         return _encoded(value)

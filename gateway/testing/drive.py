@@ -1,6 +1,6 @@
-"""Taking one exchange through a format, as the gateway's handler does, without a socket.
+"""One exchange of a format, driven as the gateway drives it but without a socket.
 
-Owns: the order of the calls, and what came of them. Must never enter: a law, a dialect.
+Owns: the order of the calls and the record of their results. Must never enter: a law, a dialect.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from gateway.testing.model import EngineModel, ModelExchange
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a client was told, and what the gateway has learned. ``failure`` is the reader's own, if any."""
+class Outcome:
+    """The result of one reply: the client's bytes, the facts, and the error the reader raised, if any."""
 
     out: bytes
     failure: type[GatewayError] | None
     facts: ReplyFacts
 
 
-class Asked:
-    """A request that a format has taken in."""
+class ParsedExchange:
+    """A model exchange whose request the format has parsed and projected."""
 
     def __init__(self, model: EngineModel, exchange: ModelExchange) -> None:
         self.model = model
@@ -38,7 +38,7 @@ class Asked:
 
     @cached_property
     def ids(self) -> Ids:
-        """Those the gateway would take if nothing else ran."""
+        """Return the ids the gateway would use if no other request were in flight."""
         return claim(self.projection.ids, self.projection.ids_usable)
 
     @property
@@ -48,51 +48,54 @@ class Asked:
 
     @property
     def sent(self) -> Any:
-        """The request as it is kept once a worker has it."""
+        """Return the request as it is kept after it was sent."""
         format = self.model.format
         return format.without_body(self.request) if isinstance(format, ReleasesBody) else self.request
 
-    def relay(self, pieces: Iterable[bytes], ids: Ids | None = None) -> Told:
-        """The stream in ``pieces``, passed on."""
+    def relay(self, pieces: Iterable[bytes], ids: Ids | None = None) -> Outcome:
+        """Return the outcome of the stream in ``pieces``, relayed."""
         return self._read("reader", self.exchange.stream_head, pieces, ids)
 
-    def join(self, pieces: Iterable[bytes], ids: Ids | None = None) -> Told:
-        """The stream in ``pieces``, folded into one reply."""
+    def join(self, pieces: Iterable[bytes], ids: Ids | None = None) -> Outcome:
+        """Return the outcome of the stream in ``pieces``, folded into one reply."""
         return self._read("join", self.exchange.stream_head, pieces, ids)
 
-    def relay_unary(self, ids: Ids | None = None) -> Told:
-        """The engine's reply without a stream, passed on."""
+    def relay_unary(self, ids: Ids | None = None) -> Outcome:
+        """Return the outcome of the unary reply, relayed."""
         return self._read("reader", self.exchange.unary_head, (self.exchange.unary,), ids)
 
-    def _read(self, kind: str, head: ReplyHead, pieces: Iterable[bytes], ids: Ids | None) -> Told:
+    def _read(self, kind: str, head: ReplyHead, pieces: Iterable[bytes], ids: Ids | None) -> Outcome:
         make = getattr(self.model.format, kind)
         return drive(make(self.sent, self.model.worker, ids or self.ids, head), pieces)
 
 
 def claim(named: tuple[str, ...], usable: bool) -> Ids:
-    """Ids as the gateway takes them for the only exchange it has."""
+    """Return the ids as the gateway claims them for its only exchange."""
     in_flight: InFlight[None] = InFlight()
     return in_flight.claim(named, usable)
 
 
-def drive(reader: Reader, pieces: Iterable[bytes]) -> Told:
-    """Feed ``pieces`` to ``reader`` to its end. Raises whatever is no failure of the reply."""
+def drive(reader: Reader, pieces: Iterable[bytes]) -> Outcome:
+    """Feed ``pieces`` to ``reader`` and end it.
+
+    Errors that a reader may raise are part of the outcome; any other exception propagates.
+    """
     out: list[bytes] = []
     failure: type[GatewayError] | None = None
     try:
         for piece in pieces:
             if piece:
                 out.append(reader.feed(piece))
-                out.extend(_left(reader.facts))
+                out.extend(_remaining_steps(reader.facts))
         out.append(reader.finish())
     except (UpstreamIncomplete, UpstreamMalformed) as error:
         failure = type(error)
         out.append(reader.fail(error))
-    return Told(b"".join(out), failure, reader.facts)
+    return Outcome(b"".join(out), failure, reader.facts)
 
 
-def _left(facts: ReplyFacts) -> Iterator[bytes]:
-    """What was left to be done in steps."""
+def _remaining_steps(facts: ReplyFacts) -> Iterator[bytes]:
+    """Run the steps that ``feed`` has left, and yield their output."""
     while (steps := facts.steps) is not None:
         facts.steps = None
         for part in steps:
@@ -100,7 +103,7 @@ def _left(facts: ReplyFacts) -> Iterator[bytes]:
 
 
 def document(reply: bytes, volatile: frozenset[str] = frozenset()) -> Any:
-    """``reply`` in a form that can be compared: without ``volatile`` keys, numbers as they are spelled."""
+    """Return ``reply`` as a value to compare, without ``volatile`` keys; numbers keep their spelling."""
     try:
         return _without(json.loads(reply, parse_float=str, parse_constant=str), volatile)
     except ValueError:
@@ -108,14 +111,14 @@ def document(reply: bytes, volatile: frozenset[str] = frozenset()) -> Any:
 
 
 def respelled(data: bytes, old: tuple[str, ...], new: tuple[str, ...]) -> bytes:
-    """``data`` with each id of ``old`` replaced by its counterpart, wherever it stands."""
+    """Return ``data`` with each id of ``old`` replaced by the one of ``new``."""
     for one, other in zip(old, new, strict=True):
         data = data.replace(one.encode(), other.encode())
     return data
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every string of a document, but for keys."""
+    """Yield every string of a document except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

@@ -1,10 +1,10 @@
-"""The laws of every format, each a check of one generated exchange.
+"""The laws of every format: each checks one generated exchange.
 
-Owns: what must hold whatever an engine says and however its bytes arrive. Must never enter: a dialect, a
-test runner.
+Owns: what holds for every reply of an engine, however its bytes arrive. Must never enter: a dialect, a test
+runner.
 
-A law takes a model, one of its exchanges and ``data`` to draw more from. It fails by AssertionError, and
-returns whether the exchange was one that it has something to say of.
+A law takes a model, one of its exchanges, and ``data`` to draw more from. It raises AssertionError if it is
+broken, and returns False if it does not apply to the exchange.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Ids, Projection, ReplyFacts, UpstreamRequest
 from gateway.formats.optional import ReleasesBody
 from gateway.formats.routing_hints import Hints
-from gateway.testing.damage import bodies, cuts, damaged, header_lines
-from gateway.testing.drive import Asked, claim, document, respelled, strings
+from gateway.testing.damage import bodies, damaged, header_lines, splits
+from gateway.testing.drive import ParsedExchange, claim, document, respelled, strings
 from gateway.testing.model import EngineModel, JoiningModel, ModelExchange, private_ids
 
 Law = Callable[[EngineModel, ModelExchange, st.DataObject], bool]
@@ -38,11 +38,11 @@ _NOT_UPSTREAM = frozenset(
 def stream_and_unary_give_the_same_reply(
     model: EngineModel, exchange: ModelExchange, data: st.DataObject
 ) -> bool:
-    """The stream joins to the engine's own reply without one, but for what the model calls volatile."""
-    asked = Asked(model, exchange)
-    if not asked.joins:
+    """The stream joins to the engine's unary reply, but for volatile keys."""
+    parsed = ParsedExchange(model, exchange)
+    if not parsed.joins:
         return False
-    joined = asked.join(exchange.stream)
+    joined = parsed.join(exchange.stream)
     assert joined.failure is None, joined
     _assert_same_reply(joined.out, exchange.unary, exchange.volatile)
     if exchange.unary_head.status != 200:
@@ -51,51 +51,51 @@ def stream_and_unary_give_the_same_reply(
 
 
 def recutting_changes_nothing(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """However the upstream bytes are cut, whatever happened to them, a client gets the same bytes."""
-    asked = Asked(model, exchange)
+    """However the worker's bytes are split, even damaged ones, the client gets the same bytes."""
+    parsed = ParsedExchange(model, exchange)
     sent = data.draw(damaged(b"".join(exchange.stream)), "upstream bytes")
-    pieces = data.draw(cuts(sent), "pieces")
-    assert asked.relay(pieces) == asked.relay((sent,))
-    if asked.joins:
-        assert asked.join(pieces) == asked.join((sent,))
+    pieces = data.draw(splits(sent), "pieces")
+    assert parsed.relay(pieces) == parsed.relay((sent,))
+    if parsed.joins:
+        assert parsed.join(pieces) == parsed.join((sent,))
     return True
 
 
 def joining_is_associative(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """Events that the engine merged for a slow reader join to the same reply and the same facts."""
-    asked = Asked(model, exchange)
-    if not asked.joins:
+    """Events that the engine merged for a slow client join to the same reply and the same facts."""
+    parsed = ParsedExchange(model, exchange)
+    if not parsed.joins:
         return False
     assert isinstance(model, JoiningModel), "the model of a format with `join` has `merges`"
     merged = data.draw(model.merges(exchange), "merged stream")
-    one, other = asked.join(merged), asked.join(exchange.stream)
+    one, other = parsed.join(merged), parsed.join(exchange.stream)
     assert one.failure == other.failure
     _assert_same_reply(one.out, other.out, exchange.volatile)
     _assert_same_but_for_merging(one.facts, other.facts)
-    _assert_same_but_for_merging(asked.relay(merged).facts, asked.relay(exchange.stream).facts)
+    _assert_same_but_for_merging(parsed.relay(merged).facts, parsed.relay(exchange.stream).facts)
     return merged != exchange.stream
 
 
 def facts_agree(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """Relay, join and the reply without a stream tell the same tokens, finish reasons, usage and ending."""
-    asked = Asked(model, exchange)
-    relayed = asked.relay(exchange.stream).facts
-    if asked.joins:
-        assert relayed == asked.join(exchange.stream).facts
+    """Stream, join and unary reply give the same tokens, finish reasons, usage and ending."""
+    parsed = ParsedExchange(model, exchange)
+    relayed = parsed.relay(exchange.stream).facts
+    if parsed.joins:
+        assert relayed == parsed.join(exchange.stream).facts
     _assert_facts(relayed, exchange)
     if exchange.unary_head.status == 200:
-        _assert_facts(asked.relay_unary().facts, exchange)
+        _assert_facts(parsed.relay_unary().facts, exchange)
     return True
 
 
 def relay_is_the_identity(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """What the engine sends is what the client gets, as soon as it is read, with a stream and without."""
-    asked = Asked(model, exchange)
-    told = asked.relay(exchange.stream)
-    assert (told.out, told.failure) == (b"".join(exchange.stream), None)
-    unary = asked.relay_unary()
+    """The client gets the engine's bytes, each event as soon as it is read, in streams and unary replies."""
+    parsed = ParsedExchange(model, exchange)
+    outcome = parsed.relay(exchange.stream)
+    assert (outcome.out, outcome.failure) == (b"".join(exchange.stream), None)
+    unary = parsed.relay_unary()
     assert (unary.out, unary.failure) == (exchange.unary, None)
-    reader = model.format.reader(asked.request, model.worker, asked.ids, exchange.stream_head)
+    reader = model.format.reader(parsed.request, model.worker, parsed.ids, exchange.stream_head)
     assert reader.streaming
     for number, event in enumerate(exchange.stream[:-1]):
         assert reader.feed(event) == event, f"event {number} was held"
@@ -103,7 +103,7 @@ def relay_is_the_identity(model: EngineModel, exchange: ModelExchange, data: st.
 
 
 def parse_and_project_are_total(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """Any bytes are a request or an InvalidRequest, and a request can be projected, sent and aborted."""
+    """Any bytes are a request or an InvalidRequest; a request can be projected, sent and aborted."""
     body = data.draw(bodies(exchange.body), "body")
     headers = data.draw(header_lines(exchange.headers), "headers")
     try:
@@ -131,43 +131,46 @@ def parse_and_project_are_total(model: EngineModel, exchange: ModelExchange, dat
 def splice_then_unsplice_is_the_identity(
     model: EngineModel, exchange: ModelExchange, data: st.DataObject
 ) -> bool:
-    """A private id on the way changes the id and nothing else, and the client sees its own again."""
-    asked = Asked(model, exchange)
-    named = asked.projection.ids
+    """A private id changes the id and nothing else, and the client sees its own again."""
+    parsed = ParsedExchange(model, exchange)
+    named = parsed.projection.ids
     private = data.draw(_private(max(1, len(named)), named), "private ids")
-    sent = model.format.upstream(asked.request, model.worker, Ids(named or private, private))
+    sent = model.format.upstream(parsed.request, model.worker, Ids(named or private, private))
     again = model.format.project(model.format.parse(sent.body, sent.headers))
     assert again.ids == private
-    assert _essence(again) == _essence(asked.projection)
+    assert _essence(again) == _essence(parsed.projection)
     if not named:
         return True
     assert respelled(sent.body, private, named) == exchange.body
-    _assert_mapped_back(asked, data)
+    _assert_mapped_back(parsed, data)
     return True
 
 
 def base64_survives(model: EngineModel, exchange: ModelExchange, data: st.DataObject) -> bool:
-    """An array that a reply holds as base64 is byte for byte the same after split and join."""
-    asked, arrays = Asked(model, exchange), _arrays(exchange.unary, exchange.volatile)
-    if not arrays or not asked.joins:
+    """An array in base64 is the same bytes after split and join."""
+    parsed, arrays = ParsedExchange(model, exchange), _arrays(exchange.unary, exchange.volatile)
+    if not arrays or not parsed.joins:
         return False
     stream = b"".join(exchange.stream)
-    joined = asked.join(data.draw(cuts(stream), "pieces"))
+    joined = parsed.join(data.draw(splits(stream), "pieces"))
     assert _arrays(joined.out, exchange.volatile) == arrays
     return True
 
 
-def broken_off_stream_is_never_whole(
+def truncated_stream_is_never_complete(
     model: EngineModel, exchange: ModelExchange, data: st.DataObject
 ) -> bool:
-    """A stream that ends early fails, or has lost nothing that a client would miss."""
-    asked = Asked(model, exchange)
-    whole = asked.relay(exchange.stream).facts
+    """A stream that ends early fails, unless only its terminal marker is missing."""
+    parsed = ParsedExchange(model, exchange)
+    complete = parsed.relay(exchange.stream).facts
     kept = exchange.stream[: data.draw(st.integers(0, len(exchange.stream) - 1), "events kept")]
-    for told in [asked.relay(kept), *([asked.join(kept)] if asked.joins else [])]:
-        if told.failure is None:
-            assert (told.facts.tokens, told.facts.finish_reasons) == (whole.tokens, whole.finish_reasons)
-            assert told.facts.ending == whole.ending
+    for outcome in [parsed.relay(kept), *([parsed.join(kept)] if parsed.joins else [])]:
+        if outcome.failure is None:
+            assert (outcome.facts.tokens, outcome.facts.finish_reasons) == (
+                complete.tokens,
+                complete.finish_reasons,
+            )
+            assert outcome.facts.ending == complete.ending
     return True
 
 
@@ -175,13 +178,13 @@ def broken_off_stream_is_never_whole(
 JOIN_LAWS: frozenset[str] = frozenset(
     {"stream_and_unary_give_the_same_reply", "joining_is_associative", "base64_survives"}
 )
-#: Every law, in the order in which an author will want to meet them.
+#: All laws, in the order in which an author meets them.
 LAWS: tuple[Law, ...] = (
     parse_and_project_are_total,
     splice_then_unsplice_is_the_identity,
     relay_is_the_identity,
     recutting_changes_nothing,
-    broken_off_stream_is_never_whole,
+    truncated_stream_is_never_complete,
     stream_and_unary_give_the_same_reply,
     joining_is_associative,
     facts_agree,
@@ -194,7 +197,7 @@ def _assert_same_reply(one: bytes, other: bytes, volatile: frozenset[str]) -> No
 
 
 def _assert_same_but_for_merging(merged: ReplyFacts, facts: ReplyFacts) -> None:
-    """Merging may drop usage that only an earlier event told, and change which sample ends first."""
+    """Merging may drop usage that only an earlier event outcome, and change which sample ends first."""
     usage = [(merged.prompt_tokens, facts.prompt_tokens), (merged.cached_tokens, facts.cached_tokens)]
     assert all(one in (None, other) for one, other in usage)
     expected = replace(
@@ -228,7 +231,7 @@ def _private(count: int, taken: tuple[str, ...]) -> st.SearchStrategy[tuple[str,
 
 
 def _essence(projection: Projection) -> tuple[Any, ...]:
-    """What must not depend on the ids."""
+    """Return the projection without its ids, in a form to compare."""
     hints = projection.hints()
     prompt = None if hints.token_ids is None else list(hints.token_ids())
     images = None if hints.images is None else hints.images()
@@ -236,18 +239,18 @@ def _essence(projection: Projection) -> tuple[Any, ...]:
     return prompt, images, rest, projection._replace(ids=(), ids_usable=True, hints=Hints)
 
 
-def _assert_mapped_back(asked: Asked, data: st.DataObject) -> None:
-    """The engine knows the exchange by the ids in its replies, the client by others, of any spelling."""
-    dispatch = asked.projection.ids
+def _assert_mapped_back(parsed: ParsedExchange, data: st.DataObject) -> None:
+    """Assert that the client gets public ids of any characters where the engine sent the dispatch ids."""
+    dispatch = parsed.projection.ids
     public = data.draw(_public(len(dispatch)), "public ids")
     ids, same = Ids(public, dispatch), Ids(dispatch, dispatch)
-    stream = asked.exchange.stream
-    expected = [_spelled(b"".join(stream), dispatch, public, ascii_only) for ascii_only in (True, False)]
-    assert asked.relay(stream, ids).out in expected
-    if not asked.joins:
+    stream = parsed.exchange.stream
+    expected = [_with_ids(b"".join(stream), dispatch, public, ascii_only) for ascii_only in (True, False)]
+    assert parsed.relay(stream, ids).out in expected
+    if not parsed.joins:
         return
-    joined, plain = asked.join(stream, ids), asked.join(stream, same)
-    assert document(joined.out) == document(_spelled(plain.out, dispatch, public, True))
+    joined, plain = parsed.join(stream, ids), parsed.join(stream, same)
+    assert document(joined.out) == document(_with_ids(plain.out, dispatch, public, True))
 
 
 def _public(count: int) -> st.SearchStrategy[tuple[str, ...]]:
@@ -255,18 +258,18 @@ def _public(count: int) -> st.SearchStrategy[tuple[str, ...]]:
     return st.lists(text, min_size=count, max_size=count).map(tuple)
 
 
-def _spelled(data: bytes, old: tuple[str, ...], new: tuple[str, ...], ascii_only: bool) -> bytes:
+def _with_ids(data: bytes, old: tuple[str, ...], new: tuple[str, ...], ascii_only: bool) -> bytes:
     quoted = tuple(json.dumps(name, ensure_ascii=ascii_only)[1:-1] for name in new)
     return respelled(data, old, quoted)
 
 
 def _arrays(reply: bytes, volatile: frozenset[str]) -> list[bytes]:
-    """What the base64 strings of a reply hold."""
+    """Return the bytes of each base64 string of a reply."""
     return [found for text in strings(document(reply, volatile)) if (found := _decoded(text)) is not None]
 
 
 def _decoded(text: str) -> bytes | None:
-    """None for what is too short to be an array, and for ids."""
+    """Decode base64; None for text too short to be an array, and for ids."""
     if len(text) < 16 or _HEX.fullmatch(text):
         return None
     try:

@@ -1,6 +1,6 @@
-"""What the contract suite has to be told of an engine: the exchanges it may have with a client.
+"""The model of an engine: which exchanges it may have with a client.
 
-Owns: the records and the protocol a format's author fills in. Must never enter: a law, a dialect.
+Owns: the records and the protocols that the author of a format fills in. Must never enter: a law, a dialect.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from gateway.formats.worker_contract import WorkerInfo
 
 @dataclass(frozen=True)
 class ModelExchange:
-    """One generated exchange, and both ways of asking for it.
+    """One generated exchange, as a stream and as a unary reply.
 
-    ``body`` and ``headers`` are the request for a stream. ``stream`` holds the engine's events as it writes
-    them, whole, in order, the closing one included; ``unary`` is its reply to the same request without a
-    stream. Ids that the request names are drawn from ``private_ids`` and stand in the replies wherever the
-    engine puts them, and nowhere else.
+    ``body`` and ``headers`` are the request for a stream. ``stream`` holds the engine's events in order, each
+    complete, with the terminal one; ``unary`` is the reply to the same request without a stream. Ids in the
+    request are drawn from ``private_ids`` and occur in the replies only where the engine puts them.
 
-    ``tokens`` are generated tokens over all samples, ``finish_reasons`` one word per sample in the order of
-    their ends. ``prompt_tokens`` is None where the replies do not tell. ``volatile`` names the keys, at any
-    depth, whose values may differ between the two replies: timings, ids the engine makes up.
+    ``tokens`` counts the generated tokens of all samples. ``finish_reasons`` has one entry per sample, in the
+    order in which they end. ``prompt_tokens`` is None if the replies do not contain it. ``volatile`` names
+    the keys, at any depth, whose values may differ between the two replies, such as timings.
     """
 
     body: bytes
@@ -53,18 +52,18 @@ class ModelWorker:
 
 
 class EngineModel(Protocol):
-    """A small model of the engine that a format speaks to."""
+    """A small model of the engine behind a format."""
 
     @property
     def format(self) -> AnyFormat: ...
 
     @property
     def worker(self) -> WorkerView:
-        """The engine as the gateway would know it once it is probed; ``info`` is set and usable."""
+        """Return the worker as the gateway knows it after its probes; ``info`` is set and usable."""
         ...
 
     def exchanges(self) -> SearchStrategy[ModelExchange]:
-        """Exchanges of every kind the engine has, small ones: a few tokens, a few samples."""
+        """Return a strategy for exchanges of every kind, with few tokens and few samples."""
         ...
 
 
@@ -81,5 +80,5 @@ class JoiningModel(EngineModel, Protocol):
 
 
 def private_ids() -> SearchStrategy[str]:
-    """Ids as the gateway makes them: 32 hexadecimal digits, so long that nothing else spells like one."""
+    """Return a strategy for ids as the gateway makes them: 32 hexadecimal digits, unlike any other text."""
     return st.integers(0, 2**128 - 1).map("{:032x}".format)

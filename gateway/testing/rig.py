@@ -1,7 +1,7 @@
-"""A gateway on a real socket, as the product serves it.
+"""A gateway on a real socket, served as in production.
 
-Owns: starting one for a test, waiting until it knows its workers, ending it. Must never enter: a dialect,
-workers, what is expected of any of them.
+Owns: starting it for a test, waiting until its workers are probed, stopping it. Must never enter: a dialect,
+a worker, an expectation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Rig:
 
 @asynccontextmanager
 async def rig(*workers: str, **settings: Any) -> AsyncIterator[Rig]:
-    """A gateway in front of ``workers`` (URLs) with ``settings`` (fields of Settings), all of them probed."""
+    """Run a gateway with ``workers`` (URLs) and ``settings`` (fields of Settings).
+
+    Yields once all workers are probed.
+    """
     given = {"access_log": False, "probe_interval_secs": 0.2, "port": 0, **settings}
     chosen = Settings(worker=workers, **given)
     app = create_app(chosen)
@@ -52,7 +55,7 @@ async def rig(*workers: str, **settings: Any) -> AsyncIterator[Rig]:
 
 @asynccontextmanager
 async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
-    """``app`` on a free port of the loopback, as the product serves it; its base URL."""
+    """Serve ``app`` on a free loopback port and yield its base URL."""
     listener = listen("127.0.0.1", 0, 4096)
     server = TlsServer(server_config(app, settings))
     started = asyncio.Event()
@@ -67,15 +70,15 @@ async def serving(app: Gateway, settings: Settings) -> AsyncIterator[str]:
 
 
 def _known(worker: Worker) -> bool:
-    """Whether its probes told what it is, if only that it cannot serve."""
+    """Return True once the probes have identified the worker, even as one that cannot serve."""
     if worker.state is not WorkerState.JOINING:
         return True
-    told = bool(worker.infos) and "not probed yet" not in worker.reason
-    return told or "does not speak" in worker.reason
+    probed = bool(worker.infos) and "not probed yet" not in worker.reason
+    return probed or "does not speak" in worker.reason
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Return once ``condition`` holds; fail after ``seconds``."""
+    """Return once ``condition()`` is true. Raise TimeoutError after ``seconds``."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)

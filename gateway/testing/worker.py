@@ -1,7 +1,7 @@
-"""A worker that answers what it is told to: a model's exchanges, on a real socket.
+"""A scripted worker on a real socket.
 
-Owns: one HTTP/1.1 request per connection, probes, scripted answers. Must never enter: a dialect (bytes come
-from a model), judgement of what arrives.
+Owns: one HTTP/1.1 request per connection, answers to probes, scripted replies. Must never enter: a dialect
+(the bytes come from a model), a check of what arrives.
 """
 
 from __future__ import annotations
@@ -18,49 +18,51 @@ from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 
 
 class End(Enum):
-    """What follows the last piece of an answer."""
+    """What happens after the last piece of an answer."""
 
-    WHOLE = auto()
-    CUT = auto()  # the connection breaks
-    SILENCE = auto()  # nothing, until the peer hangs up
+    COMPLETE = auto()
+    CUT = auto()  # the connection is closed before the reply is complete
+    SILENCE = auto()  # nothing is sent until the peer disconnects
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply in ``pieces``, each written as soon as the one before it has left."""
+    """A reply in ``pieces``, each written once the one before it was sent."""
 
     head: ReplyHead
     pieces: tuple[bytes, ...]
-    end: End = End.WHOLE
+    end: End = End.COMPLETE
 
 
 @dataclass(frozen=True)
-class Call:
-    """A request that arrived; ``left`` is set when its peer hangs up on a silence."""
+class ReceivedRequest:
+    """A request of the gateway; ``disconnected`` is set when the peer closes the connection in a silence."""
 
     method: bytes
     target: bytes
     headers: Headers
     body: bytes
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-#: An answer, or what makes one for the call it is to.
-Script = Answer | Callable[[Call], Answer]
+#: An answer, or a function that makes one for the request.
+Script = Answer | Callable[[ReceivedRequest], Answer]
 
 
 class ScriptedWorker:
-    """``calls`` are requests for ``target``, answered by ``answers`` in turn; ``others`` is all else.
+    """A worker whose replies a test decides.
 
-    Probes are answered by ``probes`` and never noted. A call beyond the last answer meets silence, any other
-    request an empty JSON object. ``prefix`` is the path of its URL, b"" or as WorkerView has it.
+    ``calls`` are the requests for ``target``; each takes the next of ``answers``, and silence if there is
+    none. Probes are answered from ``probes`` and not recorded. All other requests are recorded in ``others``
+    and answered with an empty JSON object. ``prefix`` is the path of the worker's URL, b"" or one like
+    WorkerView.prefix.
     """
 
     def __init__(self, target: bytes, probes: Mapping[ProbeRequest, ProbeReply], prefix: bytes = b"") -> None:
         self.url = ""
         self.answers: deque[Script] = deque()
-        self.calls: list[Call] = []
-        self.others: list[Call] = []
+        self.calls: list[ReceivedRequest] = []
+        self.others: list[ReceivedRequest] = []
         self._target = target
         self._prefix = prefix
         self._probes = {
@@ -70,7 +72,7 @@ class ScriptedWorker:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ScriptedWorker]:
-        """On a free port of the loopback."""
+        """Serve on a free loopback port."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
@@ -84,13 +86,13 @@ class ScriptedWorker:
             await _write(writer, answer)
             if answer.end is End.SILENCE:
                 await reader.read()
-                call.left.set()
+                call.disconnected.set()
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # a peer may leave at any time
+            pass  # a peer may disconnect at any time
         finally:
             writer.close()
 
-    def _answer(self, call: Call) -> Answer:
+    def _answer(self, call: ReceivedRequest) -> Answer:
         probe = self._probes.get((call.method, call.target, call.body))
         if probe is not None:
             return Answer(ReplyHead(probe.status, ()), (probe.body,))
@@ -102,13 +104,13 @@ class ScriptedWorker:
         return Answer(ReplyHead(200, [(b"content-type", b"application/json")]), (b"{}",))
 
 
-async def _read(reader: asyncio.StreamReader) -> Call:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest:
     first, *lines = (await reader.readuntil(b"\r\n\r\n"))[:-4].split(b"\r\n")
     pairs = (line.partition(b":") for line in lines)
     headers = [(name.lower(), value.strip()) for name, _, value in pairs]
     length = int(dict(headers).get(b"content-length", b"0"))
     method, target, _ = first.split(b" ")
-    return Call(method, target, headers, await reader.readexactly(length))
+    return ReceivedRequest(method, target, headers, await reader.readexactly(length))
 
 
 async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
@@ -118,6 +120,6 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
     for piece in filter(None, answer.pieces):
         writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         await writer.drain()
-    if answer.end is End.WHOLE:
+    if answer.end is End.COMPLETE:
         writer.write(b"0\r\n\r\n")
         await writer.drain()

@@ -43,21 +43,21 @@ class TestEndpoint(EndpointContract):
     async def test_body_that_is_no_request_is_refused_in_the_dialect(self, body: bytes) -> None:
         """By the engine, who gets it as it is."""
         async with self.wire() as wire:
-            wire.answer_whole(400, b'{"error":{}}', (b"content-type", b"application/json"))
+            wire.reply_unary(400, b'{"error":{}}', (b"content-type", b"application/json"))
             assert (await wire.post(body)).status_code == 400
             assert [call.body for call in wire.worker.calls] == [body]
 
-    async def test_whole_reply_that_cannot_be_read_is_a_failure_in_the_dialect(self) -> None:
+    async def test_malformed_unary_reply_is_a_failure_in_the_dialect(self) -> None:
         """It is none, as nobody reads it; one that breaks off is."""
         async with self.wire() as wire:
-            wire.answer_whole(200, b'{"broken', *wire.exchange.unary_head.headers)
+            wire.reply_unary(200, b'{"broken', *wire.exchange.unary_head.headers)
             assert (await wire.post()).content == b'{"broken'
 
     async def test_every_request_is_counted_once(self) -> None:
         """Under its own path."""
         async with self.wire() as wire:
-            wire.answer(*wire.exchange.stream)
-            wire.answer_whole(503, b"{}", (b"content-type", b"application/json"))
+            wire.reply_stream(*wire.exchange.stream)
+            wire.reply_unary(503, b"{}", (b"content-type", b"application/json"))
             for _ in range(2):
                 await wire.post()
             lines = (await wire.gateway.client.get("/metrics")).text.splitlines()

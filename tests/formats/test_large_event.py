@@ -21,7 +21,7 @@ from gateway.formats.relayed import RelayedFormat
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT as VLLM
-from gateway.testing.damage import cuts, damaged
+from gateway.testing.damage import damaged, splits
 from tests.formats.sglang.support import same
 from tests.formats.support import PRIVATE, View
 
@@ -150,7 +150,7 @@ def test_large_event_is_passed_on_as_any_other(
     """Byte for byte, with the same facts and the same end, however it was cut."""
     kind, whole = stream
     ids = data.draw(st.sampled_from([PRIVATE, same("a")]))
-    parts = data.draw(cuts(whole))
+    parts = data.draw(splits(whole))
     with small_steps(step):
         in_steps = told(kind, parts, large_from, ids)
     assert in_steps == told(kind, parts, None, ids)

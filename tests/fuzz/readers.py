@@ -17,7 +17,7 @@ from gateway.formats.contract import Headers, Ids, ReplyFacts, ReplyHead
 from gateway.formats.registry import load_formats
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.testing.drive import Told, drive
+from gateway.testing.drive import Outcome, drive
 from gateway.testing.model import ModelWorker
 from tests.fuzz.target import Target
 
@@ -59,9 +59,9 @@ def _dialects() -> dict[str, Dialect]:
     return {**found, "relayed": Dialect(relayed[0], body % b"true", body % b"false", relayed[1])}
 
 
-def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Told]:
+def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Outcome]:
     """What a client is told, for each reader, under its own id and a private one."""
-    told: dict[str, Told] = {}
+    told: dict[str, Outcome] = {}
     for kind, body, headers in (("stream", dialect.stream, EVENTS), ("whole", dialect.whole, WHOLE)):
         request = dialect.format.parse(body, [])
         named = dialect.format.project(request).ids or ("a",)
@@ -86,7 +86,7 @@ def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Told]:
     return told
 
 
-def judge(dialect: Dialect, data: bytes, told: dict[str, Told]) -> None:
+def judge(dialect: Dialect, data: bytes, told: dict[str, Outcome]) -> None:
     for name, each in told.items():
         _judge_facts(each.facts, whole=each.failure is None)
         if each.failure is UpstreamMalformed and "whole" not in name:
@@ -100,7 +100,7 @@ def judge(dialect: Dialect, data: bytes, told: dict[str, Told]) -> None:
     assert told["stream reader"].failure == relayed.failure
 
 
-def _is_part(told: Told, data: bytes) -> bool:
+def _is_part(told: Outcome, data: bytes) -> bool:
     """Whether stretches of ``data``, in order, are all that was passed on, but for the word of a failure."""
     out = told.out
     if told.failure is not None:

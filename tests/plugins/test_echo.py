@@ -148,7 +148,7 @@ async def test_failures_are_told_in_the_dialect() -> None:
         http = of.gateway.client
         refused = await http.post("/generate", content=b"{}")
         assert (refused.status_code, refused.json()) == (400, {"problem": "text must be a string"})
-        of.echo.answers.append(Answer(LINES, (line(words=["one"]),), End.WHOLE))
+        of.echo.answers.append(Answer(LINES, (line(words=["one"]),), End.COMPLETE))
         reply = await http.post("/generate", content=BODY)
         first, last = (json.loads(each) for each in reply.text.splitlines())
         assert first == {"words": ["one"]}

@@ -48,9 +48,9 @@ def chokes(format: Any) -> None:
 
 Test = Callable[[EndpointContract], Any]
 BROKEN: tuple[tuple[Callable[[Any], None], Test], ...] = (
-    (renders_pages, EndpointContract.test_fleet_without_a_worker_is_told_in_the_dialect),
+    (renders_pages, EndpointContract.test_fleet_without_a_worker_is_refused_in_the_dialect),
     (renders_pages, EndpointContract.test_body_over_the_limit_is_refused_in_the_dialect),
-    (renders_pages, EndpointContract.test_whole_reply_that_cannot_be_read_is_a_failure_in_the_dialect),
+    (renders_pages, EndpointContract.test_malformed_unary_reply_is_a_failure_in_the_dialect),
     (respells, EndpointContract.test_stream_comes_back_as_the_worker_sent_it),
     (shows_private_tags, EndpointContract.test_same_id_twice_in_flight_is_isolated),
     (chokes, lambda suite: suite.test_body_that_is_no_request_is_refused_in_the_dialect(b"{")),

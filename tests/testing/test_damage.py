@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from gateway.testing.damage import bodies, cuts, damaged, header_lines
+from gateway.testing.damage import bodies, damaged, header_lines, splits
 
 BODY = b'{"a": [1, {"b": "c"}], "d": null}'
 QUICK = settings(max_examples=100, deadline=None)
@@ -17,7 +17,7 @@ SEARCH = settings(max_examples=5000, phases=[Phase.generate], derandomize=True, 
 
 
 @QUICK
-@given(st.binary(max_size=64).flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
+@given(st.binary(max_size=64).flatmap(lambda data: st.tuples(st.just(data), splits(data))))
 def test_pieces_of_a_cut_are_the_whole_and_none_is_empty(case: tuple[bytes, tuple[bytes, ...]]) -> None:
     data, pieces = case
     assert b"".join(pieces) == data
@@ -27,7 +27,7 @@ def test_pieces_of_a_cut_are_the_whole_and_none_is_empty(case: tuple[bytes, tupl
 @pytest.mark.parametrize("count", [1, 2, len(BODY)])
 def test_cut_may_have_any_number_of_pieces(count: int) -> None:
     """One read, or one for each byte."""
-    assert find(cuts(BODY), lambda pieces: len(pieces) == count, settings=SEARCH)
+    assert find(splits(BODY), lambda pieces: len(pieces) == count, settings=SEARCH)
 
 
 KINDS: dict[str, Callable[[bytes], bool]] = {

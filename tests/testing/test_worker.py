@@ -10,7 +10,7 @@ import pytest
 
 from gateway.formats.contract import ReplyHead
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest
-from gateway.testing.worker import Answer, Call, End, ScriptedWorker
+from gateway.testing.worker import Answer, End, ReceivedRequest, ScriptedWorker
 
 HEAD = ReplyHead(201, [(b"content-type", b"text/x"), (b"x-a", b"1"), (b"x-a", b"2")])
 ABOUT = ProbeRequest("GET", "/about")
@@ -72,9 +72,9 @@ async def test_silence_lasts_until_the_peer_hangs_up(
     worker.answers.append(Answer(HEAD, (b"a",), End.SILENCE))
     for pieces in ([b"a"], []):
         async with client.stream("POST", "/make") as reply:
-            call: Call = worker.calls[-1]
+            call: ReceivedRequest = worker.calls[-1]
             if pieces:
                 assert await anext(reply.aiter_raw()) == pieces[0]
-            assert not call.left.is_set()
+            assert not call.disconnected.is_set()
         async with asyncio.timeout(10):
-            await call.left.wait()
+            await call.disconnected.wait()

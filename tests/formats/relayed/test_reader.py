@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gateway.errors import UpstreamIncomplete
 from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
 from gateway.formats.relayed.reader import reader
-from gateway.testing.damage import cuts
-from gateway.testing.drive import Told, drive
+from gateway.testing.damage import splits
+from gateway.testing.drive import Outcome, drive
 
 SAME, PRIVATE = Ids(("job",), ("job",)), Ids(('j"é',), ("f" * 32,))
 DONE = b"data: [DONE]\n\n"
@@ -52,7 +52,7 @@ def test_whole_events_are_passed_on_as_they_come(events: tuple[bytes, ...]) -> N
 
 @given(st.sampled_from([b"".join(CHAT), b"".join(RESPONSES), b"".join(CHAT[:3])]), st.data())
 def test_cutting_changes_nothing(stream: bytes, data: st.DataObject) -> None:
-    assert drive(read(), data.draw(cuts(stream))) == drive(read(), (stream,))
+    assert drive(read(), data.draw(splits(stream))) == drive(read(), (stream,))
 
 
 def test_facts_are_those_the_stream_tells() -> None:
@@ -125,7 +125,7 @@ def test_private_id_is_mapped_back_wherever_it_stands(split: int | None) -> None
     )
 
 
-def whole(body: bytes) -> Told:
+def whole(body: bytes) -> Outcome:
     return drive(read(kind="application/json"), (body,))
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.formats.sglang import SglangFormat
-from gateway.testing.damage import cuts
-from gateway.testing.drive import Asked, document, drive
+from gateway.testing.damage import splits
+from gateway.testing.drive import ParsedExchange, document, drive
 from gateway.testing.model import ModelExchange
 from tests.contract.models.sglang import SglangModel
 from tests.formats.sglang.support import FORMAT
@@ -19,9 +19,9 @@ from tests.formats.sglang.support import FORMAT
 MODES = {"incremental": "cumulative", "cumulative": "incremental"}
 
 
-def converted(asked: Asked, format: SglangFormat, stream: bytes, data: st.DataObject) -> bytes:
-    reader = format.reader(asked.request, asked.model.worker, asked.ids, asked.exchange.stream_head)
-    told = drive(reader, data.draw(cuts(stream), "pieces"))
+def converted(parsed: ParsedExchange, format: SglangFormat, stream: bytes, data: st.DataObject) -> bytes:
+    reader = format.reader(parsed.request, parsed.model.worker, parsed.ids, parsed.exchange.stream_head)
+    told = drive(reader, data.draw(splits(stream), "pieces"))
     assert told.failure is None
     return told.out
 
@@ -39,16 +39,16 @@ def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, told:
     @given(model.exchanges(), st.data())
     def law(exchange: ModelExchange, data: st.DataObject) -> None:
         stream = b"".join(data.draw(model.merges(exchange), "merged stream"))
-        asked, again = Asked(model, exchange), Asked(back, exchange)
-        other = converted(asked, there, stream, data)
-        assert reply(again, other) == reply(asked, stream)
-        assert reply(asked, converted(again, home, other, data)) == reply(asked, stream)
+        parsed, again = ParsedExchange(model, exchange), ParsedExchange(back, exchange)
+        other = converted(parsed, there, stream, data)
+        assert reply(again, other) == reply(parsed, stream)
+        assert reply(parsed, converted(again, home, other, data)) == reply(parsed, stream)
 
     law()
 
 
-def reply(asked: Asked, stream: bytes) -> Any:
-    told = asked.join((stream,))
+def reply(parsed: ParsedExchange, stream: bytes) -> Any:
+    told = parsed.join((stream,))
     assert told.failure is None
     return document(told.out)
 
@@ -59,9 +59,9 @@ def test_event_of_a_converted_stream_has_what_the_mode_has() -> None:
     @settings(max_examples=60, deadline=None)
     @given(SglangModel("cumulative").exchanges())
     def law(exchange: ModelExchange) -> None:
-        asked = Asked(SglangModel("cumulative"), exchange)
+        parsed = ParsedExchange(SglangModel("cumulative"), exchange)
         format = FORMAT.configured({"stream_mode": "incremental"})
-        reader = format.reader(asked.request, asked.model.worker, asked.ids, exchange.stream_head)
+        reader = format.reader(parsed.request, parsed.model.worker, parsed.ids, exchange.stream_head)
         out = drive(reader, exchange.stream).out
         had: dict[int, int] = {}
         for text in out.split(b"\n\n")[:-2]:
