@@ -161,7 +161,7 @@ def post(path: str, body: bytes, extra: Mapping[str, str] | None = None) -> byte
     return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
 
-def whole(body: bytes) -> bytes:
+def unary_reply(body: bytes) -> bytes:
     """A unary reply."""
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
         len(body),

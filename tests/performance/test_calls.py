@@ -15,7 +15,7 @@ from types import TracebackType
 import pytest
 
 from gateway.upstream.read_buffer import USUAL_READ
-from tests.performance.rig import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, whole
+from tests.performance.rig import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, unary_reply
 
 #: Share over a budget that fails.
 SLACK = 1.10
@@ -106,16 +106,16 @@ def within(calls: float, budget: float) -> bool:
 
 
 async def test_unary_request_of_sglang(make: Make) -> None:
-    assert within(await unary(make("sglang"), sglang_request(), whole(sglang_reply(1))), 346)
+    assert within(await unary(make("sglang"), sglang_request(), unary_reply(sglang_reply(1))), 346)
 
 
 async def test_unary_request_of_sglang_that_is_logged(make: Make) -> None:
     rig = make("sglang", access_log=True)
-    assert within(await unary(rig, sglang_request(), whole(sglang_reply(1))), 370)
+    assert within(await unary(rig, sglang_request(), unary_reply(sglang_reply(1))), 370)
 
 
 async def test_unary_request_of_vllm(make: Make) -> None:
-    assert within(await unary(make("vllm"), vllm_request(), whole(vllm_reply())), 316)
+    assert within(await unary(make("vllm"), vllm_request(), unary_reply(vllm_reply())), 316)
 
 
 async def test_event_of_sglang(make: Make) -> None:
@@ -157,7 +157,7 @@ async def test_long_event_takes_few_calls_for_each_read_of_it(make: Make, format
     assert within((many - few) / 10, 35)
 
 
-async def test_long_event_is_passed_on_as_it_came_and_never_put_together_with_its_chunk(make: Make) -> None:
+async def test_long_event_is_passed_on_unchanged_and_never_joined_with_its_chunk(make: Make) -> None:
     client, text = make("sglang").client(), "x" * (3 * USUAL_READ)
     long, last = event(sglang_reply(1, last=False, text=text)), event(sglang_reply(2, text=text))
     reply = client.request(sglang_request(stream=True))
@@ -179,21 +179,21 @@ async def test_stream_of_one_token(make: Make) -> None:
 
 async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> None:
     """Ids are counted, not made."""
-    rig, reply = make("sglang"), whole(sglang_reply(1))
+    rig, reply = make("sglang"), unary_reply(sglang_reply(1))
     short = await unary(rig, sglang_request(8), reply)
     assert await unary(rig, sglang_request(5_000), reply) <= short + 20
 
 
 async def test_large_fleet_takes_no_more_calls_than_a_small_one(make: Make) -> None:
     """The policy looks at each worker, but in a few passes in C; nothing else does."""
-    request, reply = sglang_request(), whole(sglang_reply(1))
+    request, reply = sglang_request(), unary_reply(sglang_reply(1))
     small = await unary(make("sglang", workers=2), request, reply)
     assert await unary(make("sglang", workers=64), request, reply) <= small + 10
 
 
 async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Make) -> None:
     """Ids in flight are kept in order: the only thing that grows with them, and by a copy of pointers."""
-    request, reply = sglang_request(), whole(sglang_reply(1))
+    request, reply = sglang_request(), unary_reply(sglang_reply(1))
     alone = await unary(make("sglang"), request, reply)
     busy = make("sglang", kept=200)
     for _ in range(300):
@@ -208,7 +208,7 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
     client = rig.client()
 
     def both() -> None:
-        client.request(sglang_request())(whole(sglang_reply(1)))
+        client.request(sglang_request())(unary_reply(sglang_reply(1)))
         streamed(client, sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(2), 3)
 
     gc.collect()
@@ -227,7 +227,7 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
         gc.enable()
 
 
-async def test_whole_stream_that_came_in_one_read_leaves_in_one_write(make: Make) -> None:
+async def test_stream_that_arrived_in_one_read_is_sent_in_one_write(make: Make) -> None:
     """A send is the dearest thing that a gateway does."""
     client = make("sglang").client()
     end = event(sglang_reply(1)) + event(b"[DONE]")

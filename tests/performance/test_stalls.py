@@ -130,11 +130,11 @@ _FILLINGS = {b'"%b"': b"a word \\n and \xc3\xa9 ", b"[%b0]": b"[-0.25,17,null],"
 @pytest.mark.parametrize("kind", KINDS)
 async def test_event_of_60_mebibytes_stalls_nobody(kind: str, filling: bytes, tmp_path: Path) -> None:
     """It is passed on whole, under the id that its client gave."""
-    said = b'"meta_info":{"id":"a","finish_reason":{"type":"stop"},"completion_tokens":1}'
+    members = b'"meta_info":{"id":"a","finish_reason":{"type":"stop"},"completion_tokens":1}'
     if kind == "vllm":
-        said = b'"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop"}]'
+        members = b'"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop"}]'
     value = filling % (_FILLINGS[filling] * (60 * MEBIBYTE // len(_FILLINGS[filling])))
-    body = b'data: {%b,"x":%b}\n\ndata: [DONE]\n\n' % (said, value)
+    body = b'data: {%b,"x":%b}\n\ndata: [DONE]\n\n' % (members, value)
     async with SimServer(kind, SimConfig()) as sim, ticking(tmp_path, "--worker", sim.url) as gateway:
         async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=gateway.url) as client:
             await ready(client)

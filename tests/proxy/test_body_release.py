@@ -90,7 +90,9 @@ async def test_one_that_fails_keeps_no_other_from_it(caplog: pytest.LogCaptureFi
             raise RuntimeError("a format broke its contract")
 
     failed: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, told: failed.append(told["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: failed.append(context["exception"])
+    )
     release, broken, other = BodyRelease(AFTER), Broken(), Large()
     release.add(broken)
     release.add(other)

@@ -23,8 +23,8 @@ SLOW = SimConfig(token_delay=0.02)
 DELAY = "DYN_HTTP_DRAIN_DELAY_SECS"
 
 
-async def held(gateway: Served, least: int) -> None:
-    """Return once so many wait for a worker."""
+async def queued_at_least(gateway: Served, least: int) -> None:
+    """Return once so many requests are queued for a worker."""
     async with httpx.AsyncClient(trust_env=False) as client:
 
         async def shown() -> bool:
@@ -97,7 +97,7 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
         clients = [await RawClient.connect(gateway.port) for _ in range(8)]
         for client in clients:
             client.request("/generate", asks)
-        await held(gateway, len(clients) - (int(processes) if waits_for == "room" else 0))
+        await queued_at_least(gateway, len(clients) - (int(processes) if waits_for == "room" else 0))
         gateway.process.send_signal(signal.SIGTERM)
         async with httpx.AsyncClient(trust_env=False, timeout=30) as other:
 
@@ -170,7 +170,7 @@ class Clients:
     retries: bool
     ready: list[str] = field(default_factory=list)
     done: int = 0
-    told_to_wait: int = 0
+    refused: int = 0
     stopped: bool = False
 
     async def run(self, number: int) -> None:
@@ -195,7 +195,7 @@ class Clients:
                 assert reply.headers["retry-after"] == "1"
                 # The other reason is a gateway that has begun and does not know its worker yet.
                 assert "shutting down" not in reply.text or reply.headers["connection"] == "close"
-                self.told_to_wait += 1
+                self.refused += 1
                 await asyncio.sleep(0.02)
                 continue
             assert reply.status_code == 200, reply.text
@@ -253,7 +253,7 @@ async def test_rolling_restart_behind_a_balancer_is_seen_by_no_request() -> None
                 await progress(clients, 30)
                 await restart(stack, gateway, sim.url, **variables)
             await progress(clients, 30)
-        assert len(generates(sim)) == clients.done and clients.told_to_wait == 0
+        assert len(generates(sim)) == clients.done and clients.refused == 0
         assert not sim.aborts
 
 

@@ -47,7 +47,7 @@ async def gateway_of(format: SglangFormat) -> AsyncIterator[tuple[Gateway, httpx
             yield app, client, sim
 
 
-async def test_failure_that_cannot_be_told_closes_the_connection() -> None:
+async def test_failure_that_cannot_be_rendered_closes_the_connection() -> None:
     """Else its client would wait until it gives up: what fails then runs in a callback of the worker's."""
     format = Faulty()
     format.faults = frozenset({"render"})

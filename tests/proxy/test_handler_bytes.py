@@ -208,7 +208,7 @@ async def test_body_that_is_no_request_gets_the_dialects_400_and_keeps_the_conne
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_chunked_request_and_expect_100_continue_reach_the_worker_whole(kind: str) -> None:
+async def test_chunked_request_and_expect_100_continue_reach_the_worker_completely(kind: str) -> None:
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         body = json.dumps(body_of(kind, request_id="r", rid="r")).encode()
         client = await RawClient.connect(gateway.port)
@@ -231,7 +231,7 @@ async def test_chunked_request_and_expect_100_continue_reach_the_worker_whole(ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_unary_reply_over_a_mebibyte_is_relayed_whole_with_its_length(kind: str) -> None:
+async def test_unary_reply_over_a_mebibyte_is_relayed_with_its_length(kind: str) -> None:
     answer = json.dumps({"text": "x" * 3_000_000, "output_ids": [1], "choices": [], "meta_info": {}}).encode()
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Reply(body=answer))

@@ -358,7 +358,7 @@ async def test_silence_of_a_compressed_stream_is_left_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_reply_that_comes_after_a_long_silence_is_whole(kind: str) -> None:
+async def test_reply_after_a_long_silence_is_complete(kind: str) -> None:
     """No limit on a worker's silence unless one is asked for."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Pace(prefill_base=1.0))

@@ -62,14 +62,14 @@ class BrokenReader:
     def __init__(self, reader: Reader, spoilt: Callable[[str, Any], Any]) -> None:
         self._reader = reader
         self._spoilt = spoilt
-        self._whole = False
+        self._finished = False
         self.streaming = reader.streaming
         self.identity = reader.identity
 
     @property
     def facts(self) -> ReplyFacts:
         facts = self._reader.facts
-        return self._spoilt("facts_of_all", facts) if self._whole else facts
+        return self._spoilt("facts_of_all", facts) if self._finished else facts
 
     def feed(self, data: bytes) -> bytes:
         return self._spoilt("feed", self._reader.feed(data))  # type: ignore[no-any-return]
@@ -77,7 +77,7 @@ class BrokenReader:
     def finish(self) -> bytes:
         out = self._reader.finish()
         self._spoilt("facts", self.facts)
-        self._whole = True
+        self._finished = True
         return self._spoilt("finish", out)  # type: ignore[no-any-return]
 
     def fail(self, error: Any) -> bytes:

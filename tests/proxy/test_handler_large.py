@@ -12,7 +12,7 @@ from tests.support.generate import KINDS, body_of
 NINE_MEBIBYTES = b"a longer text " * (9 * 1024 * 1024 // 14)
 EVENTS = "text/event-stream"
 #: What a last event says, but for what it is full of.
-SAID = {
+MEMBERS = {
     "sglang": b'"meta_info":{"id":"A","finish_reason":{"type":"stop"},"completion_tokens":2}',
     "vllm": b'"request_id":"generate-tokens-A","choices":[{"token_ids":[1,2],"finish_reason":"stop"}]',
 }
@@ -20,11 +20,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(kind: str, filling: bytes = NINE_MEBIBYTES) -> bytes:
-    return b'data: {%b,"x":"%b"}\n\n' % (SAID[kind], filling)
+    return b'data: {%b,"x":"%b"}\n\n' % (MEMBERS[kind], filling)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_large_event_is_passed_on_whole_between_others(kind: str) -> None:
+async def test_large_event_is_passed_on_unchanged_between_others(kind: str) -> None:
     """And counted as any other is."""
     body = b": first\n\n" + event(kind) + b": last\n\n" + DONE
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:

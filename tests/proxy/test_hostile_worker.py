@@ -9,15 +9,14 @@ import pytest
 
 from gateway.limits import DEFAULT_HEAD
 from gateway.sim import Raw, Reply, SimConfig, SimServer
-from gateway.wiring.gateway import Gateway
-from tests.support.gateway import RawClient, generates, rig, sse, until
+from tests.support.gateway import RawClient, all_released, generates, rig, sse, until
 from tests.support.generate import JSON, KINDS, body_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
 KIND = b"content-type: application/json\r\n"
 CHUNKED = OK + KIND + b"transfer-encoding: chunked\r\n"
-WHOLE = b'{"text":"","meta_info":{"finish_reason":{"type":"stop"}},"choices":[]}'
-SIZED = OK + KIND + b"content-length: %d\r\n\r\n%b" % (len(WHOLE), WHOLE)
+COMPLETE = b'{"text":"","meta_info":{"finish_reason":{"type":"stop"}},"choices":[]}'
+SIZED = OK + KIND + b"content-length: %d\r\n\r\n%b" % (len(COMPLETE), COMPLETE)
 EVENTS = OK + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LINES = b"x-line: 1\r\n" * (DEFAULT_HEAD.size // 11 + 1000)
 
@@ -55,10 +54,6 @@ def _connections(sim: SimServer) -> set[int]:
     return {arrival.connection for arrival in generates(sim)}
 
 
-def _calm(app: Gateway) -> bool:
-    return app.lifecycle.open_exchanges == 0 and all(worker.in_flight == 0 for worker in app.fleet.workers)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 async def test_broken_reply_is_a_502_an_abort_and_the_end_of_its_connection(kind: str) -> None:
     """Whatever is wrong with it, and although a good reply lies behind it in the same bytes."""
@@ -73,7 +68,7 @@ async def test_broken_reply_is_a_502_an_abort_and_the_end_of_its_connection(kind
             await until(lambda number=number: len(sim.aborts) == number)  # type: ignore[misc]
         assert len(generates(sim)) == len(_connections(sim)) == len(BROKEN)
         assert (await gateway.client.post(KINDS[kind], json=body_of(kind))).status_code == 200
-        await until(lambda: _calm(gateway.app))
+        await until(lambda: all_released(gateway))
 
 
 @pytest.mark.parametrize(
@@ -91,12 +86,12 @@ async def test_bytes_behind_a_reply_are_nobodys(sent: bytes, status: int) -> Non
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Raw(data=sent, close=False))
         first = await gateway.client.post("/generate", json=body_of("sglang"))
-        assert (first.status_code, first.content) == (status, WHOLE if status == 200 else b"")
+        assert (first.status_code, first.content) == (status, COMPLETE if status == 200 else b"")
         assert "content-length" not in first.headers or first.headers["content-length"] == str(
             len(first.content)
         )
         second = await gateway.client.post("/generate", json=body_of("sglang"))
-        assert second.status_code == 200 and second.content != WHOLE
+        assert second.status_code == 200 and second.content != COMPLETE
         assert len(_connections(sim)) == 2
 
 
@@ -122,10 +117,11 @@ async def test_long_reply_whose_framing_breaks_is_visibly_cut() -> None:
         sim.behave(Raw(data=CHUNKED + b"\r\n%x\r\n%b\r\nzz\r\n" % (len(part), part), close=False))
         client = await RawClient.connect(gateway.port, 2**22)
         client.request("/generate", json.dumps(body_of("sglang")).encode())
-        told = await asyncio.wait_for(client.reader.read(-1), 10)
+        received = await asyncio.wait_for(client.reader.read(-1), 10)
         client.writer.transport.abort()
-        assert told.startswith(b"HTTP/1.1 200 ") and b"chunked" in told.partition(b"\r\n\r\n")[0].lower()
-        assert not told.endswith(b"0\r\n\r\n")
+        assert received.startswith(b"HTTP/1.1 200 ")
+        assert b"chunked" in received.partition(b"\r\n\r\n")[0].lower()
+        assert not received.endswith(b"0\r\n\r\n")
         await until(lambda: len(sim.aborts) == 1)
 
 
@@ -147,15 +143,15 @@ async def test_counts_that_can_be_none_change_no_metric_and_no_reply(
         usage["prompt_tokens_details"] = {"cached_tokens": count}
         choices = [{"index": 0, "finish_reason": "stop", "token_ids": []}]
         document = {"choices": choices, "usage": usage}
-    said = json.dumps(document).encode()
-    body = b"data: %b\n\ndata: [DONE]\n\n" % said if stream else said
+    data = json.dumps(document).encode()
+    body = b"data: %b\n\ndata: [DONE]\n\n" % data if stream else data
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Reply(body=body, content_type="text/event-stream" if stream else "application/json"))
         reply = await gateway.client.post(
             KINDS[kind], content=json.dumps(body_of(kind, 5, stream)), headers=JSON
         )
         assert (reply.status_code, reply.content) == (200, body)
-        await until(lambda: _calm(gateway.app))
+        await until(lambda: all_released(gateway))
         metrics = (await gateway.client.get("/metrics")).text
     lines = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])

@@ -347,8 +347,8 @@ async def test_abort_of_parallel_samples_closes_them_and_nothing_else() -> None:
         assert await on.abort("fan") == 1
         gone = await on.sim.client_gone(1)
         assert gone is generates(on.sim)[0]
-        told = await fan.client.reader.readuntil(b"[DONE]\n\n")
-        assert b'data: {"error":' in told
+        sent = await fan.client.reader.readuntil(b"[DONE]\n\n")
+        assert b'data: {"error":' in sent
         assert_ran_to_its_end("sglang", "fan-1", await staying.rest())
         assert on.sim.aborts == []
         await until(lambda: on.gateway.app.lifecycle.open_exchanges == 0)

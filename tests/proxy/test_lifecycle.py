@@ -74,7 +74,7 @@ async def test_cut_waits_until_all_have_released() -> None:
     await lifecycle.cut()
 
 
-async def test_errand_is_waited_for_and_takes_no_place() -> None:
+async def test_control_call_is_waited_for_and_does_not_count_as_an_exchange() -> None:
     """It gives what its work comes to, counts for a drain, and neither fills nor obeys the limit."""
     lifecycle = Lifecycle(max_open=1)
     over = asyncio.Event()
@@ -83,7 +83,7 @@ async def test_errand_is_waited_for_and_takes_no_place() -> None:
         await over.wait()
         return "done"
 
-    errand = asyncio.ensure_future(lifecycle.run_control_call(work()))
+    call = asyncio.ensure_future(lifecycle.run_control_call(work()))
     await asyncio.sleep(0)
     exchange = Exchange(lifecycle)
     assert (lifecycle.running, lifecycle.open_exchanges) == (2, 1)
@@ -91,12 +91,12 @@ async def test_errand_is_waited_for_and_takes_no_place() -> None:
     late = asyncio.ensure_future(lifecycle.run_control_call(work()))
     await asyncio.sleep(0)
     over.set()
-    assert (await errand, await late) == ("done", "done")
+    assert (await call, await late) == ("done", "done")
     lifecycle.leave(exchange)
     assert lifecycle.running == 0
 
 
-async def test_errand_that_is_cut_is_told_so_and_one_that_is_cancelled_is_not() -> None:
+async def test_control_call_that_is_cut_raises_draining_and_a_cancelled_one_does_not() -> None:
     lifecycle = Lifecycle()
     cut, cancelled = (asyncio.ensure_future(lifecycle.run_control_call(asyncio.sleep(60))) for _ in range(2))
     await asyncio.sleep(0)

@@ -15,9 +15,9 @@ from tests.support.gateway import (
     Rig,
     all_released,
     arrived,
-    eventually,
     generates,
     limit_hits,
+    queued,
     rig,
     sse,
     until,
@@ -31,13 +31,6 @@ CHAT = "/v1/chat/completions"
 
 async def post(gateway: Rig, kind: str = "sglang", **members: Any) -> httpx.Response:
     return await gateway.client.post(KINDS[kind], json=body_of(kind, **members))
-
-
-async def waiting(gateway: Rig, count: int) -> None:
-    async def shown() -> bool:
-        return f"dynamo_frontend_held_requests {count}\n" in (await gateway.client.get("/metrics")).text
-
-    await eventually(shown)
 
 
 def peak(sim: SimServer) -> int:
@@ -78,7 +71,7 @@ async def test_one_more_than_may_be_in_flight_is_refused_in_the_dialect(kind: st
 async def test_relayed_route_says_overload_as_its_api_does() -> None:
     async with rig(max_in_flight=1, queue_seconds=20, overload_status_code=429) as gateway:
         waits = asyncio.ensure_future(post(gateway))
-        await waiting(gateway, 1)
+        await queued(gateway, 1)
         reply = await gateway.client.post(CHAT, json={})
         assert (reply.status_code, reply.json()["error"]["type"]) == (429, "rate_limit_error")
         waits.cancel()
@@ -117,7 +110,7 @@ async def test_queue_for_capacity_is_bounded(limit: dict[str, int]) -> None:
             runs = asyncio.ensure_future(post(gateway))
             await arrived(1, sim)
             waits = asyncio.ensure_future(post(gateway))
-            await waiting(gateway, 1)
+            await queued(gateway, 1)
             reply = await post(gateway)
             assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
             assert "too many requests wait" in reply.json()["error"]["message"]
@@ -135,11 +128,11 @@ async def test_client_that_leaves_the_queue_gives_its_place_to_the_next() -> Non
             runs.request("/generate", json.dumps(body_of("sglang")).encode())
             await arrived(1, sim)
             leaves.request("/generate", json.dumps(body_of("sglang")).encode())
-            await waiting(gateway, 1)
+            await queued(gateway, 1)
             last = asyncio.ensure_future(post(gateway, rid="last"))
-            await waiting(gateway, 2)
+            await queued(gateway, 2)
             leaves.leave()
-            await waiting(gateway, 1)
+            await queued(gateway, 1)
             runs.leave()
             assert (await last).status_code == 200
             assert len(generates(sim)) == 2 and all_released(gateway)
@@ -152,7 +145,7 @@ async def test_requests_queued_for_capacity_are_refused_at_once_when_the_last_wo
             runs = asyncio.ensure_future(post(gateway))
             await arrived(1, sim)
             waits = asyncio.ensure_future(post(gateway))
-            await waiting(gateway, 1)
+            await queued(gateway, 1)
             await sim.kill()
             assert (await runs).status_code == 502
             assert (await asyncio.wait_for(waits, 10)).status_code in (502, 503)

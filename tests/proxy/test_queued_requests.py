@@ -1,4 +1,4 @@
-"""Requests that wait for a worker, through a whole gateway. (The queue itself: tests/fleet/test_queue.py)"""
+"""Requests queued for a worker, in a complete gateway. (The queue itself: tests/fleet/test_queue.py)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
-from tests.support.gateway import RawClient, Rig, eventually, generates, rig, until
+from tests.support.gateway import RawClient, Rig, generates, queued, rig, until
 from tests.support.processes import free_port
 
 BODY = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
@@ -20,15 +20,6 @@ BODY = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 
 def post(gateway: Rig, **members: Any) -> Coroutine[Any, Any, httpx.Response]:
     return gateway.client.post("/generate", json={**BODY, **members})
-
-
-async def line(gateway: Rig, count: int) -> None:
-    """Return once so many wait."""
-
-    async def shown() -> bool:
-        return f"dynamo_frontend_held_requests {count}\n" in (await gateway.client.get("/metrics")).text
-
-    await eventually(shown)
 
 
 async def metrics(gateway: Rig) -> str:
@@ -39,7 +30,7 @@ async def test_request_waits_for_the_first_worker() -> None:
     """Clients start before engines do."""
     async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
-        await line(gateway, 1)
+        await queued(gateway, 1)
         await gateway.client.post("/workers", json={"url": sim.url})
         reply = await waiting
         assert (reply.status_code, len(generates(sim))) == (200, 1)
@@ -48,14 +39,14 @@ async def test_request_waits_for_the_first_worker() -> None:
         assert "dynamo_frontend_hold_seconds_count 1\n" in text
 
 
-async def test_without_the_setting_nobody_waits() -> None:
+async def test_without_the_setting_no_request_is_queued() -> None:
     async with rig() as gateway:
         reply = await post(gateway)
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
         assert "dynamo_frontend_hold_seconds_count 0\n" in await metrics(gateway)
 
 
-async def test_request_that_waited_in_vain_is_a_503_that_says_when_to_try_again() -> None:
+async def test_request_queued_for_too_long_is_a_503_with_retry_after() -> None:
     async with rig(queue_seconds=0.1) as gateway:
         reply = await post(gateway)
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
@@ -64,52 +55,52 @@ async def test_request_that_waited_in_vain_is_a_503_that_says_when_to_try_again(
 
 
 @pytest.mark.parametrize("limit", [{"queue_requests": 1}, {"queue_bytes": 100}], ids=["number", "bytes"])
-async def test_more_than_there_is_room_for_are_refused_at_once(limit: dict[str, int]) -> None:
+async def test_request_over_the_size_of_the_queue_is_refused_at_once(limit: dict[str, int]) -> None:
     async with rig(queue_seconds=20, **limit) as gateway:
         first = asyncio.ensure_future(post(gateway))
-        await line(gateway, 1)
+        await queued(gateway, 1)
         reply = await post(gateway)
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
         assert 'dynamo_frontend_holds_refused_total{reason="full"} 1\n' in await metrics(gateway)
         first.cancel()
 
 
-async def test_client_that_leaves_leaves_the_line() -> None:
+async def test_client_that_disconnects_leaves_the_queue() -> None:
     async with rig(queue_seconds=20) as gateway:
         client = await RawClient.connect(gateway.port)
         client.request("/generate", json.dumps(BODY).encode())
-        await line(gateway, 1)
+        await queued(gateway, 1)
         client.leave()
-        await line(gateway, 0)
+        await queued(gateway, 0)
         assert gateway.app.lifecycle.open_exchanges == 0
 
 
-async def test_abort_call_ends_the_waiting() -> None:
+async def test_abort_call_ends_a_queued_request() -> None:
     async with rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway, rid="mine"))
-        await line(gateway, 1)
+        await queued(gateway, 1)
         assert (await gateway.client.post("/abort_request", json={"rid": "mine"})).json()["aborted"] == 1
         assert (await waiting).status_code == 499
-        await line(gateway, 0)
+        await queued(gateway, 0)
 
 
-async def test_gateway_that_drains_refuses_who_comes_and_serves_who_waits() -> None:
-    """They were taken, as those that run were; a worker that comes now is theirs."""
+async def test_draining_gateway_refuses_new_requests_and_serves_queued_ones() -> None:
+    """They were accepted before, and may go to a worker that is added now."""
     async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
-        await line(gateway, 1)
+        await queued(gateway, 1)
         gateway.app.lifecycle.drain()
         refused = await post(gateway)
         assert (refused.status_code, refused.headers["connection"]) == (503, "close")
         await gateway.client.post("/workers", json={"url": sim.url})
         assert (await waiting).status_code == 200
-        await line(gateway, 0)
+        await queued(gateway, 0)
 
 
-async def test_who_still_waits_when_the_grace_time_is_over_is_told_so() -> None:
+async def test_request_still_queued_when_the_grace_time_is_over_is_refused() -> None:
     async with rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
-        await line(gateway, 1)
+        await queued(gateway, 1)
         gateway.app.lifecycle.drain()
         await gateway.app.lifecycle.cut()
         reply = await waiting
@@ -126,12 +117,12 @@ async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it(
         await sim.kill()
         waiting = asyncio.ensure_future(post(gateway))
         await until(lambda: worker.state is WorkerState.DEAD)
-        await line(gateway, 1)
+        await queued(gateway, 1)
         await sim.start()
         assert (await waiting).status_code == 200
 
 
-async def test_all_who_waited_are_spread_over_the_workers_that_come() -> None:
+async def test_queued_requests_are_spread_over_the_workers_that_become_ready() -> None:
     """As the policy chooses, not all onto the first."""
     async with (
         SimServer("sglang", SimConfig(token_delay=0.05)) as one,
@@ -141,7 +132,7 @@ async def test_all_who_waited_are_spread_over_the_workers_that_come() -> None:
         for sim in (one, two):
             await gateway.client.post("/workers", json={"url": sim.url, "held": True})
         waiting = [asyncio.ensure_future(post(gateway)) for _ in range(40)]
-        await line(gateway, 40)
+        await queued(gateway, 40)
         await until(lambda: all(w.state is WorkerState.CORDONED for w in gateway.app.fleet.workers))
         for worker in gateway.app.fleet.workers:
             gateway.app.fleet.uncordon(worker)
@@ -154,6 +145,6 @@ async def test_paused_fleet_holds_its_requests_until_it_is_resumed() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, queue_seconds=20) as gateway:
         await gateway.client.post("/pause_generation", json={})
         waiting = asyncio.ensure_future(post(gateway))
-        await line(gateway, 1)
+        await queued(gateway, 1)
         await gateway.client.post("/continue_generation", json={})
         assert (await waiting).status_code == 200

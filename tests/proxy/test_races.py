@@ -179,17 +179,17 @@ def _check_aborts(run: Race) -> None:
     """Of the racer only, where it was, once for its own end and once for each call that named it."""
     world = run.world
     own = {asked.id: asked for asked in world.of(RACER)}
-    told = Counter(id for _, id in world.aborts)
+    aborted = Counter(id for _, id in world.aborts)
     others = {asked.id for asked in world.of(BYSTANDER)} if run.drained else set()
-    assert set(told) <= set(own) | others, (told, own)
+    assert set(aborted) <= set(own) | others, (aborted, own)
     assert all(own[id].worker is worker for worker, id in world.aborts if id in own)
     if any(result.worker is not None for call in run.calls for result in call.result()):
-        assert all(told[id] for id in own), "an abort call was confirmed, and its worker is not told"
-    assert sum(told[id] for id in own) <= 1 + len(run.calls)
+        assert all(aborted[id] for id in own), "an abort call was confirmed, and its worker was sent no abort"
+    assert sum(aborted[id] for id in own) <= 1 + len(run.calls)
     received = [asked for asked in world.of(RACER) if asked.wire.taken]
     assert len(received) <= 1 and len({asked.worker for asked in world.of(RACER)}) == len(world.of(RACER))
-    if received and received[0].wire in run.closed and not _is_whole(run.client.written):
-        assert told[received[0].id] >= 1, "it was left, and its worker not told"
+    if received and received[0].wire in run.closed and not _is_complete(run.client.written):
+        assert aborted[received[0].id] >= 1, "its client disconnected, and its worker was sent no abort"
 
 
 def _check_reply(run: Race) -> None:
@@ -198,14 +198,14 @@ def _check_reply(run: Race) -> None:
     assert not run.client.late
     if not run.left:
         assert written.count(b"HTTP/1.1 ") == 1
-        assert _is_whole(written) or run.client.closed
+        assert _is_complete(written) or run.client.closed
 
 
 def _succeeded(written: bytes) -> bool:
-    return written.startswith(b"HTTP/1.1 200") and _is_whole(written) and b'"error"' not in written
+    return written.startswith(b"HTTP/1.1 200") and _is_complete(written) and b'"error"' not in written
 
 
-def _is_whole(written: bytes) -> bool:
+def _is_complete(written: bytes) -> bool:
     head, _, body = written.partition(b"\r\n\r\n")
     if b"chunked" in head:
         return body.endswith(b"0\r\n\r\n")

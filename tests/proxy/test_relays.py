@@ -1,4 +1,4 @@
-"""Other inference routes, passed on by a whole gateway. (The contract: tests/contract/test_relayed.py)"""
+"""Other inference routes, passed on by a events gateway. (The contract: tests/contract/test_relayed.py)"""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_query_goes_on_byte_for_byte(target: str) -> None:
 
 
 @dataclass
-class Held:
+class Unanswered:
     of: Fleet
     client: RawClient
     holder: SimServer
@@ -102,7 +102,7 @@ class Held:
 
     @property
     def aborts(self) -> list[tuple[str, ...]]:
-        """The ids that engines were told to abort, which nobody but the holder may be."""
+        """The ids that the engine with the request was sent aborts for; no other engine may be sent any."""
         assert not any(call.ids for sim in self.of.sims if sim is not self.holder for call in sim.aborts)
         return [call.ids for call in self.holder.aborts if call.ids]
 
@@ -110,8 +110,8 @@ class Held:
         """Something that is exactly this one."""
         path = "/inference/v1/abort_requests" if "request_ids" in what else "/abort_request"
         answer = await self.of.gateway.client.post(path, json=what)
-        told = self.of.sims if "abort_all" in what else [self.holder]
-        results = [{"worker": sim.url, "aborted": int(sim is self.holder), "error": None} for sim in told]
+        asked = self.of.sims if "abort_all" in what else [self.holder]
+        results = [{"worker": sim.url, "aborted": int(sim is self.holder), "error": None} for sim in asked]
         rows = sorted(answer.json()["results"], key=lambda row: -row["aborted"])
         assert rows == sorted(results, key=lambda row: -int(str(row["aborted"])))
 
@@ -122,7 +122,9 @@ def sent_to(sim: SimServer, path: str) -> list[Arrival]:
 
 
 @asynccontextmanager
-async def held(kind: str, path: str, body: bytes, *headers: tuple[str, str]) -> AsyncIterator[Held]:
+async def unanswered(
+    kind: str, path: str, body: bytes, *headers: tuple[str, str]
+) -> AsyncIterator[Unanswered]:
     """A request that the first of two engines has and does not answer."""
     async with fleet(kind, kind, probe_interval_secs=60) as of:
         for sim in of.sims:
@@ -132,7 +134,7 @@ async def held(kind: str, path: str, body: bytes, *headers: tuple[str, str]) -> 
         await until(lambda: any(sent_to(sim, path) for sim in of.sims))
         (holder,) = [sim for sim in of.sims if sent_to(sim, path)]
         (arrival,) = sent_to(holder, path)
-        yield Held(of, client, holder, arrival)
+        yield Unanswered(of, client, holder, arrival)
         client.leave()
 
 
@@ -141,7 +143,7 @@ MANY = b'{"prompt":["a","b"]}'
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "body", "headers", "what", "told"),
+    ("kind", "path", "body", "headers", "what", "engine_id"),
     [
         ("sglang", CHAT, b'{"rid":"A"}', (), {"rid": "A"}, "A"),
         ("sglang", "/v1/completions", b'{"rid":"A","prompt":[1]}', (), {"abort_all": True}, "A"),
@@ -154,18 +156,18 @@ MANY = b'{"prompt":["a","b"]}'
         ("sglang", "/v1/completions", b'{"rid":"A","prompt":["a","b"]}', (), {"rid": "A_1"}, "A_1"),
     ],
 )
-async def test_abort_is_told_to_the_engine_in_its_own_spelling(  # noqa: PLR0913 - the cases
+async def test_abort_names_the_request_as_its_engine_does(  # noqa: PLR0913 - the cases
     kind: str,
     path: str,
     body: bytes,
     headers: tuple[tuple[str, str], ...],
     what: dict[str, object],
-    told: str,
+    engine_id: str,
 ) -> None:
     """And the client gets what the engine makes of that."""
-    async with held(kind, path, body, *headers) as it:
+    async with unanswered(kind, path, body, *headers) as it:
         await it.abort(what)
-        assert it.aborts == [(told,)]
+        assert it.aborts == [(engine_id,)]
         assert it.arrival.body == body and it.arrival.client_gone is None
         assert it.of.gateway.app.lifecycle.open_exchanges == 1
 
@@ -186,7 +188,7 @@ async def test_abort_is_told_to_the_engine_in_its_own_spelling(  # noqa: PLR0913
 async def test_abort_closes_what_the_engine_cannot_tell_by_an_id(
     kind: str, path: str, body: bytes, what: dict[str, object]
 ) -> None:
-    async with held(kind, path, body, NAMED) as it:
+    async with unanswered(kind, path, body, NAMED) as it:
         await it.abort(what)
         assert (await it.client.head()).startswith(b"HTTP/1.1 499 ")
         await until(lambda: it.arrival.client_gone is not None)
@@ -232,7 +234,7 @@ async def test_abort_ends_what_the_engine_calls_so_and_nothing_else(name: str, p
 
 async def test_name_that_looks_like_another_routes_is_no_request_of_this_one() -> None:
     """A request whose client called it ``chatcmpl-foo`` is another one to the engine."""
-    async with held(
+    async with unanswered(
         "vllm", GENERATE, b'{"token_ids":[1],"sampling_params":{}}', ("x-request-id", "chatcmpl-foo")
     ) as it:
         post = it.of.gateway.client.post
@@ -244,30 +246,30 @@ async def test_name_that_looks_like_another_routes_is_no_request_of_this_one() -
 
 @pytest.mark.parametrize("name", ["A_1", "a", "A_0", "A_", "a_0"])
 async def test_number_behind_the_id_of_a_single_request_names_no_part_of_it(name: str) -> None:
-    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+    async with unanswered("sglang", CHAT, b'{"rid":"A"}') as it:
         answer = await it.of.gateway.client.post("/abort_request", json={"rid": name})
         assert (answer.json()["aborted"], it.aborts) == (0, [])
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "told"), [("sglang", b'{"rid":"A"}', "A"), ("vllm", b"{}", "chatcmpl-A")]
+    ("kind", "body", "engine_id"), [("sglang", b'{"rid":"A"}', "A"), ("vllm", b"{}", "chatcmpl-A")]
 )
-async def test_client_that_leaves_has_its_id_aborted_as_well(kind: str, body: bytes, told: str) -> None:
+async def test_client_that_leaves_has_its_id_aborted_as_well(kind: str, body: bytes, engine_id: str) -> None:
     """An engine may take seconds to see that a connection is closed."""
-    async with held(kind, CHAT, body, NAMED) as it:
+    async with unanswered(kind, CHAT, body, NAMED) as it:
         it.client.leave()
-        await until(lambda: it.aborts == [(told,)])
+        await until(lambda: it.aborts == [(engine_id,)])
 
 
 async def test_call_of_another_dialect_does_not_abort() -> None:
-    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+    async with unanswered("sglang", CHAT, b'{"rid":"A"}') as it:
         answer = await it.of.gateway.client.post("/inference/v1/abort_requests", json={"request_ids": ["A"]})
         assert (answer.json()["aborted"], it.aborts) == (0, [])
 
 
 async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> None:
     """An abort by it means both."""
-    async with held("sglang", CHAT, b'{"rid":"A"}') as it:
+    async with unanswered("sglang", CHAT, b'{"rid":"A"}') as it:
         for sim in it.of.sims:
             sim.behave(Silence(), path="/v1/completions")
         second = await RawClient.connect(it.of.gateway.port)
@@ -312,11 +314,11 @@ async def test_added_path_is_passed_on_to_the_format_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [("/generate", "two endpoints"), ("/workers", "clashes"), ("nope=/x", "unknown format 'nope'")],
 )
-def test_path_that_cannot_be_added_is_a_start_up_error(path: str, said: str) -> None:
-    with pytest.raises(CatalogError, match=said) as failure:
+def test_path_that_cannot_be_added_is_a_start_up_error(path: str, message: str) -> None:
+    with pytest.raises(CatalogError, match=message) as failure:
         create_app(Settings(relay_path=(path,)))
     assert "DYN_RELAY_PATHS" in str(failure.value)
 
@@ -330,11 +332,11 @@ async def test_routes_are_on_the_page_of_the_api() -> None:
 
 async def test_stream_is_relayed_event_by_event() -> None:
     event = b"data: " + json.dumps({"choices": [{"delta": {"content": "a"}}]}).encode() + b"\n\n"
-    whole = event * 3 + b"data: [DONE]\n\n"
+    events = event * 3 + b"data: [DONE]\n\n"
     async with fleet("vllm") as of:
-        of.sims[0].behave(Reply(body=whole, content_type="text/event-stream"), path=CHAT)
+        of.sims[0].behave(Reply(body=events, content_type="text/event-stream"), path=CHAT)
         reply = await of.gateway.client.post(CHAT, content=b'{"stream":true}')
-        assert (reply.content, reply.headers["content-type"]) == (whole, "text/event-stream")
+        assert (reply.content, reply.headers["content-type"]) == (events, "text/event-stream")
         text = (await of.gateway.client.get("/metrics")).text
         assert "dynamo_frontend_time_to_first_token_seconds_count" in text
         assert 'endpoint="chat_completions",request_type="stream",status="success"' in text

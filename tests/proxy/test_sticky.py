@@ -106,7 +106,7 @@ async def test_keys_of_a_worker_that_died_settle_on_others_and_stay_there() -> N
         }
 
 
-async def test_key_that_all_requests_have_does_not_bury_one_worker() -> None:
+async def test_key_that_all_requests_have_does_not_overload_one_worker() -> None:
     """Its home has half as much again as the average, at most; without a limit it has all."""
     for factor, most in ((1.5, 30), (0, 40)):
         async with fleet("vllm", "vllm", router_overload_factor=factor) as of:

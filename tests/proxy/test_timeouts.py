@@ -222,9 +222,9 @@ async def test_time_that_is_over_in_line_is_no_fault_of_a_worker(
     headers = {**JSON, "X-Request-Timeout": str(SHORT)} if asked else JSON
     async with rig(queue_seconds=20, access_log=True, **settings) as gateway:
         reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=headers)
-        said = reply.json()["error"]["message"]
-        assert (reply.status_code, "waited for a worker" in said) == (504, True)
-        assert ("X-Request-Timeout" in said) is asked
+        named = reply.json()["error"]["message"]
+        assert (reply.status_code, "waited for a worker" in named) == (504, True)
+        assert ("X-Request-Timeout" in named) is asked
         text = (await gateway.client.get("/metrics")).text
         assert 'failures_total{class="Timeout",reason="gateway.wait_timeout"} 1\n' in text
         assert "dynamo_frontend_held_requests 0\n" in text

@@ -31,11 +31,11 @@ class Stage:
     """A request that the first worker has hung up on, and a second worker that is ready to take it."""
 
     def __init__(
-        self, gateway: Rig, kind: str, reply: Awaitable[httpx.Response], told: asyncio.Event
+        self, gateway: Rig, kind: str, reply: Awaitable[httpx.Response], sent: asyncio.Event
     ) -> None:
         self._gateway = gateway
         self._kind = kind
-        self._told = told
+        self._sent = sent
         self._reply = reply
 
     async def abort(self, what: dict[str, object]) -> httpx.Response:
@@ -43,7 +43,7 @@ class Stage:
 
     async def reply(self) -> httpx.Response:
         """That of the request, once the kernel has said that the first worker never got it."""
-        self._told.set()
+        self._sent.set()
         return await self._reply
 
 
@@ -51,11 +51,11 @@ class Stage:
 async def unreceived(
     kind: str, body: dict[str, object], first: SimServer, second: SimServer
 ) -> AsyncIterator[Stage]:
-    told, asked = asyncio.Event(), asyncio.Event()
+    sent, asked = asyncio.Event(), asyncio.Event()
 
     def tcp_info(transport: asyncio.BaseTransport) -> TcpInfo:
         asked.set()
-        return TcpInfo(reset=told.is_set(), acknowledged=0)
+        return TcpInfo(reset=sent.is_set(), acknowledged=0)
 
     async with rig(first.url) as gateway:
         first.behave(Drop(reset=False))
@@ -68,7 +68,7 @@ async def unreceived(
             added = gateway.app.fleet.find(second.url)
             assert added is not None
             await until(lambda: added.state is WorkerState.READY)
-            yield Stage(gateway, kind, reply, told)
+            yield Stage(gateway, kind, reply, sent)
 
 
 Engines = Callable[[str], Awaitable[tuple[SimServer, SimServer]]]
@@ -135,8 +135,8 @@ async def test_abort_that_a_dead_worker_cannot_hear_is_no_failure(engines: Engin
             await reached.wait()
             assert (await stage.reply()).status_code == 499
             go_on.set()
-            told = await answer
-        assert (told.status_code, told.json()["results"][0]["error"]) == (200, None)
+            aborted = await answer
+        assert (aborted.status_code, aborted.json()["results"][0]["error"]) == (200, None)
     assert generates(second) == []
 
 

@@ -84,13 +84,23 @@ async def arrived(count: int, *sims: SimServer) -> None:
     await until(lambda: sum(arrival.arrived is not None for arrival in generates(*sims)) >= count)
 
 
+async def queued(gateway: Rig, count: int) -> None:
+    """Return once ``count`` requests are queued for a worker."""
+
+    async def shown() -> bool:
+        return f"dynamo_frontend_held_requests {count}\n" in (await gateway.client.get("/metrics")).text
+
+    await eventually(shown)
+
+
 async def limit_hits(gateway: Rig) -> dict[str, int]:
-    """Limit -> how often it was hit."""
+    """Return limit -> how often it was reached."""
     text = (await gateway.client.get("/metrics")).text
     named = [line for line in text.splitlines() if line.startswith("dynamo_frontend_limits_hit_total{")]
     return {line.split('"')[1]: int(line.rpartition(" ")[2]) for line in named}
 
 
 def all_released(gateway: Rig) -> bool:
+    """Return True if no exchange is open and no worker is leased."""
     workers = gateway.app.fleet.workers
     return not gateway.app.lifecycle.open_exchanges and not any(worker.in_flight for worker in workers)

@@ -44,10 +44,10 @@ class Asked:
     def __init__(self, kind: str, worker: Worker, wire: Wire, head: bytes, body: bytes) -> None:
         self.worker = worker
         self.wire = wire
-        said = json.loads(body)
-        self.prompt = said["input_ids" if kind == "sglang" else "token_ids"]
-        self.id = _dispatch_id(kind, head, said)
-        self._pieces = list(_stream(kind, self.id) if said["stream"] else _unary(kind, self.id))
+        request = json.loads(body)
+        self.prompt = request["input_ids" if kind == "sglang" else "token_ids"]
+        self.id = _dispatch_id(kind, head, request)
+        self._pieces = list(_stream(kind, self.id) if request["stream"] else _unary(kind, self.id))
 
     def step(self) -> None:
         """The worker sends the next piece of its reply."""
@@ -154,8 +154,7 @@ class World:
         if head.split(b" ")[1] == PATHS[self.kind].encode():
             self.requests.append(Asked(self.kind, worker, wire, head, body))
             return
-        said = json.loads(body)
-        self.aborts += [(worker, id) for id in _named(said)]
+        self.aborts += [(worker, id) for id in _named(json.loads(body))]
         asyncio.get_running_loop().call_soon(wire.feed, _ACCEPTED)
 
     def counted(self) -> dict[str, int]:
@@ -191,21 +190,21 @@ def _body(kind: str, number: int, id: str, stream: bool) -> bytes:
     return json.dumps({ids_key: [number], id_key: id, "stream": stream, "sampling_params": {}}).encode()
 
 
-def _dispatch_id(kind: str, head: bytes, said: dict[str, Any]) -> str:
+def _dispatch_id(kind: str, head: bytes, body: dict[str, Any]) -> str:
     if kind == "sglang":
-        return str(said["rid"])
+        return str(body["rid"])
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"x-request-id:"):
             return "generate-tokens-" + line.partition(b":")[2].strip().decode()
-    return "generate-tokens-" + str(said["request_id"])
+    return "generate-tokens-" + str(body["request_id"])
 
 
-def _named(said: dict[str, Any]) -> list[str]:
-    [value] = [value for name, value in said.items() if name in ("rid", "request_ids")]
+def _named(body: dict[str, Any]) -> list[str]:
+    [value] = [value for name, value in body.items() if name in ("rid", "request_ids")]
     return [value] if isinstance(value, str) else list(value)
 
 
-def _said(kind: str, id: str, tokens: int, *, last: bool) -> bytes:
+def _message(kind: str, id: str, tokens: int, *, last: bool) -> bytes:
     if kind == "sglang":
         reason = {"type": "length", "length": tokens} if last else None
         meta = {"id": id, "finish_reason": reason, "prompt_tokens": 1, "completion_tokens": tokens}
@@ -218,14 +217,14 @@ def _stream(kind: str, id: str) -> Sequence[bytes]:
     """Head, a token, the last one, the end."""
     return (
         STREAM_HEAD,
-        event(_said(kind, id, 1, last=False)),
-        event(_said(kind, id, 2, last=True)),
+        event(_message(kind, id, 1, last=False)),
+        event(_message(kind, id, 2, last=True)),
         event(b"[DONE]") + STREAM_END,
     )
 
 
 def _unary(kind: str, id: str) -> Sequence[bytes]:
     """Head, half of the body, the rest."""
-    body = _said(kind, id, 1, last=True)
+    body = _message(kind, id, 1, last=True)
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
     return head, body[:20], body[20:]
