@@ -258,7 +258,7 @@ async def test_worker_that_hangs_delays_no_other() -> None:
             call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
             silent = await rig.listeners[0].accept()
             assert await rig.next_abort(1) == "fine"
-            await silent.left()
+            await silent.closed()
         assert call.result() == [
             WorkerResult(rig.workers[0].url, 0, "no answer within 0.2 s"),
             WorkerResult(rig.workers[1].url, 1),
@@ -417,7 +417,7 @@ async def test_close_lets_aborts_be_heard() -> None:
             closing = group.create_task(rig.aborter.close(0.05))
             assert await rig.next_abort(0) == "job-0"
             silent = await rig.listeners[1].accept()
-            await silent.left()
+            await silent.closed()
         assert closing.done()
 
 

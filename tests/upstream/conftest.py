@@ -1,17 +1,23 @@
-"""Every test of the transport runs on both event loops: the one of production, and the standard one."""
+"""The tests of this folder run on uvloop and on asyncio's own loop, or in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
+import pytest
 import pytest_asyncio
 import uvloop
 
+from tests.support.virtual_time import VirtualTimeLoop
 from tests.upstream.peer import Listener, listening
 
 
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("virtual_time") is not None:
+        return {"virtual_time": VirtualTimeLoop}
     return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.SelectorEventLoop}
 
 

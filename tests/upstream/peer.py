@@ -1,4 +1,4 @@
-"""A worker's end of a connection as a bare socket: a test says what is sent, when, and how it ends."""
+"""The worker's end of a connection as a bare socket: a test decides what is sent, when, and how it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Peer:
         self._loop = asyncio.get_running_loop()
 
     async def request(self, size: int = len(REQUEST + BODY)) -> bytes:
-        """The next ``size`` bytes of what the gateway sends."""
+        """Return the next ``size`` bytes from the gateway."""
         parts: list[bytes] = []
         while size:
             part = await self._loop.sock_recv(self.sock, min(size, 1 << 20))
@@ -38,8 +38,8 @@ class Peer:
         for piece in pieces:
             await self._loop.sock_sendall(self.sock, piece)
 
-    async def left(self) -> None:
-        """Return once the gateway has closed its end; whatever it still sends is read."""
+    async def closed(self) -> None:
+        """Read until the gateway has closed its end, then close."""
         try:
             while await self._loop.sock_recv(self.sock, 1 << 16):
                 pass
@@ -48,15 +48,15 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """FIN, at once (a RST if there are unread bytes)."""
+        """Send a FIN at once (a RST if there are unread bytes)."""
         self.sock.close()
 
     def finish(self) -> None:
-        """FIN, while it still reads."""
+        """Send a FIN and go on reading."""
         self.sock.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """RST, at once."""
+        """Send a RST at once."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
@@ -78,25 +78,25 @@ class Listener:
         return peer
 
     async def connect(self, **options: Any) -> Connection:
-        """The gateway's end of a new connection."""
+        """Return the gateway's end of a new connection."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(connection_made, self.host, self.port, **options)
         self._connections.append(connection)
         return connection
 
     async def pair(self) -> tuple[Connection, Peer]:
-        """Both ends of a new connection."""
+        """Return both ends of a new connection."""
         return await self.connect(), await self.accept()
 
     async def asked(self) -> tuple[Connection, Peer]:
-        """Both ends of a new connection over which the peer has read one request."""
+        """Return both ends of a new connection whose peer has read one request."""
         connection, peer = await self.pair()
         connection.send(REQUEST, BODY)
         await peer.request()
         return connection, peer
 
     async def close(self) -> None:
-        """Close everything, and let the loop notice."""
+        """Close everything and let the loop notice it."""
         for connection in self._connections:
             connection.close()
         await asyncio.sleep(0.001)
@@ -116,12 +116,12 @@ async def listening(host: str = "127.0.0.1") -> AsyncIterator[Listener]:
 
 
 def connection_made() -> Connection:
-    """The gateway's end of a connection to come."""
+    """Return the protocol of a new connection."""
     return Connection(bytearray(READ_SIZE))
 
 
 def deliver(connection: Connection, data: bytes) -> None:
-    """Let the connection read ``data``, in as few reads as it takes."""
+    """Let the connection read ``data`` in as few reads as possible."""
     while data:
         buffer = connection.get_buffer(len(data))
         size = min(len(buffer), len(data))
@@ -131,7 +131,7 @@ def deliver(connection: Connection, data: bytes) -> None:
 
 
 async def body(connection: Connection) -> bytes:
-    """All of the reply's body."""
+    """Return the complete body of the reply."""
     parts: list[bytes] = []
     while part := await connection.read():
         parts.append(part)
@@ -139,7 +139,7 @@ async def body(connection: Connection) -> bytes:
 
 
 async def served(connection: Connection, peer: Peer, *, times: int = 1) -> None:
-    """Carry whole exchanges over ``connection`` and make it ready for another."""
+    """Carry complete exchanges over ``connection`` and prepare it for another."""
     for _ in range(times):
         connection.send(REQUEST, BODY)
         await peer.request()

@@ -1,4 +1,4 @@
-"""A worker's URL, and what may stand at its end."""
+"""The URL of a worker, with a rank at its end."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gateway.upstream.address import Address, BadWorkerUrl
         ("http://worker:1/a:2", "worker", 1, b"/a:2", None),
     ],
 )
-def test_rank_at_the_end_is_no_part_of_the_address(
+def test_rank_at_the_end_is_not_part_of_the_address(
     url: str, host: str, port: int, prefix: bytes, rank: int | None
 ) -> None:
-    """The URL stays as it was given, the connection goes to the server without the rank."""
+    """The URL is kept as it is; the connection goes to the server without the rank."""
     address = Address.parse(url)
     assert (address.url, address.host, address.port) == (url, host, port)
     assert (address.prefix, address.rank) == (prefix, rank)
@@ -30,8 +30,8 @@ def test_rank_at_the_end_is_no_part_of_the_address(
 @pytest.mark.parametrize(
     "url", ["http://worker@1", "http://a@b:1@2", "http://worker:1@x", "http://worker:1@123456", "http://w:1@"]
 )
-def test_other_uses_of_the_sign_are_refused(url: str) -> None:
-    """What is no rank behind a port may be a credential, and is not repeated."""
+def test_at_sign_that_names_no_rank_is_refused(url: str) -> None:
+    """It may follow a credential, which no message may repeat."""
     with pytest.raises(BadWorkerUrl, match="credentials") as caught:
         Address.parse(url)
     assert url not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The connections to one worker: reused while fresh, never stale, and none is leaked."""
+"""The connections to one worker: reused while they are fresh, and none is leaked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 import trustme
 
 from gateway.errors import ConnectFailed
-from gateway.upstream import pool as module
 from gateway.upstream.connection import Connection
 from gateway.upstream.pool import MAX_IDLE_SECONDS, Pool
 from tests.support.gateway import until
@@ -30,7 +29,7 @@ async def pooled(listener: Listener, *, tls: ssl.SSLContext | None = None) -> As
 
 
 async def opened(pool: Pool, listener: Listener) -> tuple[Connection, Peer]:
-    """A connection of the pool that has carried one whole reply and is still out, and its peer."""
+    """Return a connection of the pool that carried one exchange and is still in use, and its peer."""
     connection = await pool.connect()
     peer = await listener.accept()
     await answered(connection, peer)
@@ -45,20 +44,14 @@ async def answered(connection: Connection, peer: Peer) -> None:
     assert await body(connection) == b"ok"
 
 
-async def test_take_from_an_empty_pool(listener: Listener) -> None:
-    """Nothing idle: nothing is handed out."""
+async def test_connection_that_was_returned_last_is_taken_first(listener: Listener) -> None:
+    """So the surplus of a burst becomes stale and is closed."""
     async with pooled(listener) as pool:
-        assert pool.take() is None
-        assert pool.idle == 0
-
-
-async def test_last_returned_is_taken_first(listener: Listener) -> None:
-    """The freshest connection is used, so that a burst's surplus grows stale and goes."""
-    async with pooled(listener) as pool:
+        assert pool.take() is None and pool.idle == 0
         pairs = [await opened(pool, listener) for _ in range(3)]
         for connection, _ in pairs:
             pool.give_back(connection)
-        assert pool.idle == 3
+        assert repr(pool) == f"<Pool 127.0.0.1:{listener.port} idle=3>"
         assert [pool.take() for _ in range(4)] == [pairs[2][0], pairs[1][0], pairs[0][0], None]
         for connection, peer in pairs:
             await answered(connection, peer)
@@ -66,7 +59,6 @@ async def test_last_returned_is_taken_first(listener: Listener) -> None:
 
 
 async def test_one_connection_carries_many_exchanges(listener: Listener) -> None:
-    """A connection goes round for as long as it is used."""
     async with pooled(listener) as pool:
         connection, peer = await opened(pool, listener)
         for _ in range(50):
@@ -76,63 +68,51 @@ async def test_one_connection_carries_many_exchanges(listener: Listener) -> None
         pool.give_back(connection)
 
 
-async def test_unfinished_connection_is_closed_not_kept(listener: Listener) -> None:
-    """A connection given back in the middle of a reply is closed."""
+async def test_connection_that_is_given_back_in_the_middle_of_a_reply_is_closed(listener: Listener) -> None:
     async with pooled(listener) as pool:
         connection = await pool.connect()
         peer = await listener.accept()
         connection.send(REQUEST, BODY)
         pool.give_back(connection)
         assert pool.idle == 0
-        await peer.left()
+        await peer.closed()
 
 
-async def test_connection_that_was_idle_too_long(listener: Listener) -> None:
-    """What was idle for 3.5 s is not used again, though nobody has closed it yet; what was not, is."""
+@pytest.mark.virtual_time
+async def test_idle_connection_is_used_for_3_5_s_and_then_closed(listener: Listener) -> None:
+    """Also if nothing is taken from the pool, and each at its own time."""
     assert MAX_IDLE_SECONDS == 3.5
-    async with pooled(listener) as pool:
-        (old, old_peer), (fresh, _) = [await opened(pool, listener) for _ in range(2)]
-        pool.give_back(fresh)
-        pool.give_back(old)
-        old.idle_since -= MAX_IDLE_SECONDS
-        fresh.idle_since -= MAX_IDLE_SECONDS - 0.5
-        assert pool.take() is fresh
-        await old_peer.left()
-        assert pool.idle == 0
-        fresh.close()
-
-
-async def test_idle_connections_close_by_themselves(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody has to come for a connection that has been idle for too long."""
-    monkeypatch.setattr(module, "MAX_IDLE_SECONDS", 0.03)
-    async with pooled(listener) as pool:
-        pairs = [await opened(pool, listener) for _ in range(3)]
-        for connection, _ in pairs:
-            pool.give_back(connection)
-            await asyncio.sleep(0.01)
-        for _, peer in pairs:
-            await peer.left()
-        assert pool.idle == 0
-
-
-async def test_sweep_spares_what_is_fresh(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep that closes an old connection leaves a later one, and comes again for it."""
-    monkeypatch.setattr(module, "MAX_IDLE_SECONDS", 0.04)
     async with pooled(listener) as pool:
         (old, old_peer), (fresh, fresh_peer) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(old)
+        await asyncio.sleep(2)
         pool.give_back(fresh)
-        fresh.idle_since += 0.1
-        await old_peer.left()
+        await asyncio.sleep(1.4)
+        assert pool.idle == 2 and old.usable
+        await old_peer.closed()
+        assert pool.idle == 1 and fresh.usable
+        await asyncio.sleep(1.8)
+        assert pool.take() is fresh
+        await answered(fresh, fresh_peer)
+        pool.give_back(fresh)
+        await asyncio.sleep(3.4)
         assert fresh.usable
-        assert pool.idle == 1
-        await fresh_peer.left()
+        await fresh_peer.closed()
+        assert pool.idle == 0
 
 
-async def test_connection_closed_by_its_peer_while_idle(listener: Listener) -> None:
-    """A connection known to be closed is not handed out; the next one is."""
+async def test_stale_connection_that_was_not_swept_yet_is_not_taken(listener: Listener) -> None:
+    async with pooled(listener) as pool:
+        (stale, stale_peer), (fresh, _) = [await opened(pool, listener) for _ in range(2)]
+        pool.give_back(fresh)
+        pool.give_back(stale)
+        stale.idle_since -= MAX_IDLE_SECONDS
+        assert pool.take() is fresh
+        await stale_peer.closed()
+        fresh.close()
+
+
+async def test_connection_that_its_peer_closed_is_not_taken(listener: Listener) -> None:
     async with pooled(listener) as pool:
         (first, _), (second, second_peer) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(first)
@@ -144,40 +124,32 @@ async def test_connection_closed_by_its_peer_while_idle(listener: Listener) -> N
         first.close()
 
 
-async def test_close_ends_what_is_idle_and_what_comes_back(listener: Listener) -> None:
-    """A closed pool keeps nothing; a connection in use is left alone until it is given back."""
+async def test_closed_pool_keeps_no_connection(listener: Listener) -> None:
+    """One in use stays open until it is given back."""
     async with pooled(listener) as pool:
         (idle, idle_peer), (out, out_peer) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(idle)
         pool.close()
-        await idle_peer.left()
+        await idle_peer.closed()
         assert out.usable
         pool.give_back(out)
-        await out_peer.left()
+        await out_peer.closed()
         assert pool.idle == 0
         assert pool.take() is None
         pool.close()
-
-
-async def test_pool_shows_its_count(listener: Listener) -> None:
-    """Its repr names the worker and how many connections are idle."""
-    async with pooled(listener) as pool:
-        connection, _ = await opened(pool, listener)
-        pool.give_back(connection)
-        assert repr(pool) == f"<Pool 127.0.0.1:{listener.port} idle=1>"
 
 
 # -- connecting
 
 
 async def test_connect_over_ipv6() -> None:
-    """A host is given without brackets."""
+    """The host has no brackets."""
     async with listening("::1") as listener, pooled(listener) as pool:
         connection, peer = await opened(pool, listener)
         pool.give_back(connection)
         assert pool.take() is connection
         connection.close()
-        await peer.left()
+        await peer.closed()
 
 
 async def refusal(pool: Pool) -> ConnectFailed:
@@ -186,8 +158,7 @@ async def refusal(pool: Pool) -> ConnectFailed:
     return caught.value
 
 
-async def test_connect_refused() -> None:
-    """Nobody listens: ConnectFailed, with the reason as its cause and no address in its text."""
+async def test_refused_connect_fails_with_its_cause_and_without_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     error = await refusal(Pool("127.0.0.1", port, None, 5.0))
@@ -197,7 +168,7 @@ async def test_connect_refused() -> None:
 
 @contextmanager
 def full_backlog() -> Iterator[int]:
-    """The port of a listener whose backlog is full, so that it answers no SYN."""
+    """Listen with a full backlog, so that no SYN is answered; give the port."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
@@ -212,32 +183,28 @@ def full_backlog() -> Iterator[int]:
                 each.close()
 
 
-async def test_connect_that_takes_too_long() -> None:
-    """A worker that does not answer the SYN in time could not be reached."""
+async def test_connect_without_an_answer_fails_after_its_timeout() -> None:
     with full_backlog() as port:
         error = await refusal(Pool("127.0.0.1", port, None, 0.05))
     assert isinstance(error.cause, TimeoutError)
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
-async def test_connect_to_a_name_that_is_none(host: str) -> None:
-    """A name that cannot be resolved, or cannot even be one, is a worker that cannot be reached."""
+async def test_connect_to_an_invalid_name_fails(host: str) -> None:
     await refusal(Pool(host, 80, None, 5.0))
 
 
-async def test_connect_cancelled(listener: Listener) -> None:
-    """A client that leaves while its worker is being connected leaves no connection behind."""
+async def test_cancelled_connect_leaves_no_connection(listener: Listener) -> None:
     async with pooled(listener, tls=ssl.create_default_context()) as pool:
         async with asyncio.TaskGroup() as group:
             connecting = group.create_task(pool.connect())
-            peer = await listener.accept()  # and says nothing: the handshake hangs
+            peer = await listener.accept()  # it sends nothing: the handshake hangs
             connecting.cancel()
-            await peer.left()
+            await peer.closed()
         assert connecting.cancelled()
 
 
-async def test_connect_cancelled_in_the_moment_it_succeeds(listener: Listener) -> None:
-    """Whatever the moment, a cancelled connect ends in a closed socket or a connection in hand."""
+async def test_connect_cancelled_at_any_step_leaves_no_open_socket(listener: Listener) -> None:
     async with pooled(listener) as pool:
         for steps in range(12):
             async with asyncio.TaskGroup() as group:
@@ -247,14 +214,14 @@ async def test_connect_cancelled_in_the_moment_it_succeeds(listener: Listener) -
                 connecting.cancel()
             if not connecting.cancelled():
                 connecting.result().close()
-        # Whatever came through is closed at its other end as well.
+        # Each connection that was accepted is closed at the other end as well.
         for _ in range(12):
             try:
                 async with asyncio.timeout(0.02):
                     peer = await listener.accept()
             except TimeoutError:
                 break
-            await peer.left()
+            await peer.closed()
 
 
 @pytest.fixture(scope="module")
@@ -275,8 +242,7 @@ async def tls_listener(authority: trustme.CA, name: str) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_tls_to_a_known_worker(authority: trustme.CA) -> None:
-    """A certificate for the worker's address, from an authority we trust, is taken."""
+async def test_tls_to_a_worker_with_a_valid_certificate(authority: trustme.CA) -> None:
     ours = ssl.create_default_context()
     authority.configure_trust(ours)
     async with tls_listener(authority, "127.0.0.1") as port:
@@ -284,8 +250,7 @@ async def test_tls_to_a_known_worker(authority: trustme.CA) -> None:
 
 
 @pytest.mark.parametrize("fault", ["unknown authority", "other name", "not tls"])
-async def test_tls_that_cannot_be_trusted(authority: trustme.CA, listener: Listener, fault: str) -> None:
-    """A worker whose certificate does not hold, or that speaks no TLS, could not be reached."""
+async def test_connect_fails_if_tls_does(authority: trustme.CA, listener: Listener, fault: str) -> None:
     ours = ssl.create_default_context()
     if fault != "unknown authority":
         authority.configure_trust(ours)
@@ -298,5 +263,5 @@ async def test_tls_that_cannot_be_trusted(authority: trustme.CA, listener: Liste
             refused = group.create_task(refusal(Pool(listener.host, listener.port, ours, 5.0)))
             peer = await listener.accept()
             await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            await peer.left()
+            await peer.closed()
         assert isinstance(refused.result().cause, ssl.SSLError)

@@ -1,4 +1,4 @@
-"""Errors of TLS, in words."""
+"""Reasons for failed TLS handshakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _error(reason: str | None) -> ssl.SSLError:
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "reason_given"),
     [
         ("WRONG_VERSION_NUMBER", "it does not speak TLS on this port"),
         ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it wants a client certificate, and was shown none"),
@@ -24,16 +24,16 @@ def _error(reason: str | None) -> ssl.SSLError:
         (None, "TLS failed: "),
     ],
 )
-def test_reason_is_told_in_words(reason: str | None, said: str) -> None:
-    assert str(tls_fault(_error(reason))).startswith(said)
+def test_reason_is_given_in_plain_words(reason: str | None, reason_given: str) -> None:
+    assert str(tls_fault(_error(reason))).startswith(reason_given)
 
 
-def test_certificate_that_is_not_accepted_says_why() -> None:
+def test_rejected_certificate_is_reported_with_its_fault() -> None:
     error = ssl.SSLCertVerificationError(1, "[SSL] long text")
     error.verify_message = "certificate has expired"
     assert tls_fault(error) == "its certificate is not accepted: certificate has expired"
 
 
 @pytest.mark.parametrize("error", [None, ConnectionRefusedError(), TimeoutError()])
-def test_other_failures_are_none_of_tls(error: BaseException | None) -> None:
+def test_other_errors_are_not_about_tls(error: BaseException | None) -> None:
     assert tls_fault(error) is None
