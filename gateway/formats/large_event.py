@@ -62,15 +62,15 @@ class Summary:
 
 def assemble(event: LargeEvent) -> Steps[bytes]:
     """Return the event's bytes."""
-    whole, size = BytesIO(), 0
+    text, size = BytesIO(), 0
     pieces = event.pieces[::-1]
     event.pieces.clear()
     while pieces:
-        size += whole.write(pieces.pop())
+        size += text.write(pieces.pop())
         if size >= STEP:
             size = 0
             yield
-    return whole.getvalue()
+    return text.getvalue()
 
 
 def find_data(event: bytes, *, lines: bool) -> Steps[tuple[bytes, Span] | None]:

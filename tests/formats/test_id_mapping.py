@@ -13,14 +13,14 @@ TEXTS = st.lists(st.sampled_from([b'"', b"a", b"b", b"c", b"_", b'"aab"', b'"b_'
 
 
 @given(TEXTS, st.integers(0, 10**6))
-def test_pieces_are_swapped_like_the_whole(text: bytes, seed: int) -> None:
+def test_pieces_are_mapped_like_a_complete_document(text: bytes, seed: int) -> None:
     id_mapping = IdMapping(SPELLINGS)
     given_out = b"".join(id_mapping.feed(piece) for piece in cuts(text, seed)) + id_mapping.flush()
     assert given_out == IdMapping(SPELLINGS).map(text)
 
 
 @given(TEXTS, st.integers(0, 10**6))
-def test_pieces_are_swapped_like_the_whole_where_there_is_one_id(text: bytes, seed: int) -> None:
+def test_pieces_are_mapped_like_a_complete_document_with_one_id(text: bytes, seed: int) -> None:
     id_mapping = IdMapping({b'"aab"': b'"one"'})
     assert b"".join(
         id_mapping.feed(piece) for piece in cuts(text, seed)

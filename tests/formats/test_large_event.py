@@ -91,7 +91,7 @@ def small_steps(size: int) -> Iterator[None]:
         yield
 
 
-def told(
+def result(
     kind: str, parts: tuple[bytes, ...], large_from: int | None, ids: Ids, method: str = "reader"
 ) -> Any:
     """What a reader gives out, what it tells and how it ends."""
@@ -103,17 +103,17 @@ def told(
     try:
         for part in parts:
             out.append(reader.feed(part))
-            out.extend(left(reader))
+            out.extend(remaining(reader))
         out.append(reader.finish())
-        out.extend(left(reader))
-        how: Any = "whole"
+        out.extend(remaining(reader))
+        how: Any = "complete"
     except GatewayError as error:
         how = type(error)
         out.append(reader.fail(error))
     return b"".join(out), asdict(reader.facts), how
 
 
-def left(reader: Reader) -> Iterator[bytes]:
+def remaining(reader: Reader) -> Iterator[bytes]:
     """What the steps give that were left to be done."""
     while (steps := reader.facts.steps) is not None:
         reader.facts.steps = None
@@ -148,12 +148,12 @@ def test_large_event_is_passed_on_as_any_other(
     stream: tuple[str, bytes], data: st.DataObject, large_from: int, step: int
 ) -> None:
     """Byte for byte, with the same facts and the same end, however it was cut."""
-    kind, whole = stream
+    kind, complete = stream
     ids = data.draw(st.sampled_from([PRIVATE, same("a")]))
-    parts = data.draw(splits(whole))
+    parts = data.draw(splits(complete))
     with small_steps(step):
-        in_steps = told(kind, parts, large_from, ids)
-    assert in_steps == told(kind, parts, None, ids)
+        in_steps = result(kind, parts, large_from, ids)
+    assert in_steps == result(kind, parts, None, ids)
 
 
 @settings(max_examples=100)
@@ -164,8 +164,8 @@ def test_broken_large_event_is_as_broken_as_any_other(kind: str, data: st.DataOb
         return
     parts = (b"data: ", event, b"\n\n", b"data: [DONE]\n\n")
     with small_steps(step):
-        in_steps = told(kind, parts, 8, PRIVATE)
-    at_once = told(kind, parts, None, PRIVATE)
+        in_steps = result(kind, parts, 8, PRIVATE)
+    at_once = result(kind, parts, None, PRIVATE)
     if in_steps[2] != at_once[2] and kind == "vllm":
         assert b"\\u" in event  # half a pair of surrogates, of which a large event may have none
         return
@@ -176,7 +176,7 @@ def test_broken_large_event_is_as_broken_as_any_other(kind: str, data: st.DataOb
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_stream_that_breaks_off_inside_a_large_event_is_incomplete(kind: str) -> None:
-    out, _, how = told(kind, (b"data: {", b'"x":' + b"1" * 100, b"\n"), 32, PRIVATE)
+    out, _, how = result(kind, (b"data: {", b'"x":' + b"1" * 100, b"\n"), 32, PRIVATE)
     assert how is UpstreamIncomplete and b"111" not in out
 
 

@@ -37,6 +37,6 @@ def test_schema_holds_what_it_referred_to_at_any_depth() -> None:
     assert inner["description"] == "What an inner one is."
 
 
-def test_what_is_said_beside_a_reference_counts_more_than_what_it_refers_to() -> None:
+def test_members_beside_a_reference_override_those_it_refers_to() -> None:
     one = schema_of(Outer)["properties"]["one"]
     assert (one["description"], one["title"]) == ("This one.", "Inner")

@@ -16,7 +16,7 @@ def test_options_are_read_by_their_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("depth", "1", "depth: this format has no such setting"),
         ("quick", "yes", "quick: must be true or false, not 'yes'"),
@@ -27,6 +27,6 @@ def test_options_are_read_by_their_kinds() -> None:
         ("way", "Up", "way: 'Up' is none of up, down"),
     ],
 )
-def test_bad_option_is_named_with_what_it_may_be(name: str, text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{said}$"):
+def test_bad_option_is_named_with_what_it_may_be(name: str, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
         read({name: text}, KINDS)

@@ -9,7 +9,7 @@ from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.passthrough import BUFFER_LIMIT, PassthroughReader
 
 
-def test_reply_is_held_until_it_is_whole() -> None:
+def test_reply_is_buffered_until_it_is_complete() -> None:
     reader = PassthroughReader(502)
     assert (reader.streaming, reader.identity) == (False, True)
     assert (reader.feed(b"a"), reader.feed(b"b"), reader.finish()) == (b"", b"", b"ab")
@@ -32,14 +32,14 @@ def test_reply_to_be_streamed_is_not_held() -> None:
     ("status", "ending"),
     [(200, Ending.OPAQUE), (304, Ending.OPAQUE), (400, Ending.ERROR_STATUS), (599, Ending.ERROR_STATUS)],
 )
-def test_ending_is_told_by_the_status_and_is_the_only_fact(status: int, ending: Ending) -> None:
+def test_ending_follows_from_the_status_and_is_the_only_fact(status: int, ending: Ending) -> None:
     reader = PassthroughReader(status)
     reader.feed(b'{"usage":{"completion_tokens":5}}')
     reader.finish()
     assert reader.facts == ReplyFacts(ending=ending)
 
 
-def test_reply_that_is_not_whole_has_no_ending_of_its_own() -> None:
+def test_incomplete_reply_has_no_ending_of_its_own() -> None:
     """What a failure means is for the exchange to tell."""
     reader = PassthroughReader(500)
     reader.feed(b"a")

@@ -14,7 +14,7 @@ from tests.formats.vllm import support as vllm
 
 
 @pytest.mark.parametrize(
-    ("document", "left", "said"),
+    ("document", "remaining", "fact"),
     [
         (b'{"routing_data":{"a":1},"x" : 1.50}', b'{"x" : 1.50}', {"a": 1}),
         (b'{"x":1,"routing_data":null}', b'{"x":1}', None),
@@ -26,11 +26,11 @@ from tests.formats.vllm import support as vllm
     ],
 )
 def test_note_is_the_last_member_of_that_name_and_nothing_else_changes(
-    document: bytes, left: bytes, said: object
+    document: bytes, remaining: bytes, fact: object
 ) -> None:
     facts = ReplyFacts()
-    assert extract(document, facts) == left
-    assert facts == ReplyFacts(routing_data=said)  # type: ignore[arg-type]  # a literal of the table
+    assert extract(document, facts) == remaining
+    assert facts == ReplyFacts(routing_data=fact)  # type: ignore[arg-type]  # a literal of the table
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_note_that_is_no_object_is_malformed(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "document", "left"),
+    ("event", "document", "remaining"),
     [
         (b'data: {"routing_data":{},"x":1}\n\n', b'{"routing_data":{},"x":1}', b'data: {"x":1}\n\n'),
         (
@@ -59,11 +59,11 @@ def test_note_that_is_no_object_is_malformed(value: bytes) -> None:
         (b'data: {"a":["routing_data"]}\n\n', b'{"a":["routing_data"]}', b'data: {"a":["routing_data"]}\n\n'),
     ],
 )
-def test_event_without_its_note_is_still_an_event(event: bytes, document: bytes, left: bytes) -> None:
+def test_event_without_its_note_is_still_an_event(event: bytes, document: bytes, remaining: bytes) -> None:
     """Data over several lines becomes one line: a line end between values is no part of any."""
     found, rest = extract_from_event(event, document, ReplyFacts())
-    assert found == left
-    assert bool(rest) is bool(left)
+    assert found == remaining
+    assert bool(rest) is bool(remaining)
 
 
 #: The routing data beside one token of either dialect, and the end of the stream.
@@ -83,16 +83,18 @@ def fed(kind: str, *documents: bytes) -> tuple[bytes, Reader]:
 
 @KINDS
 @pytest.mark.parametrize(
-    ("document", "left"),
+    ("document", "remaining"),
     [
         (b'{ "routing_data" : {"worker_id":7} , %b }', b"{%b }"),
         (b'{%b,"routing_data":{"worker_id":7},"x":1.50}', b'{%b,"x":1.50}'),
         (b'{%b,\ndata: "routing_data":{"worker_id":7}}', b"{%b}"),
     ],
 )
-def test_routing_data_leaves_the_event_and_nothing_else_does(kind: str, document: bytes, left: bytes) -> None:
+def test_routing_data_leaves_the_event_and_nothing_else_does(
+    kind: str, document: bytes, remaining: bytes
+) -> None:
     out, reader = fed(kind, document % TOKEN[kind])
-    assert out.replace(b" ", b"") == (b"data: %b\n\n" % (left % TOKEN[kind])).replace(b" ", b"")
+    assert out.replace(b" ", b"") == (b"data: %b\n\n" % (remaining % TOKEN[kind])).replace(b" ", b"")
     assert reader.facts.routing_data == {"worker_id": 7}
 
 

@@ -96,7 +96,7 @@ def test_payload_is_the_data_of_the_event(event: bytes, data: bytes | None) -> N
     assert payload(event) == data
 
 
-def test_event_over_the_limit_is_malformed_whole_ones_are_not() -> None:
+def test_event_over_the_limit_is_malformed_complete_ones_are_not() -> None:
     scanner = EventScanner(limit=10)
     assert len(scanner.feed(b"data: 0123456789\n\n")) == 1
     assert scanner.feed(b"data: 0123") == []
@@ -143,7 +143,7 @@ def held(feed: Callable[[bytes], object], data: bytes, piece: int) -> tuple[int,
 
 
 @pytest.mark.parametrize("piece", [1, 100, PIECE - 1, PIECE])
-def test_unfinished_event_takes_the_room_of_its_bytes_however_it_came(piece: int) -> None:
+def test_unfinished_event_takes_the_memory_of_its_bytes_however_it_is_cut(piece: int) -> None:
     data = b"x" * (8 * PIECE)
     now, most = held(EventScanner().feed, data, piece)
     assert now <= len(data) + 2 * PIECE

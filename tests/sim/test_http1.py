@@ -89,7 +89,7 @@ async def test_idle_connection_is_closed() -> None:
             assert await client.reader.read() == b""
 
 
-async def test_idle_connections_are_closed_when_told_to_and_others_go_on() -> None:
+async def test_close_idle_closes_idle_connections_only() -> None:
     async with SimServer("sglang", SimConfig(prefill_base=0.1)) as sim:
         busy, idle = await begin(sim), await Client.connect(sim.port)
         await sim.arrived()
@@ -145,7 +145,7 @@ async def test_unread_stream_stops_the_writing() -> None:
     assert written < 100_000
 
 
-async def test_unread_stream_waits_for_its_reader_where_told_to() -> None:
+async def test_unread_stream_waits_for_its_reader_if_events_are_not_merged() -> None:
     """Without merging every event carries one token, and generation goes no further than the reader."""
     config = SimConfig(max_model_len=400_000, merge_unread=False)
     async with SimServer("vllm", config) as sim:

@@ -12,7 +12,7 @@ PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 
 
 @given(st.integers(1, 4), st.lists(PROMPTS, max_size=20), PROMPTS)
-def test_match_is_the_longest_known_prefix_in_whole_pages(
+def test_match_is_the_longest_cached_prefix_in_full_pages(
     page: int, known: list[list[int]], prompt: list[int]
 ) -> None:
     """Never the whole prompt: one token is always left to compute."""
@@ -25,8 +25,8 @@ def test_match_is_the_longest_known_prefix_in_whole_pages(
         shared = 0
         while shared < min(len(one), len(prompt)) and one[shared] == prompt[shared]:
             shared += 1
-        whole = min(shared, len(one) // page * page) // page * page
-        expected = max(expected, min(whole, limit))
+        complete = min(shared, len(one) // page * page) // page * page
+        expected = max(expected, min(complete, limit))
     assert cache.match(pack(prompt)) == expected
 
 

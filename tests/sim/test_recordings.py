@@ -32,8 +32,8 @@ def rows(kind: str) -> list[Any]:
     for name in ("generate", "control"):
         for line in (FIXTURES / kind / f"{name}.jsonl").read_text().splitlines():
             row = json.loads(line)
-            whole = row["ended"] == "complete" and "body_elided" not in row
-            if whole and not row["name"].startswith(NOT_ALONE) and row["name"] not in LEFT_OUT:
+            complete = row["ended"] == "complete" and "body_elided" not in row
+            if complete and not row["name"].startswith(NOT_ALONE) and row["name"] not in LEFT_OUT:
                 found.append(pytest.param(kind, row, id=f"{kind}-{row['name']}"))
     return found
 

@@ -193,9 +193,9 @@ async def test_delays_are_kept(kind: str) -> None:
         await client.chunk()
         first = loop.time() - start
         await client.answer_rest()
-        whole = loop.time() - start
+        complete = loop.time() - start
         client.leave()
-    assert 0.049 <= head and head + 0.04 <= first and first + 0.035 <= whole  # timers fire by whole ms
+    assert 0.049 <= head and head + 0.04 <= first and first + 0.035 <= complete  # timers fire by whole ms
 
 
 @KINDS
@@ -209,7 +209,7 @@ async def test_header_forces_the_number_of_tokens(kind: str) -> None:
 
 
 @KINDS
-async def test_bad_header_is_told(kind: str) -> None:
+async def test_bad_header_is_named_in_the_error(kind: str) -> None:
     """A 400 that names it, and no generation."""
     async with SimServer(kind) as sim:
         unknown = await generate(sim, headers=[("X-Sim-Nonsense", "1")])

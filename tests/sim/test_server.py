@@ -31,7 +31,7 @@ async def test_stopped_server_starts_again_on_its_port() -> None:
     await sim.stop()
 
 
-async def test_fixed_port_is_used_and_told_when_taken() -> None:
+async def test_fixed_port_is_used_and_an_error_if_taken() -> None:
     """An OSError, not a silent other port."""
     async with SimServer("vllm") as sim:
         with pytest.raises(OSError, match="in use"):

@@ -26,8 +26,8 @@ def test_same_prompt_gives_the_same_tokens() -> None:
 
 def test_prompt_with_half_an_output_continues_with_the_other_half() -> None:
     """As a greedy model does, so that a generation can be taken over."""
-    whole = run(chooser([7, 8]), 10)
-    assert run(chooser([7, 8, *whole[:4]]), 6) == whole[4:]
+    complete = run(chooser([7, 8]), 10)
+    assert run(chooser([7, 8, *complete[:4]]), 6) == complete[4:]
 
 
 def test_draw_changes_the_tokens() -> None:

@@ -127,15 +127,15 @@ def test_replace_member_of_a_long_body_looks_at_each_byte_once() -> None:
 @given(documents(), NAMES)
 def test_remove_member_leaves_the_others_as_they_are(document: Document, name: str) -> None:
     """What is left reads as the object without that name, and nothing in it is spelled anew."""
-    left = remove_member(document.text, name)
+    remaining = remove_member(document.text, name)
     kept = [(key, document.text[start:end]) for key, start, end in document.members if key != name]
-    spans = [span for key in dict(kept) for span in member_spans(left, key)]
-    assert [left[start:end] for start, end in sorted(spans)] == [value for _, value in kept]
-    assert set(json.loads(left.decode("utf-8", "surrogatepass"))) == set(dict(kept))
+    spans = [span for key in dict(kept) for span in member_spans(remaining, key)]
+    assert [remaining[start:end] for start, end in sorted(spans)] == [value for _, value in kept]
+    assert set(json.loads(remaining.decode("utf-8", "surrogatepass"))) == set(dict(kept))
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "remaining"),
     [
         (b'{"x":1}', b"{}"),
         (b'{ "x" : 1 }', b"{}"),
@@ -148,6 +148,6 @@ def test_remove_member_leaves_the_others_as_they_are(document: Document, name: s
         (b"[1]", b"[1]"),
     ],
 )
-def test_remove_member_takes_one_comma_with_it(body: bytes, left: bytes) -> None:
+def test_remove_member_takes_one_comma_with_it(body: bytes, remaining: bytes) -> None:
     """First, last, alone, twice or nested: what stays is an object."""
-    assert remove_member(body, "x") == left
+    assert remove_member(body, "x") == remaining

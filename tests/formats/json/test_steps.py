@@ -119,11 +119,13 @@ def test_fault_is_the_one_msgspec_finds_and_in_the_same_place(text: bytes, windo
 
 @settings(max_examples=300)
 @given(texts, WINDOWS)
-def test_members_and_entries_are_where_a_whole_reading_finds_them(text: bytes, window: int) -> None:
-    whole = {name: bytes(raw) for name, raw in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+def test_members_and_entries_are_where_a_full_parse_finds_them(text: bytes, window: int) -> None:
+    complete = {
+        name: bytes(raw) for name, raw in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()
+    }
     with small_windows(window):
-        found = run(members(text, whole.keys(), repeated="rid"))
-        assert {name: text[slice(*span)] for name, span in found.values.items()} == whole
+        found = run(members(text, complete.keys(), repeated="rid"))
+        assert {name: text[slice(*span)] for name, span in found.values.items()} == complete
         assert found.repeated == member_spans(text, "rid")
         for span in found.values.values():
             _hold_inner(text, span)
@@ -154,9 +156,9 @@ def test_repeated_member_is_given_its_value_everywhere() -> None:
     assert b"".join(spliced(text, found.repeated, "rid", b'"b"')) == replace_member(text, "rid", b'"b"')
 
 
-@pytest.mark.parametrize(("text", "whole"), [(b" { }", b' {"k":1 }'), (b'{"a":2}', b'{"k":1,"a":2}')])
-def test_missing_member_is_put_in_front(text: bytes, whole: bytes) -> None:
-    assert b"".join(spliced(text, [], "k", b"1")) == whole
+@pytest.mark.parametrize(("text", "complete"), [(b" { }", b' {"k":1 }'), (b'{"a":2}', b'{"k":1,"a":2}')])
+def test_missing_member_is_put_in_front(text: bytes, complete: bytes) -> None:
+    assert b"".join(spliced(text, [], "k", b"1")) == complete
 
 
 def test_member_that_repeats_without_end_is_refused() -> None:
@@ -203,12 +205,12 @@ def verdict(format: Any, read: Any) -> Verdict:
 def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) -> None:
     body = data.draw(bodies(data.draw(st.sampled_from(SAMPLE[kind]))))
     format = data.draw(st.sampled_from([FORMATS[kind], CHECKED[kind]]))
-    whole = verdict(format, lambda: format.parse(body, []))
+    complete = verdict(format, lambda: format.parse(body, []))
     # No window of the product's is shorter than a number; one that were would show a part of it only.
     windows = [window for window in (64, 128, 1024) if not re.search(rb"[0-9]{%d}" % window, body)]
     with small_windows(data.draw(st.sampled_from(windows))):
         in_steps = verdict(format, lambda: run(format.parse_in_steps(body, [])))
-    assert in_steps == whole
+    assert in_steps == complete
 
 
 #: What stands in a body, in ``_ODD_PLACES``, and what becomes of the body: of SGLang, of vLLM.
@@ -248,7 +250,7 @@ _PLACES = {
     "value": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{},"x":%s}',
     "value of a parameter": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{"x":%s}}',
 }
-_WHOLE = {
+_COMPLETE = {
     "twice": (
         b'{"input_ids":[1],"input_ids":[2,3],"token_ids":[1],"token_ids":[2],"sampling_params":{}}',
         "passed",
@@ -283,7 +285,7 @@ def _odd_bodies() -> Iterator[tuple[str, bytes, str, str]]:
     for place, frame in _PLACES.items():
         for what, (text, *expected) in (_ODD | (_ODD_VALUES if place.startswith("value") else {})).items():
             yield f"{what}, {place}", frame.replace(b"%s", text), expected[0], expected[1]
-    for what, (text, *expected) in _WHOLE.items():
+    for what, (text, *expected) in _COMPLETE.items():
         yield what, text, expected[0], expected[1]
 
 
@@ -293,11 +295,11 @@ def test_odd_json_has_one_verdict_whichever_way_it_is_read(kind: str, window: in
     """What is no UTF-8 is the engine's to refuse where the gateway need not read it."""
     for what, body, of_sglang, of_vllm in _odd_bodies():
         format = FORMATS[kind]
-        whole = verdict(format, lambda: format.parse(body, []))  # noqa: B023 - called at once
+        complete = verdict(format, lambda: format.parse(body, []))  # noqa: B023 - called at once
         with small_windows(window):
             in_steps = verdict(format, lambda: run(format.parse_in_steps(body, [])))  # noqa: B023
-        assert in_steps == whole, what
-        found = "refused" if whole[0] == "refused" else "passed"
+        assert in_steps == complete, what
+        found = "refused" if complete[0] == "refused" else "passed"
         assert found == (of_sglang if kind == "sglang" else of_vllm), what
 
 

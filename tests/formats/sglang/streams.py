@@ -20,7 +20,7 @@ PER_TOKEN: dict[str, Callable[[int], Any]] = {
 }
 
 
-def whole(ids: list[int], text: str, finish: Document | None = None, **more: Any) -> Document:
+def complete(ids: list[int], text: str, finish: Document | None = None, **more: Any) -> Document:
     """All that is known once ``ids`` were made."""
     meta: Document = {"id": "a1", "finish_reason": finish, "prompt_tokens": 3, "cached_tokens": 2}
     meta["input_token_logprobs"] = [[None, 1, None], [-0.5, 2, None]]
@@ -59,9 +59,12 @@ def echo(state: Document) -> Document:
     """What the frontend says of a request that was aborted while it waited, in a cumulative stream."""
     meta = state["meta_info"]
     kept = ("id", "output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs")
-    told = {name: meta[name] for name in (*kept, "input_token_logprobs", "output_token_logprobs_length")}
-    told |= {"finish_reason": {"type": "abort", "message": "Abort in waiting queue"}, "weight_version": "v1"}
-    return state | {"meta_info": told | {"completion_tokens": len(state["output_ids"])}}
+    result = {name: meta[name] for name in (*kept, "input_token_logprobs", "output_token_logprobs_length")}
+    result |= {
+        "finish_reason": {"type": "abort", "message": "Abort in waiting queue"},
+        "weight_version": "v1",
+    }
+    return state | {"meta_info": result | {"completion_tokens": len(state["output_ids"])}}
 
 
 def echo_part(state: Document) -> Document:
@@ -79,8 +82,8 @@ def documents(stream: bytes) -> list[Document]:
 
 #: A life: text lags behind its ids, one event has two tokens, the last has no text.
 STATES = (
-    whole([7], " a"),
-    whole([7, 8], " a"),
-    whole([7, 8, 7, 9], ' a\u00e9"\\\n'),
-    whole([7, 8, 7, 9, 2], ' a\u00e9"\\\n', {"type": "stop", "matched": 2}),
+    complete([7], " a"),
+    complete([7, 8], " a"),
+    complete([7, 8, 7, 9], ' a\u00e9"\\\n'),
+    complete([7, 8, 7, 9, 2], ' a\u00e9"\\\n', {"type": "stop", "matched": 2}),
 )

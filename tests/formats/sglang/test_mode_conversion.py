@@ -13,13 +13,13 @@ from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang.streams import (
     STATES,
     Document,
+    complete,
     cumulative,
     documents,
     echo,
     echo_part,
     events,
     incremental,
-    whole,
 )
 from tests.formats.sglang.support import FORMAT, cuts, parsed, recorded, run, same
 from tests.formats.support import DONE, EVENTS, HEX, View
@@ -28,7 +28,7 @@ STREAM: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True}
 TWO: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True, "sampling_params": {"n": 2}}
 SHAPES = {"incremental": incremental, "cumulative": cumulative}
 PAIRS = [("incremental", "cumulative"), ("cumulative", "incremental")]
-WHOLE_STREAMS = sorted(
+COMPLETE_STREAMS = sorted(
     name
     for name, record in recorded("generate").items()
     if record.get("body", "").endswith("data: [DONE]\n\n")
@@ -52,20 +52,20 @@ def converted(stream: bytes, wanted: str, declared: str | None = None, **more: A
 
 
 @pytest.mark.parametrize(("sent", "wanted"), PAIRS)
-@pytest.mark.parametrize("told", [True, False])
-def test_stream_becomes_one_of_the_other_mode(sent: str, wanted: str, told: bool) -> None:
+@pytest.mark.parametrize("result", [True, False])
+def test_stream_becomes_one_of_the_other_mode(sent: str, wanted: str, result: bool) -> None:
     """Log probabilities, masks and lists of unknown name too; text may lag behind its ids."""
     stream = events(SHAPES[sent](*STATES))
-    given = converted(stream, wanted, sent if told else None)
+    given = converted(stream, wanted, sent if result else None)
     assert documents(given) == SHAPES[wanted](*STATES)
     assert given.endswith(DONE)
 
 
 @pytest.mark.parametrize("mode", SHAPES)
-@pytest.mark.parametrize("told", [True, False])
-def test_stream_in_the_wanted_mode_is_passed_on_as_it_is(mode: str, told: bool) -> None:
+@pytest.mark.parametrize("result", [True, False])
+def test_stream_in_the_wanted_mode_is_passed_on_as_it_is(mode: str, result: bool) -> None:
     stream = events(SHAPES[mode](*STATES)).replace(b'"output_ids"', b' "output_ids" ')
-    assert converted(stream, mode, mode if told else None) == stream
+    assert converted(stream, mode, mode if result else None) == stream
 
 
 @pytest.mark.parametrize("mode", SHAPES)
@@ -105,20 +105,20 @@ def test_echo_of_an_abort_is_the_other_modes_echo(seen: int) -> None:
     """In full, or in full after what was not sent yet and with the last id again."""
     state = STATES[2]
     parts = incremental(*STATES[:3])
-    whole_echo = echo(state)
-    assert documents(converted(events([*STATES[:3], whole_echo]), "incremental")) == [
+    full_echo = echo(state)
+    assert documents(converted(events([*STATES[:3], full_echo]), "incremental")) == [
         *parts,
         echo_part(state),
     ]
-    assert documents(converted(events([*parts, echo_part(state)]), "cumulative")) == [*STATES[:3], whole_echo]
+    assert documents(converted(events([*parts, echo_part(state)]), "cumulative")) == [*STATES[:3], full_echo]
     # Events that a slow reader never got are part of the echo.
-    given = converted(events([*STATES[:seen], whole_echo]), "incremental", "cumulative")
+    given = converted(events([*STATES[:seen], full_echo]), "incremental", "cumulative")
     joined = run(FORMAT.join(parsed(STREAM), View(), same(HEX), ReplyHead(200, EVENTS)), [given])
-    assert json.loads(joined.given) == whole_echo
+    assert json.loads(joined.given) == full_echo
 
 
 @pytest.mark.parametrize("wanted", SHAPES)
-@pytest.mark.parametrize("name", WHOLE_STREAMS)
+@pytest.mark.parametrize("name", COMPLETE_STREAMS)
 def test_stream_recorded_and_converted_joins_to_the_same(name: str, wanted: str) -> None:
     record = recorded("generate")[name]
     request = json.loads(record["request_body"])
@@ -144,7 +144,7 @@ def test_private_id_is_mapped_back_in_what_was_converted() -> None:
 
 def test_cumulative_text_that_is_taken_back_is_malformed() -> None:
     """A client that was given it cannot be told otherwise."""
-    states = (whole([1], "abc"), whole([1, 2], "abd"), whole([1, 2, 3], "abde", {"type": "stop"}))
+    states = (complete([1], "abc"), complete([1, 2], "abd"), complete([1, 2, 3], "abde", {"type": "stop"}))
     reader = converting("incremental", "cumulative")
     outcome = run(reader, [events(list(states))])
     assert isinstance(outcome.error, UpstreamMalformed)

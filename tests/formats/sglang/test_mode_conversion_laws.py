@@ -21,18 +21,18 @@ MODES = {"incremental": "cumulative", "cumulative": "incremental"}
 
 def converted(parsed: ParsedExchange, format: SglangFormat, stream: bytes, data: st.DataObject) -> bytes:
     reader = format.reader(parsed.request, parsed.model.worker, parsed.ids, parsed.exchange.stream_head)
-    told = drive(reader, data.draw(splits(stream), "pieces"))
-    assert told.failure is None
-    return told.out
+    result = drive(reader, data.draw(splits(stream), "pieces"))
+    assert result.failure is None
+    return result.out
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("result", [True, False])
 @pytest.mark.parametrize("sent", MODES)
-def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, told: bool) -> None:
+def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, result: bool) -> None:
     """Also where the engine merged events, and back again."""
-    model = SglangModel(sent, told=told)
+    model = SglangModel(sent, told=result)
     there = FORMAT.configured({"stream_mode": MODES[sent]})
-    back = SglangModel(MODES[sent], told=told)
+    back = SglangModel(MODES[sent], told=result)
     home = FORMAT.configured({"stream_mode": sent})
 
     @settings(max_examples=60, deadline=None)
@@ -48,9 +48,9 @@ def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, told:
 
 
 def reply(parsed: ParsedExchange, stream: bytes) -> Any:
-    told = parsed.join((stream,))
-    assert told.failure is None
-    return document(told.out)
+    result = parsed.join((stream,))
+    assert result.failure is None
+    return document(result.out)
 
 
 def test_event_of_a_converted_stream_has_what_the_mode_has() -> None:
@@ -65,11 +65,11 @@ def test_event_of_a_converted_stream_has_what_the_mode_has() -> None:
         out = drive(reader, exchange.stream).out
         had: dict[int, int] = {}
         for text in out.split(b"\n\n")[:-2]:
-            told = json.loads(text[6:])
-            if "error" in told or told["meta_info"].get("prompt_tokens") is None:
+            result = json.loads(text[6:])
+            if "error" in result or result["meta_info"].get("prompt_tokens") is None:
                 continue
-            index = told.get("index", 0)
-            had[index] = had.get(index, 0) + len(told["output_ids"])
-            assert had[index] == told["meta_info"]["completion_tokens"]
+            index = result.get("index", 0)
+            had[index] = had.get(index, 0) + len(result["output_ids"])
+            assert had[index] == result["meta_info"]["completion_tokens"]
 
     law()

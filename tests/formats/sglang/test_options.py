@@ -28,7 +28,7 @@ def test_bad_setting_is_refused_by_name(options: dict[str, str], words: str) -> 
         FORMAT.configured(options)
 
 
-def test_settings_add_up_and_leave_the_format_they_came_from() -> None:
+def test_settings_add_up_and_do_not_change_the_original_format() -> None:
     one = DEFAULTS.updated({"stream_mode": "incremental"})
     assert one.updated({"passthrough_engine_errors": "true"}).stream_mode == "incremental"
     assert DEFAULTS.stream_mode == "engine"

@@ -25,7 +25,7 @@ def event(ids: list[int] | None, total: int | None, text: str | None = None) -> 
 
 
 @pytest.mark.parametrize(
-    ("held", "ids", "total", "told"),
+    ("held", "ids", "total", "result"),
     [
         # held before, ids and total of the event -> (nothing said, said incremental, said cumulative)
         (b"[1", [1, 2], 2, (C, C, C)),
@@ -44,9 +44,9 @@ def event(ids: list[int] | None, total: int | None, text: str | None = None) -> 
     ],
 )
 def test_event_tells_the_mode(
-    held: bytes, ids: list[int], total: int | None, told: tuple[bool, bool, bool]
+    held: bytes, ids: list[int], total: int | None, result: tuple[bool, bool, bool]
 ) -> None:
-    for declared, wanted in zip((None, INCREMENTAL, CUMULATIVE), told, strict=True):
+    for declared, wanted in zip((None, INCREMENTAL, CUMULATIVE), result, strict=True):
         mode = StreamMode(declared)
         mode.observe(held, b'"', event(ids, total))
         assert mode.incremental is wanted
@@ -59,15 +59,15 @@ def test_first_event_tells_nothing(held: bytes) -> None:
     assert mode.incremental is None
 
 
-@pytest.mark.parametrize(("text", "told"), [("one two", C), (" two", I), ("", I), (None, I)])
-def test_text_tells_where_there_are_no_ids(text: str | None, told: bool) -> None:
+@pytest.mark.parametrize(("text", "result"), [("one two", C), (" two", I), ("", I), (None, I)])
+def test_text_tells_where_there_are_no_ids(text: str | None, result: bool) -> None:
     mode = StreamMode(None)
     mode.observe(b"", b'"one', event(None, None, text))
-    assert mode.incremental is told
+    assert mode.incremental is result
 
 
 @pytest.mark.parametrize(
-    ("held", "ids", "total", "told"),
+    ("held", "ids", "total", "result"),
     [
         (b"[", [], 0, None),
         (b"[1", [1], 1, None),
@@ -82,9 +82,9 @@ def test_text_tells_where_there_are_no_ids(text: str | None, told: bool) -> None
     ],
 )
 def test_echo_tells_the_mode_by_the_ids_it_repeats(
-    held: bytes, ids: list[int], total: int, told: bool | None
+    held: bytes, ids: list[int], total: int, result: bool | None
 ) -> None:
     """What is the same in both modes decides nothing for the other samples of the stream."""
     mode = StreamMode(None)
     mode.observe_echo(held, event(ids, total))
-    assert mode.incremental is told
+    assert mode.incremental is result

@@ -46,11 +46,13 @@ def test_facts_do_not_depend_on_how_a_document_was_decoded(
 def test_facts_of_a_list_are_those_of_its_documents(documents: list[Any]) -> None:
     """But for the end, which the end of a unary reply is by itself."""
     numbered = [one | {"index": place} for place, one in enumerate(documents)]
-    whole = Tally(len(documents), 1)
-    whole.reply(compact([{key: value for key, value in one.items() if key != "index"} for one in documents]))
+    complete = Tally(len(documents), 1)
+    complete.reply(
+        compact([{key: value for key, value in one.items() if key != "index"} for one in documents])
+    )
     in_task = facts(numbered, len(documents))
     in_task.terminal = True
-    assert whole.facts == in_task
+    assert complete.facts == in_task
 
 
 def test_totals_that_shrink_change_nothing() -> None:

@@ -24,7 +24,7 @@ LONG = "x" * BUFFER_LIMIT
 # Unary, short.
 
 
-def test_reply_is_held_until_it_is_whole() -> None:
+def test_reply_is_buffered_until_it_is_complete() -> None:
     reader = reading(UNARY)
     body = compact(document(3, "length"))
     assert not reader.streaming

@@ -99,8 +99,8 @@ def test_reply_has_its_outcome_however_it_is_cut(
 ) -> None:
     """One word for each thing that an engine, or what stands in its place, may send."""
     reader = reading(status=status, headers=headers, n=samples)
-    whole = b"".join(body)
-    parts = pieces(whole, seed if len(whole) < 10_000 else 1)
+    complete = b"".join(body)
+    parts = pieces(complete, seed if len(complete) < 10_000 else 1)
     failure: GatewayError | None = None
     try:
         for part in parts:
@@ -122,7 +122,7 @@ def test_reply_has_its_outcome_however_it_is_cut(
         (HTML, b"<", Ending.INCOMPLETE),
     ],
 )
-def test_reply_whose_connection_breaks_is_incomplete_unless_all_was_said(
+def test_reply_whose_connection_breaks_is_incomplete_unless_it_had_ended(
     headers: Headers, body: bytes, ending: Ending
 ) -> None:
     """The gateway tells the reader so by ``fail`` alone."""

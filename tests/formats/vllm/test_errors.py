@@ -60,12 +60,10 @@ def test_error_is_rendered_in_the_envelope(error: GatewayError, status: int, nam
 
 
 @pytest.mark.parametrize(("error", "status", "name"), KINDS)
-def test_retry_after_is_told_where_another_try_is_worth_it(
-    error: GatewayError, status: int, name: str
-) -> None:
+def test_retry_after_is_sent_where_a_retry_may_succeed(error: GatewayError, status: int, name: str) -> None:
     """Only errors that pass carry the header, in seconds."""
-    told = [value for key, value in FORMAT.render(error).headers if key == b"retry-after"]
-    assert told == ([] if error.retry_after is None else [str(error.retry_after).encode()])
+    result = [value for key, value in FORMAT.render(error).headers if key == b"retry-after"]
+    assert result == ([] if error.retry_after is None else [str(error.retry_after).encode()])
 
 
 def test_field_at_fault_is_named() -> None:

@@ -41,7 +41,7 @@ def test_flag_agrees_with_pydantic(value: object) -> None:
 
 @fuzzed
 @given(SCALARS)
-def test_whole_agrees_with_pydantic(value: object) -> None:
+def test_integer_agrees_with_pydantic(value: object) -> None:
     """Whatever the engine's model reads as a whole number is read as the same one."""
     try:
         expected = TypeAdapter(int).validate_python(value)
@@ -77,7 +77,7 @@ def test_plain_json_changes_only_what_is_not_standard(value: object) -> None:
     )
 
 
-def test_lone_surrogates_are_replaced_and_pairs_kept() -> None:
+def test_unpaired_surrogates_are_replaced_and_pairs_kept() -> None:
     """Half of a pair has no bytes in UTF-8; a whole pair has."""
     body = rb'{"a":"\ud800x\udc00 \ud83d\ude00 \uD83D\uDE00 \\ud800 \ud83d\u0041"}'
     found = msgspec.json.decode(plain_json(body))["a"]

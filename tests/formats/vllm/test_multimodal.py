@@ -42,8 +42,8 @@ def spans(
     body = json.dumps({"token_ids": token_ids, "sampling_params": {}, "features": found}).encode()
     images = FORMAT.project(FORMAT.parse(body, ())).hints().images
     assert images is not None
-    told = images(block_size, tower_lora=tower_lora)
-    return None if told is None else [(span.offset, span.length, span.identity) for span in told]
+    result = images(block_size, tower_lora=tower_lora)
+    return None if result is None else [(span.offset, span.length, span.identity) for span in result]
 
 
 def test_images_stand_where_their_placeholders_are() -> None:
@@ -52,7 +52,7 @@ def test_images_stand_where_their_placeholders_are() -> None:
     assert spans(prompt, features([A, B], [place(1, 3), place(6, 2)])) == [(1, 3, IDS[A]), (6, 2, IDS[B])]
 
 
-def test_image_is_told_by_its_hash() -> None:
+def test_image_is_identified_by_its_hash() -> None:
     """A SHA-256 by its first 16 digits, whatever their case; any other name by a digest of 64 bits."""
     assert [identity_of(name) for name in (A, B)] == [IDS[A], IDS[B]]
     assert identity_of("cat.png") == 0x2ED4C03704B71E4F
@@ -83,7 +83,7 @@ def test_image_over_several_blocks_is_one() -> None:
     assert spans([1, *[X] * 9, 2], features([A], [place(1, 9)])) == [(1, 9, IDS[A])]
 
 
-def test_same_image_twice_in_a_row_is_told_twice() -> None:
+def test_same_image_twice_in_a_row_has_two_spans() -> None:
     """Neighbours cannot be told apart, and need not be if they are one image."""
     assert spans([X] * 4, features([A, A], [place(0, 2), place(2, 2)])) == [(0, 2, IDS[A]), (2, 2, IDS[A])]
     assert spans([X] * 4, features([A, B], [place(0, 2), place(2, 2)])) is None

@@ -152,7 +152,7 @@ def test_any_answers_are_read(replies: Mapping[str, ProbeReply]) -> None:
     FORMAT.identify(replies)
 
 
-def test_adapters_are_told_from_base_models() -> None:
+def test_adapters_are_distinguished_from_base_models() -> None:
     """The engine names an adapter's base as its parent; other names of the base have none."""
     cards = [
         {"id": "base", "owned_by": "vllm", "parent": None, "max_model_len": 2048},

@@ -54,7 +54,7 @@ def test_reader_fits_the_head(status: int, headers: Headers, kind: type, streami
     assert reader.streaming is streaming
 
 
-def test_each_event_is_passed_on_as_soon_as_it_is_whole() -> None:
+def test_each_event_is_relayed_as_soon_as_it_is_complete() -> None:
     """Nothing but an unfinished event and the end is kept back."""
     reader = reading()
     first, second = chunk([1]), chunk([2], "length")
@@ -114,31 +114,31 @@ def test_done_without_a_finish_becomes_an_error() -> None:
 
 def test_end_after_a_finish_needs_no_done() -> None:
     """Nothing is invented for an engine that leaves it out."""
-    whole = chunk([1], "stop")
-    assert relay(reading(), [whole]) == whole
+    complete = chunk([1], "stop")
+    assert relay(reading(), [complete]) == complete
 
 
 @pytest.mark.parametrize("rest", [DONE[:-1], DONE[:-2], b"data: [DO", b"\n", USAGE[:-2], USAGE[:-20]])
 def test_last_bytes_without_a_blank_line_are_kept(rest: bytes) -> None:
     """After the finish, what the worker wrote last is passed on as it wrote it."""
-    whole = chunk([1], "stop") + rest
-    assert relay(reading(), [whole]) == whole
+    complete = chunk([1], "stop") + rest
+    assert relay(reading(), [complete]) == complete
 
 
 def test_finish_in_an_event_that_was_not_closed_counts() -> None:
     """A worker that leaves out the last blank line has still said all."""
-    whole = chunk([1], "stop")[:-2]
+    complete = chunk([1], "stop")[:-2]
     reader = reading()
-    assert reader.feed(whole) == b""
-    assert reader.finish() == whole
+    assert reader.feed(complete) == b""
+    assert reader.finish() == complete
     assert reader.facts.tokens == 1
 
 
 def test_bytes_after_done_are_dropped() -> None:
     """Nothing follows the end."""
-    whole = chunk([1], "stop") + DONE
+    complete = chunk([1], "stop") + DONE
     reader = reading()
-    assert reader.feed(whole + chunk([9])) == chunk([1], "stop")
+    assert reader.feed(complete + chunk([9])) == chunk([1], "stop")
     assert reader.feed(b"garbage\n\n") == b""
     assert reader.finish() == DONE
     assert reader.facts.tokens == 1
@@ -249,7 +249,7 @@ def test_number_that_only_python_writes_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "whole",
+    "complete",
     [
         b": ping\n\n" + chunk([1], "stop") + b": pong\n\n" + DONE,
         b"event: message\nid: 7\n" + chunk([1], "stop") + b"retry: 5\n\n" + DONE,
@@ -260,10 +260,10 @@ def test_number_that_only_python_writes_is_passed_on() -> None:
     ],
 )
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_any_spelling_of_events_is_read(whole: bytes, seed: int | None) -> None:
+def test_any_spelling_of_events_is_read(complete: bytes, seed: int | None) -> None:
     """Comments, other fields and other line ends pass; the facts are the same."""
     reader = reading()
-    assert relay(reader, pieces(whole, seed)) == whole
+    assert relay(reader, pieces(complete, seed)) == complete
     assert (reader.facts.tokens, reader.facts.terminal) == (1, True)
 
 
@@ -275,7 +275,7 @@ def test_private_id_is_mapped_in_events_held_for_an_error() -> None:
     assert engine.encode() not in out
 
 
-def test_failure_is_told_once() -> None:
+def test_failure_is_reported_once() -> None:
     """After the end, given by either way, there is nothing to add."""
     reader = reading()
     reader.feed(chunk([1]))

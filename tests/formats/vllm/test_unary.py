@@ -47,7 +47,7 @@ FACTS = (5, ["stop", "length"], 3, 2, True, None)
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_short_reply_is_held_until_it_is_whole(seed: int | None) -> None:
+def test_short_reply_is_buffered_until_it_is_complete(seed: int | None) -> None:
     """Nothing leaves before the last byte, so a broken reply can still be a clear error."""
     body = reply()
     reader = reading(stream=False)

@@ -83,13 +83,13 @@ async def test_weights_from_disk_set_the_version_and_empty_the_cache() -> None:
         await generate(sim, 1)
         missing = await control(sim, "/update_weights_from_disk")
         done = await control(sim, "/update_weights_from_disk", model_path="/m", weight_version="7")
-        told = (await control(sim, "/model_info", "GET")).json
+        result = (await control(sim, "/model_info", "GET")).json
         started = (await control(sim, "/server_info", "GET")).json
         meta = (await generate(sim, 1)).json["meta_info"]
     assert missing.status == 400
     assert done.json["success"] is True and done.json["num_paused_requests"] == 0
     assert done.json["message"] == "Succeeded to update model weights. Weight version updated to 7."
-    assert (told["weight_version"], told["served_model_name"]) == ("7", "/m")
+    assert (result["weight_version"], result["served_model_name"]) == ("7", "/m")
     assert (started["weight_version"], started["served_model_name"]) == ("default", "sim")
     assert (meta["weight_version"], meta["cached_tokens"]) == ("7", 0)
 

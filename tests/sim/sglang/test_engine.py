@@ -23,19 +23,19 @@ async def post(sim: SimServer, **request: Any) -> Any:
 async def test_stream_carries_the_unary_tokens_and_text(incremental: bool) -> None:
     """Cumulative or in pieces, it adds up to the unary reply."""
     async with SimServer("sglang", SimConfig(incremental_streaming_output=incremental)) as sim:
-        whole = (await generate(sim, 7)).json
+        complete = (await generate(sim, 7)).json
         answer = await generate(sim, 7, stream=True)
     events = answer.events
     assert len(events) == 7 and answer.body.endswith(b"data: [DONE]\n\n")
     assert [chunk.count(b"data: ") for chunk in answer.chunks] == [1] * 8
     if incremental:
-        assert [token for event in events for token in event["output_ids"]] == whole["output_ids"]
-        assert "".join(event["text"] for event in events) == whole["text"]
+        assert [token for event in events for token in event["output_ids"]] == complete["output_ids"]
+        assert "".join(event["text"] for event in events) == complete["text"]
     else:
         assert [event["output_ids"] for event in events] == [
-            whole["output_ids"][:size] for size in range(1, 8)
+            complete["output_ids"][:size] for size in range(1, 8)
         ]
-        assert events[-1]["text"] == whole["text"]
+        assert events[-1]["text"] == complete["text"]
     assert [event["meta_info"]["completion_tokens"] for event in events] == list(range(1, 8))
     assert [event["meta_info"]["finish_reason"] for event in events[:-1]] == [None] * 6
 
@@ -111,9 +111,9 @@ async def test_abort_or_disconnect_ends_a_request_with_what_it_has() -> None:
     async with SimServer("sglang", SLOW) as sim:
         stream = await begin(sim, 3000, rid="s", stream=True)
         unary = await begin(sim, 3000, rid="u")
-        left = await begin(sim, 3000, rid="l", stream=True)
+        remaining = await begin(sim, 3000, rid="l", stream=True)
         await sim.streaming(2)
-        left.leave()
+        remaining.leave()
         gone, aborted = await sim.client_gone(), await sim.aborted()
         assert gone is aborted and gone.aborted == gone.client_gone
         assert (await control(sim, "/abort_request", rid="s")).body == b""
@@ -271,7 +271,7 @@ async def test_larger_priority_runs_first_and_evicts() -> None:
     assert kept.status == 200
 
 
-async def test_one_bad_prompt_fails_the_whole_batch() -> None:
+async def test_one_bad_prompt_fails_its_batch() -> None:
     """And its siblings are stopped."""
     async with SimServer("sglang", SLOW) as sim:
         answer = await post(
@@ -304,18 +304,18 @@ async def test_pause_holds_new_requests_until_it_is_over() -> None:
 async def test_pause_that_keeps_requests_loses_no_token(mode: str) -> None:
     """They stall and go on; retracted ones count it."""
     async with SimServer("sglang", SimConfig(token_delay=0.002)) as sim:
-        whole = ids(await generate(sim, 40))
+        complete = ids(await generate(sim, 40))
         client = await begin(sim, 40)
         await sim.until(lambda: sim.running == 1)
         await control(sim, "/pause_generation", mode=mode)
         await control(sim, "/continue_generation")
         reply = (await client.answer()).json
         client.leave()
-    assert reply["output_ids"] == whole
+    assert reply["output_ids"] == complete
     assert reply["meta_info"]["num_retractions"] == (1 if mode == "retract" else 0)
 
 
-async def test_weight_versions_tell_which_tokens_came_from_which() -> None:
+async def test_weight_versions_tell_which_weights_made_which_tokens() -> None:
     """A change in the middle of a request splits it."""
     async with SimServer("sglang", SLOW) as sim:
         client = await begin(sim, 60, stream=True)
@@ -396,21 +396,21 @@ async def test_list_where_one_is_due_is_a_plain_500() -> None:
     assert (unary.status, unary.body, status) == (500, b"Internal Server Error", 200)
 
 
-async def test_logprobs_are_deltas_for_outputs_and_whole_for_prompts() -> None:
+async def test_logprobs_are_deltas_for_outputs_and_complete_for_prompts() -> None:
     """In incremental streams; the length counts on."""
     async with SimServer("sglang", SimConfig(incremental_streaming_output=True)) as sim:
         options: dict[str, Any] = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2}
         events = (await generate(sim, 3, stream=True, **options)).events
-        whole = (await generate(sim, 3, **options)).json["meta_info"]
+        complete = (await generate(sim, 3, **options)).json["meta_info"]
     metas = [event["meta_info"] for event in events]
     assert [len(meta["input_token_logprobs"]) for meta in metas] == [3] * 3
     assert metas[0]["input_token_logprobs"][0] == [None, PROMPT[0], None]
     assert [len(meta["output_token_logprobs"]) for meta in metas] == [1] * 3
     assert [meta["output_token_logprobs_length"] for meta in metas] == [1, 2, 3]
     joined = [row for meta in metas for row in meta["output_token_logprobs"]]
-    assert joined == whole["output_token_logprobs"]
-    assert [top[0] for top in whole["output_top_logprobs"]] == whole["output_token_logprobs"]
-    assert whole["input_top_logprobs"][0] is None
+    assert joined == complete["output_token_logprobs"]
+    assert [top[0] for top in complete["output_top_logprobs"]] == complete["output_token_logprobs"]
+    assert complete["input_top_logprobs"][0] is None
 
 
 async def test_sigterm_serves_on_until_the_engine_is_empty() -> None:

@@ -44,14 +44,14 @@ async def test_sleep_refuses_and_wake_up_serves() -> None:
     """With the engine's words."""
     async with SimServer("vllm") as sim:
         asleep = await control(sim, "/sleep?level=2")
-        told = await control(sim, "/is_sleeping", "GET")
+        result = await control(sim, "/is_sleeping", "GET")
         refused = await generate(sim)
         half = await control(sim, "/wake_up?tags=weights")
         assert (await generate(sim)).status == 503
         awake = await control(sim, "/wake_up?tags=kv_cache")
         assert (await generate(sim)).status == 200
         wrong = await control(sim, "/sleep?level=9")
-    assert asleep.json == {"status": "sleeping", "level": 2} and told.json == {"is_sleeping": True}
+    assert asleep.json == {"status": "sleeping", "level": 2} and result.json == {"is_sleeping": True}
     assert refused.status == 503
     assert half.json == {"status": "sleeping", "tags": ["weights"]}
     assert awake.json == {"status": "awake", "tags": ["kv_cache"]}

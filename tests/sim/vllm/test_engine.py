@@ -27,10 +27,10 @@ def choice(event: Any) -> Any:
 async def test_stream_carries_the_unary_tokens_as_deltas() -> None:
     """One token a chunk, the reason with the last, then [DONE]."""
     async with SimServer("vllm") as sim, SimServer("sglang") as other:
-        whole = ids(await generate(sim, 6))
-        assert whole == ids(await generate(other, 6)), "the model does not depend on the dialect"
+        complete = ids(await generate(sim, 6))
+        assert complete == ids(await generate(other, 6)), "the model does not depend on the dialect"
         answer = await generate(sim, 6, stream=True)
-    assert [choice(event)["token_ids"] for event in answer.events] == [[token] for token in whole]
+    assert [choice(event)["token_ids"] for event in answer.events] == [[token] for token in complete]
     assert [choice(event)["finish_reason"] for event in answer.events] == [None] * 5 + ["length"]
     assert answer.body.endswith(b"data: [DONE]\n\n")
     assert [chunk.count(b"data: ") for chunk in answer.chunks] == [1] * 7
@@ -173,10 +173,10 @@ async def test_pause_refuses_new_requests_and_resume_takes_them() -> None:
         reply = (await client.answer()).json
         client.leave()
         unary, streamed = await generate(sim), await generate(sim, stream=True)
-        told = await control(sim, "/is_paused", "GET")
+        result = await control(sim, "/is_paused", "GET")
         await control(sim, "/resume")
         assert (await generate(sim)).status == 200
-    assert paused.json == {"status": "paused"} and told.json == {"is_paused": True}
+    assert paused.json == {"status": "paused"} and result.json == {"is_paused": True}
     assert choice(reply)["finish_reason"] == "abort"
     assert unary.status == 503 and unary.json["error"]["type"] == "ServiceUnavailableError"
     assert streamed.status == 200 and streamed.events[0]["error"]["code"] == 503
@@ -185,14 +185,14 @@ async def test_pause_refuses_new_requests_and_resume_takes_them() -> None:
 async def test_pause_that_keeps_holds_everything() -> None:
     """No token is lost, new requests wait."""
     async with SimServer("vllm", SimConfig(token_delay=0.002)) as sim:
-        whole = ids(await generate(sim, 30))
+        complete = ids(await generate(sim, 30))
         running = await begin(sim, 30)
         await sim.until(lambda: sim.running == 1)
         await control(sim, "/pause?mode=keep")
         waiting = await begin(sim, 2)
         await sim.until(lambda: sim.waiting == 1)
         await control(sim, "/resume")
-        assert ids(await running.answer()) == whole
+        assert ids(await running.answer()) == complete
         assert (await waiting.answer()).status == 200
         running.leave()
         waiting.leave()
@@ -259,7 +259,7 @@ async def test_stop_ids_and_end_of_sequence() -> None:
     assert bare["stop_reason"] == 2
 
 
-async def test_cached_prefix_comes_in_whole_blocks() -> None:
+async def test_cached_prefix_comes_in_full_blocks() -> None:
     """16 tokens each; a salt has a cache of its own."""
     config = SimConfig(enable_prompt_tokens_details=True)
     async with SimServer("vllm", config) as sim:

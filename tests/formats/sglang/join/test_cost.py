@@ -54,8 +54,8 @@ def stream() -> bytes:
 
 
 def reads() -> Iterator[bytes]:
-    whole = memoryview(stream())
-    return (bytes(whole[start : start + READ]) for start in range(0, len(whole), READ))
+    complete = memoryview(stream())
+    return (bytes(complete[start : start + READ]) for start in range(0, len(complete), READ))
 
 
 def joining(mode: str | None) -> Reader:

@@ -60,13 +60,13 @@ def test_value_of_another_kind_is_not_appended(value: bytes) -> None:
 
 
 @given(VALUES, VALUES)
-def test_list_said_in_part_and_then_in_full_is_once_in_full(before: list[object], new: list[object]) -> None:
+def test_list_sent_in_part_and_then_in_full_is_in_it_once(before: list[object], new: list[object]) -> None:
     everything = [*before, *new]
     assert json.loads(unrepeat(compact([*new, *everything]), compact(before)[:-1]) + b"]") == everything
 
 
 @given(st.text(max_size=6), st.text(max_size=6))
-def test_text_said_in_part_and_then_in_full_is_once_in_full(before: str, new: str) -> None:
+def test_text_sent_in_part_and_then_in_full_is_in_it_once(before: str, new: str) -> None:
     assert json.loads(unrepeat(compact(new + before + new), compact(before)[:-1]) + b'"') == before + new
 
 
@@ -79,7 +79,7 @@ def members(text: str) -> Members:
     return msgspec.json.decode(text, type=Members)
 
 
-def whole(*texts: str, parts: bool = True) -> dict[str, object]:
+def complete(*texts: str, parts: bool = True) -> dict[str, object]:
     level = MergedObject(META)
     for text in texts:
         level.add(members(text), parts=parts)
@@ -100,7 +100,7 @@ def whole(*texts: str, parts: bool = True) -> dict[str, object]:
     ],
 )
 def test_member_is_joined_by_its_class(name: str, values: tuple[str, ...], joined: object) -> None:
-    assert whole(*('{"%s":%s}' % (name, value) for value in values)) == {name: joined}  # noqa: UP031
+    assert complete(*('{"%s":%s}' % (name, value) for value in values)) == {name: joined}  # noqa: UP031
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_member_is_joined_by_its_class(name: str, values: tuple[str, ...], joine
 )
 def test_member_that_only_an_early_object_has_is_kept(name: str) -> None:
     value = [1] if "logprobs" in name else 1
-    assert whole(json.dumps({name: value, "id": "a"}), '{"id":"a"}') == {"id": "a", name: value}
+    assert complete(json.dumps({name: value, "id": "a"}), '{"id":"a"}') == {"id": "a", name: value}
 
 
-def test_whole_members_are_those_of_the_last_object() -> None:
+def test_complete_members_are_those_of_the_last_object() -> None:
     texts = ('{"output_token_logprobs":[1]}', '{"output_token_logprobs":[1,2]}')
-    assert whole(*texts, parts=False) == {"output_token_logprobs": [1, 2]}
+    assert complete(*texts, parts=False) == {"output_token_logprobs": [1, 2]}

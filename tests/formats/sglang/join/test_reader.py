@@ -11,7 +11,16 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import Ending, Headers, Ids, Reader, ReplyHead
 from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang import streams
-from tests.formats.sglang.streams import STATES, cumulative, echo, echo_part, events, incremental, part, whole
+from tests.formats.sglang.streams import (
+    STATES,
+    complete,
+    cumulative,
+    echo,
+    echo_part,
+    events,
+    incremental,
+    part,
+)
 from tests.formats.sglang.support import FORMAT, parsed, run, same
 from tests.formats.support import DONE, EVENTS, HEX, JSON, View, compact, recorded_ending
 
@@ -53,7 +62,7 @@ def failure(stream: bytes, request: dict[str, Any] = STREAM) -> tuple[GatewayErr
 
 @pytest.mark.parametrize("mode", [None, "incremental", "cumulative"])
 @pytest.mark.parametrize("make", [incremental, cumulative])
-def test_stream_joins_to_its_last_state_whatever_the_worker_said_of_itself(
+def test_stream_joins_to_its_last_state_whatever_mode_the_worker_declares(
     make: Any, mode: str | None
 ) -> None:
     """The events tell the mode, so a worker that was restarted in another one is read rightly."""
@@ -67,19 +76,23 @@ def test_stream_of_one_event_is_that_event(make: Any) -> None:
 
 def test_stream_whose_ids_repeat_is_not_taken_for_a_cumulative_one() -> None:
     """The second event's ids begin with the first one's: their total tells."""
-    states = (whole([5], "a"), whole([5, 5, 6], "aab"), whole([5, 5, 6, 5], "aaba", {"type": "length"}))
+    states = (
+        complete([5], "a"),
+        complete([5, 5, 6], "aab"),
+        complete([5, 5, 6, 5], "aaba", {"type": "length"}),
+    )
     assert joined(events(incremental(*states))) == states[-1]
     assert joined(events(cumulative(*states))) == states[-1]
 
 
 def test_stop_token_that_is_counted_but_not_sent_leaves_the_mode_to_the_worker() -> None:
     """As the Rust frontend has it: two tokens, one id, and the id is the one sent before."""
-    first, last = whole([5], "a"), whole([5], "a", {"type": "stop", "matched": 2})
+    first, last = complete([5], "a"), complete([5], "a", {"type": "stop", "matched": 2})
     last["meta_info"]["completion_tokens"] = 2
     assert joined(events([first, last]), mode="cumulative") == last
 
 
-def test_stream_without_ids_is_told_by_its_text() -> None:
+def test_mode_of_a_stream_without_ids_is_detected_by_its_text() -> None:
     states = [{"text": text, "meta_info": {"id": "a"}} for text in ("one", "one two")]
     last = {"text": "one two three", "meta_info": {"id": "a", "finish_reason": {"type": "stop"}}}
     assert joined(events([*states, last])) == last
@@ -165,8 +178,8 @@ def test_null_in_place_of_a_part_adds_nothing() -> None:
 def test_long_stream_of_one_shape_joins_as_a_short_one() -> None:
     """Most of its events are read by a decoder made for their shape."""
     ids = [token % 11 for token in range(300)]
-    states = [whole(ids[:count], "ab" * count) for count in range(1, 300)]
-    last = whole(ids, "ab" * 300, {"type": "length", "length": 300})
+    states = [complete(ids[:count], "ab" * count) for count in range(1, 300)]
+    last = complete(ids, "ab" * 300, {"type": "length", "length": 300})
     for state in (*states, last):
         del state["meta_info"]["custom_score"]
     reader = joining()
@@ -178,9 +191,9 @@ def test_long_stream_of_one_shape_joins_as_a_short_one() -> None:
 def test_event_with_other_counts_of_its_prompt_is_read_anew() -> None:
     """A shape alone does not make an event plain."""
     ids = list(range(9))
-    documents = incremental(*(whole(ids[:count], "a" * count) for count in range(1, 10)))
+    documents = incremental(*(complete(ids[:count], "a" * count) for count in range(1, 10)))
     documents[6]["meta_info"] = documents[6]["meta_info"] | {"cached_tokens": 99}
-    last = part(whole(ids, "a" * 9, {"type": "stop"}), whole(ids, "a" * 9))
+    last = part(complete(ids, "a" * 9, {"type": "stop"}), complete(ids, "a" * 9))
     last["meta_info"] = last["meta_info"] | {"cached_tokens": 100}
     reader = joining()
     reader.feed(events(documents)[: -len(DONE)])
@@ -193,7 +206,7 @@ def test_event_with_other_counts_of_its_prompt_is_read_anew() -> None:
 
 
 @pytest.mark.parametrize("make", [incremental, cumulative])
-def test_samples_are_listed_in_their_order_however_they_came(make: Any) -> None:
+def test_samples_are_listed_in_their_order_whatever_the_order_of_events(make: Any) -> None:
     one = [document | {"index": 1} for document in make(*STATES)]
     other = [document | {"index": 0} for document in make(STATES[0], STATES[3])]
     mixed = [one[0], one[1], other[0], one[2], other[1], one[3]]
@@ -247,7 +260,7 @@ def merged(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
 
 def test_abort_of_a_running_request_is_a_part_like_any_other() -> None:
     abort = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
-    last = whole([7, 8, 7, 9, 4], " a\u00e9", abort)
+    last = complete([7, 8, 7, 9, 4], " a\u00e9", abort)
     states = (*STATES[:2], last)
     assert joined(events(incremental(*states))) == last
 

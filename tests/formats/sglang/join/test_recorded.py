@@ -81,10 +81,10 @@ def test_recordings_hold_pairs_of_every_kind() -> None:
 @pytest.mark.parametrize("name", STREAMS)
 def test_stream_recorded_joins_to_the_same_however_it_is_cut(name: str) -> None:
     body = ALL[name]["body"].encode()
-    whole = run(joining(ALL[name]), [body])
-    assert whole.error is None
+    complete = run(joining(ALL[name]), [body])
+    assert complete.error is None
     for seed in range(3):
-        assert run(joining(ALL[name]), cuts(body, seed)) == whole
+        assert run(joining(ALL[name]), cuts(body, seed)) == complete
 
 
 @pytest.mark.parametrize("name", STREAMS)

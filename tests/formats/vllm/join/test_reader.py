@@ -213,7 +213,7 @@ def test_stop_reason_experts_and_versions_come_with_the_end() -> None:
     assert found["logprobs"] == {"content": [*logprobs[0]["content"], *logprobs[1]["content"]]}
 
 
-def test_masks_are_put_together_whether_they_come_in_pieces_or_whole() -> None:
+def test_masks_are_joined_whether_they_come_in_pieces_or_at_once() -> None:
     """One for each token: with the tokens, or all with the last, of which an abort's event has none."""
     pieces_of = [with_choice([1], sampling_mask=[[1, 2]]), with_choice([2, 3], sampling_mask=[[2], [3]])]
     assert choice_of([*pieces_of, with_choice([], "abort", sampling_mask=None)])["sampling_mask"] == [
@@ -221,8 +221,8 @@ def test_masks_are_put_together_whether_they_come_in_pieces_or_whole() -> None:
         [2],
         [3],
     ]
-    whole = [with_choice([1]), with_choice([2, 3], "stop", sampling_mask=[[1, 2], [2], [3]])]
-    assert choice_of(whole)["sampling_mask"] == [[1, 2], [2], [3]]
+    complete = [with_choice([1]), with_choice([2, 3], "stop", sampling_mask=[[1, 2], [2], [3]])]
+    assert choice_of(complete)["sampling_mask"] == [[1, 2], [2], [3]]
 
 
 def test_prompt_logprobs_that_come_all_the_same_survive_with_terminal_masks() -> None:
@@ -265,9 +265,9 @@ def test_keys_nobody_has_heard_of_are_kept() -> None:
     ]
     found = choice_of(events)
     assert (found["fresh"], found["later"], found["token_ids"]) == ({"a": [2**70]}, "x", [1, 2, 3])
-    whole = joined([chunk([1], novel=1), chunk([2], "stop", novel=None)])
-    assert whole["novel"] == 1
-    assert list(whole).index("novel") < list(whole).index("output_mode")
+    complete = joined([chunk([1], novel=1), chunk([2], "stop", novel=None)])
+    assert complete["novel"] == 1
+    assert list(complete).index("novel") < list(complete).index("output_mode")
 
 
 def test_abort_without_tokens_ends_what_there_is() -> None:
@@ -358,7 +358,7 @@ def test_error_event_becomes_the_error_reply(error: str, status: int, body: str)
         [chunk([1]), b"data: {"],
     ],
 )
-def test_stream_that_is_not_whole_is_a_failure(events: list[bytes]) -> None:
+def test_incomplete_stream_is_a_failure(events: list[bytes]) -> None:
     """Every sample has to finish; half a reply is none."""
     reader = joining()
     for event in events:
