@@ -1,7 +1,7 @@
-"""What the formats' spellings of a failure have in common.
+"""What error replies of all formats have in common.
 
-Owns: the head of an error reply, the field at fault, the end of a stream that failed. Must never enter: the
-body of an error, which is the dialect's.
+Owns: the head of an error reply, the name of the parameter at fault, the end of a failed stream. Must never
+enter: the body of an error, which is the dialect's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gateway.formats.contract import ErrorReply
 
 
 def error_reply(error: GatewayError, document: bytes) -> ErrorReply:
-    """The reply that says ``document``, in JSON, of ``error``, and when to come back where that helps."""
+    """Return an error reply with the JSON ``document``, and ``Retry-After`` if ``error`` has one."""
     headers = [(b"content-type", b"application/json")]
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after))
@@ -19,12 +19,12 @@ def error_reply(error: GatewayError, document: bytes) -> ErrorReply:
 
 
 def error_event(document: bytes) -> bytes:
-    """The event that says ``document``, in JSON of one line, and the end of its stream."""
+    """Return an event with the JSON ``document``, which is one line, and the end of the stream."""
     return b"data: %b\n\ndata: [DONE]\n\n" % document
 
 
 def param_of(error: GatewayError) -> str | None:
-    """The field of the request that is at fault, if one is."""
+    """Return the name of the request's parameter at fault, if there is one."""
     if isinstance(error, InvalidRequest):
         return error.param
     return "model" if isinstance(error, UnknownModel) else None

@@ -1,7 +1,6 @@
-"""Which header lines may cross the gateway, in both directions, and what those of a body say of it.
+"""Header lines: which of them the gateway forwards, media types, content encodings.
 
-Owns: hop-by-hop rules, media types, content encodings. Must never enter: a dialect, I/O,
-third-party packages.
+Owns: hop-by-hop rules for both directions. Must never enter: a dialect, I/O, third-party packages.
 Source: RFC 9110 sections 7.6.1, 8.3 and 8.4.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-#: Header lines as they stood on the wire, in order, names in lower case.
+#: Header lines in the order of the message, names in lower case.
 Headers = Sequence[tuple[bytes, bytes]]
 
 _HOP_BY_HOP = frozenset(
@@ -26,18 +25,18 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# Expect is answered by our own listener; an encoded reply could not be read, so none is asked for.
+# The listener answers Expect. Accept-Encoding is dropped because an encoded reply could not be inspected.
 _NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
-# Date and Server are our own listener's; the length is counted anew.
+# The listener adds Date, Server and Content-Length.
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"date", b"server", b"content-length"}
 _OWN_ID = _NOT_DOWNSTREAM | {b"x-request-id"}
-# What names no other line.
+# Values of Connection that name no other header.
 _USUAL = ([b"keep-alive"], [b"close"])
 _NONE: frozenset[bytes] = frozenset()
 
 
 def header(headers: Headers, name: bytes) -> bytes | None:
-    """The first value of ``name`` (given in lower case), or None."""
+    """Return the first value of ``name`` (in lower case), or None."""
     for key, value in headers:
         if key == name:
             return value
@@ -45,7 +44,10 @@ def header(headers: Headers, name: bytes) -> bytes | None:
 
 
 def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tuple[bytes, bytes]]:
-    """The client's lines that a worker gets; ``authorization`` replaces the client's own when given."""
+    """Return the lines of the client's request that a worker gets.
+
+    ``authorization`` replaces the client's own if it is not None.
+    """
     named = _named_by_connection(headers)
     dropped = _NOT_UPSTREAM | named if named else _NOT_UPSTREAM
     if authorization is None:
@@ -56,8 +58,10 @@ def to_worker(headers: Headers, authorization: bytes | None = None) -> list[tupl
 
 
 def of_own_call(headers: Headers, authorization: bytes | None) -> list[tuple[bytes, bytes]]:
-    """The lines of a call with JSON that the gateway makes because of a client: with ``authorization``, or
-    else the client's own."""
+    """Return the lines of a JSON request that the gateway makes on behalf of a client.
+
+    Its Authorization is ``authorization``, or else the client's own.
+    """
     lines = [(b"content-type", b"application/json")]
     value = authorization or header(headers, b"authorization")
     if value is not None:
@@ -66,7 +70,7 @@ def of_own_call(headers: Headers, authorization: bytes | None) -> list[tuple[byt
 
 
 def to_client(headers: Headers, *, own_id: bool = False) -> list[tuple[bytes, bytes]]:
-    """The worker's lines that a client gets; ``own_id``: without the worker's word for the request's id."""
+    """Return the lines of the worker's reply that a client gets; with ``own_id``, without X-Request-Id."""
     named = _named_by_connection(headers)
     dropped = _OWN_ID if own_id else _NOT_DOWNSTREAM
     if named:
@@ -75,13 +79,13 @@ def to_client(headers: Headers, *, own_id: bool = False) -> list[tuple[bytes, by
 
 
 def media_type(headers: Headers) -> bytes:
-    """The media type in lower case, without its parameters; b"" where none is named."""
+    """Return the media type in lower case without its parameters; b"" if there is none."""
     value = header(headers, b"content-type")
     return b"" if value is None else _media_type(value)
 
 
 def encoded(headers: Headers) -> bool:
-    """Whether the body is in an encoding, and so is not what its media type says."""
+    """Return True if the body has a content encoding other than identity."""
     value = header(headers, b"content-encoding")
     return value is not None and value.strip().lower() not in (b"", b"identity")
 
@@ -92,10 +96,10 @@ def _media_type(value: bytes) -> bytes:
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    said = [value for name, value in headers if name == b"connection"]
-    if not said:
+    values = [value for name, value in headers if name == b"connection"]
+    if not values:
         return _NONE
-    said = [value.lower() for value in said]
-    if said in _USUAL:
+    values = [value.lower() for value in values]
+    if values in _USUAL:
         return _NONE
-    return frozenset(word.strip() for value in said for word in value.split(b","))
+    return frozenset(word.strip() for value in values for word in value.split(b","))

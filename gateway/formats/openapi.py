@@ -1,7 +1,6 @@
-"""A pydantic model as a schema for OpenAPI documents.
+"""Schemas of pydantic models for OpenAPI documents.
 
-Owns: putting what a schema refers to in its place. Must never enter: a dialect's fields, the path of a
-request.
+Owns: the resolution of references inside a schema. Must never enter: a dialect's fields, the request path.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from pydantic import BaseModel
 
 
 def schema_of(model: type[BaseModel]) -> Any:
-    """The schema of ``model`` without references, so that it can stand anywhere in a document. No model may
-    refer to itself."""
+    """Return the schema of ``model`` without references, so that it can be placed anywhere in a document.
+
+    The model must not refer to itself.
+    """
     schema = model.model_json_schema()
     return _in_place(schema, schema.pop("$defs", {}))
 

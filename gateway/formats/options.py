@@ -1,7 +1,7 @@
-"""Settings of single formats, which come as text.
+"""Options of a format, given as text.
 
-Owns: the kinds of values there are, and what is said of a bad one. Must never enter: a setting's name, where
-its text comes from.
+Owns: the kinds of values and the errors for bad ones. Must never enter: the name of an option, the source of
+its text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Reads the text of the option that is named first. Raises ValueError, which names it.
+#: A function of an option's name and text that returns its value. Raises ValueError, which names the option.
 Kind = Callable[[str, str], Any]
 
 _FLAGS = {"true": True, "false": False}
@@ -18,7 +18,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def read(options: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """The values of ``options``, each of its kind. Raises ValueError for a bad one, or one without a kind."""
+    """Return the values of ``options``. Raises ValueError for a bad value or an unknown option."""
     for name in options:
         if name not in kinds:
             raise ValueError(f"{name}: this format has no such setting")
@@ -26,26 +26,26 @@ def read(options: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, Any
 
 
 def flag(name: str, text: str) -> bool:
-    """``true`` or ``false``."""
+    """Read ``true`` or ``false``."""
     if text not in _FLAGS:
         raise ValueError(f"{name}: must be true or false, not {text!r}")
     return _FLAGS[text]
 
 
 def count(name: str, text: str) -> int:
-    """A whole number above 0, of 18 digits at the most."""
+    """Read a whole number above 0, of at most 18 digits."""
     if _COUNT.fullmatch(text) is None:
         raise ValueError(f"{name}: must be a whole number above 0, not {text!r}")
     return int(text)
 
 
 def mebibytes(name: str, text: str) -> int:
-    """A ``count`` of MiB, in bytes."""
+    """Read a ``count`` of MiB and return it in bytes."""
     return count(name, text) * 1024 * 1024
 
 
 def one_of(*words: str) -> Kind:
-    """One of ``words``, as it is."""
+    """Return a kind that accepts exactly ``words``."""
 
     def read_word(name: str, text: str) -> str:
         if text not in words:

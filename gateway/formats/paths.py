@@ -1,31 +1,31 @@
-"""Cutting file paths of a server out of text that a client gets.
+"""Removal of a server's file paths from text that a client gets.
 
-Owns: what looks like an absolute path of a file. Must never enter: which text is to be cleaned, a dialect,
-I/O, third-party packages.
+Owns: the recognition of absolute file paths. Must never enter: which text is cleaned, a dialect, I/O,
+third-party packages.
 
-A path here has at least two names, so that a lone ``/generate`` is none, and follows something that no URL
-has in front of its own. It ends at a blank, a quote or a bracket. Its last name has an extension, or its
-first is one that servers keep files under: a route such as ``/v1/models`` has neither.
+A file path has at least two names (``/generate`` is none) and does not follow a character that precedes the
+path of a URL. It ends at a blank, a quote or a bracket. Either its last name has an extension, or its first
+name is one of ROOTS; a route such as ``/v1/models`` has neither.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Stands where a path was.
+#: Replaces a path.
 MARK = b"<path>"
-#: No path is longer, in bytes; what is longer may be cut in two and passed on.
+#: Largest path in bytes; a longer one in a stream may be split and relayed.
 LONGEST = 4096
-#: Whatever is below these is a file.
+#: Directories at the top of a file system. Any path below one of them is a file path.
 ROOTS = frozenset(
     b"app bin data dev etc home lib lib64 media mnt opt proc root run sbin srv sys tmp usr var "
     b"workspace".split()
 )
 
 _NAME = rb"""[^\s/"'\\<>|:;,()\[\]{}=]"""
-# Some write a slash in JSON text with a backslash in front of it.
+# JSON may escape a slash with a backslash.
 _SLASH = rb"\\?/"
-# A line end in JSON text is spelled with a letter, which must not look like the end of a word.
+# A line end in JSON is a backslash and a letter, which must not be taken for the end of a word.
 _BEFORE = rb"(?:(?<![\w./<>\\~-])|(?<=\\[nrt]))"
 _PATH = re.compile(_BEFORE + _SLASH + b"(?:" + _NAME + b"+" + _SLASH + b")+" + _NAME + b"*")
 _EXTENSION = re.compile(rb".+\.[A-Za-z]\w{0,11}\.*")
@@ -33,7 +33,7 @@ _ENDS = (b" ", b"\t", b"\r", b"\n", b'"', b"'")
 
 
 def cut_paths(text: bytes) -> bytes:
-    """``text`` with ``MARK`` for each absolute path of a file."""
+    """Return ``text`` with each file path replaced by ``MARK``."""
     return _PATH.sub(_marked, text) if b"/" in text else text
 
 
@@ -43,22 +43,22 @@ def _marked(found: re.Match[bytes]) -> bytes:
 
 
 class PathCutter:
-    """The same for a text that comes in pieces."""
+    """``cut_paths`` for a text that comes in pieces."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_pending",)
 
     def __init__(self) -> None:
-        self._held = b""
+        self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be passed on now. Holds back what may yet become a path, up to ``LONGEST`` bytes."""
-        held = self._held + data
-        cut = max(held.rfind(end) for end in _ENDS)
-        cut = max(cut, len(held) - LONGEST, 0)
-        self._held = held[cut:]
-        return cut_paths(held[:cut])
+        """Return the bytes that are final. What may still become a path is kept, up to ``LONGEST`` bytes."""
+        pending = self._pending + data
+        end = max(pending.rfind(mark) for mark in _ENDS)
+        end = max(end, len(pending) - LONGEST, 0)
+        self._pending = pending[end:]
+        return cut_paths(pending[:end])
 
     def flush(self) -> bytes:
-        """What ``piece`` still holds."""
-        held, self._held = self._held, b""
-        return cut_paths(held)
+        """Return the bytes that ``feed`` has kept."""
+        pending, self._pending = self._pending, b""
+        return cut_paths(pending)

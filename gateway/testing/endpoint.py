@@ -171,7 +171,7 @@ class EndpointContract:
             self._assert_dialect(await wire.post(), NoWorker("m"))
 
     async def test_malformed_unary_reply_is_a_failure_in_the_dialect(self) -> None:
-        """Nothing has left yet, so it is a 502; the engine is outcome to stop."""
+        """Nothing was sent yet, so it is a 502; the exchange is aborted at the engine."""
         async with self.wire() as wire:
             wire.reply_unary(200, b'{"broken', *wire.exchange.unary_head.headers)
             self._assert_dialect(await wire.post(), UpstreamMalformed("m"))

@@ -197,7 +197,7 @@ def _assert_same_reply(one: bytes, other: bytes, volatile: frozenset[str]) -> No
 
 
 def _assert_same_but_for_merging(merged: ReplyFacts, facts: ReplyFacts) -> None:
-    """Merging may drop usage that only an earlier event outcome, and change which sample ends first."""
+    """Merging may drop usage that an earlier event contained, and change which sample ends first."""
     usage = [(merged.prompt_tokens, facts.prompt_tokens), (merged.cached_tokens, facts.cached_tokens)]
     assert all(one in (None, other) for one, other in usage)
     expected = replace(

@@ -1,12 +1,11 @@
-"""The format of inference routes that are passed on as they are: chat completions, embeddings and others.
+"""The format of relayed routes: chat completions, embeddings and other inference routes.
 
-Owns: gathering the parts under the contract of ``gateway.formats.contract``. Must never enter: the parts
-themselves, which paths there are (the catalog's).
+Owns: its parts, gathered under the contract of ``gateway.formats.contract``. Must never enter: the parts
+themselves, which paths there are (gateway.catalog).
 
-Requests and replies stay opaque. Of a request it is told which model it is for and under which id, of a reply
-whether it is whole and how many tokens it says it has. It is no engine's dialect, so no worker is asked
-whether it speaks it: what its workers must offer is the capability of other formats, and these know how such
-a worker is told to stop a request.
+Requests and replies are forwarded without inspection, except for the model and the id of a request, and
+whether a reply is complete and how many tokens it reports. The format is no engine's dialect, so no worker is
+probed for it: its workers are those of other formats, the hosts, which also know how to abort its requests.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _HEALTH = ProbeRequest("GET", "/health")
 
 @dataclass(frozen=True)
 class RelayedFormat(BaseFormat[Request]):
-    """One route. ``capability`` is what a worker must offer, of several joined by ``|`` any.
+    """One relayed route.
 
-    ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
-    ``event_limit``: largest event of a stream, in bytes.
-    ``hosts`` are the formats of its workers that can stop its requests.
+    ``capability`` is what a worker must offer; of several, separated by ``|``, any one. ``hosts`` are the
+    formats of its workers. ``passthrough_engine_errors``: file paths stay in errors of engines.
+    ``event_limit`` is the size of the largest event of a stream, in bytes.
     """
 
     path: str
@@ -81,7 +80,7 @@ class RelayedFormat(BaseFormat[Request]):
         return replace(request, body=b"")
 
     def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
-        """None where its engine cannot tell it from others by an id: closing its connection ends it."""
+        """Return the host's requests; () if the engine cannot abort by this id: the connection is closed."""
         for host in self.hosts:
             if worker.info is not None and worker.info.capability == host.capability:
                 return host.abort_relayed(worker, self.path, request, ids)
@@ -100,7 +99,7 @@ class RelayedFormat(BaseFormat[Request]):
         return errors.render(error)
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-        """None: see the module."""
+        """Return None: no worker speaks this format."""
         return None
 
     def aborted_ids(self, body: bytes) -> AbortTarget:

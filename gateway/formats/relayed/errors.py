@@ -1,6 +1,7 @@
-"""Failures as the OpenAI API tells of them.
+"""Errors in the form of the OpenAI API.
 
-Owns: the envelope, as a reply and as the last event of a stream. Must never enter: deciding what is an error.
+Owns: the error object, as a reply and as the last event of a stream. Must never enter: the decision what is
+an error.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ _RATE_LIMIT = 429
 
 
 def render(error: GatewayError) -> ErrorReply:
-    """The error reply."""
+    """Return the error reply."""
     return error_reply(error, _document(error))
 
 
 def in_band(error: GatewayError) -> bytes:
-    """The error event and the end of a stream."""
+    """Return the error event and the end of the stream."""
     return error_event(_document(error))
 
 

@@ -1,7 +1,7 @@
-"""What a reply tells of itself: tokens, finish reasons, usage, errors.
+"""The facts of a relayed reply: tokens, finish reasons, usage, errors.
 
-Owns: reading those members of chunks and whole replies, whatever else there is. Must never enter: bytes that
-are passed on, a failure because of what is odd.
+Owns: reading these members of chunks and unary replies. Must never enter: bytes that are relayed, an error
+for an unknown or odd member.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gateway.formats.json.windows import Span
 from gateway.formats.large_event import Shape, summarize
 
 _PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
-#: Names that one kind of route or the other gives to a number of tokens.
+#: The names of token counts: those of chat completions, then those of responses.
 _PROMPT, _COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-class Told(msgspec.Struct):
-    """A chunk or a whole reply, as far as it is looked at. Any member may be anything."""
+class Chunk(msgspec.Struct):
+    """The members that are read of a chunk or a unary reply; each may have any type."""
 
     choices: Any = None
     usage: Any = None
@@ -34,11 +34,11 @@ class Told(msgspec.Struct):
     response: Any = None
 
 
-_decode = msgspec.json.Decoder(Told).decode
+_decode = msgspec.json.Decoder(Chunk).decode
 
 
-def told(data: bytes) -> Told | None:
-    """None for what is no JSON object."""
+def parse_chunk(data: bytes) -> Chunk | None:
+    """Return the members of a JSON object, None for any other text."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -48,21 +48,24 @@ def told(data: bytes) -> Told | None:
 _CHOICE: Shape = MappingProxyType(dict.fromkeys(("token_ids", "text", "delta", "finish_reason")))
 _RESPONSE: Shape = MappingProxyType({"usage": None})
 _SHAPE: Shape = MappingProxyType(
-    {**dict.fromkeys(Told.__struct_fields__), "choices": _CHOICE, "response": _RESPONSE}
+    {**dict.fromkeys(Chunk.__struct_fields__), "choices": _CHOICE, "response": _RESPONSE}
 )
 
 
-def told_in_steps(text: bytes, span: Span) -> Steps[Told | None]:
-    """The same for a long text."""
+def parse_chunk_in_steps(text: bytes, span: Span) -> Steps[Chunk | None]:
+    """Do what ``parse_chunk`` does for a large text, in steps."""
     try:
         found = yield from summarize(text, span, _SHAPE)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return told(found.text)
+    return parse_chunk(found.text)
 
 
 class Notes:
-    """What was told, as ``facts``. ``expecting``: chunks came of a kind that a terminal event follows."""
+    """Collects the ``facts`` of one reply.
+
+    ``expecting`` is True once a chunk was read of a kind of stream that ends with a terminal event.
+    """
 
     __slots__ = ("expecting", "facts")
 
@@ -70,8 +73,8 @@ class Notes:
         self.facts = ReplyFacts()
         self.expecting = False
 
-    def note_event(self, event: Told) -> None:
-        """Take in one event of a stream. A piece of text counts as a token, until usage is told."""
+    def note_event(self, event: Chunk) -> None:
+        """Record one event of a stream. A text counts as one token until an event contains the usage."""
         facts = self.facts
         if isinstance(event.type, str) and event.type.startswith("response."):
             self.expecting = True
@@ -83,8 +86,8 @@ class Notes:
                 self._note_choice(choice)
         self._note_rest(event)
 
-    def note_whole(self, reply: Told) -> None:
-        """Take in a whole reply."""
+    def note_reply(self, reply: Chunk) -> None:
+        """Record a unary reply."""
         for choice in reply.choices if isinstance(reply.choices, list) else ():
             self._note_finish(choice)
         self._note_rest(reply)
@@ -92,7 +95,7 @@ class Notes:
 
     @property
     def ending(self) -> Ending:
-        """How a reply ended that is whole."""
+        """Return how a complete reply ended."""
         if self.facts.error_status is not None:
             return Ending.ERROR_EVENT
         reasons = frozenset(self.facts.finish_reasons)
@@ -100,13 +103,13 @@ class Notes:
             return Ending.OPAQUE
         return _PLAIN.get(next(iter(reasons)), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
 
-    def _note_rest(self, told: Told) -> None:
-        """Usage and error of either."""
-        self._note_usage(told.usage)
-        if isinstance(told.response, dict):
-            self._note_usage(told.response.get("usage"))
-        if told.error:
-            code = told.error.get("code") if isinstance(told.error, dict) else None
+    def _note_rest(self, chunk: Chunk) -> None:
+        """Record usage and error."""
+        self._note_usage(chunk.usage)
+        if isinstance(chunk.response, dict):
+            self._note_usage(chunk.response.get("usage"))
+        if chunk.error:
+            code = chunk.error.get("code") if isinstance(chunk.error, dict) else None
             self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
             self.facts.terminal = True
 
@@ -116,7 +119,7 @@ class Notes:
         ids, delta = choice.get("token_ids"), choice.get("delta")
         if isinstance(ids, list):
             self.facts.tokens += len(ids)
-        elif choice.get("text") or (isinstance(delta, dict) and _says_something(delta)):
+        elif choice.get("text") or (isinstance(delta, dict) and _has_content(delta)):
             self.facts.tokens += 1
         self._note_finish(choice)
 
@@ -135,7 +138,7 @@ class Notes:
                 self.facts.cached_tokens = _number(details, ("cached_tokens",), self.facts.cached_tokens)
 
 
-def _says_something(delta: dict[str, Any]) -> bool:
+def _has_content(delta: dict[str, Any]) -> bool:
     return any(value for name, value in delta.items() if name != "role")
 
 

@@ -1,7 +1,7 @@
-"""Reading a worker's reply: which reader fits it, and the two that look into one.
+"""The readers of relayed replies.
 
-Owns: whole events, the end of a stream, the id mapped back. Must never enter: changing anything else but the
-paths in a server's own failure; I/O, a clock.
+Owns: complete events, the end of a stream, mapping the id back. Must never enter: a change of any other byte
+except file paths in a server's error; I/O, a clock.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from gateway.formats.large_event import OutputSteps, StreamRewriter, assemble, e
 from gateway.formats.passthrough import PassthroughReader, ReplyBuffer
 from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.relayed.errors import in_band
-from gateway.formats.relayed.facts import Notes, Told, told, told_in_steps
+from gateway.formats.relayed.facts import Chunk, Notes, parse_chunk, parse_chunk_in_steps
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE_EVENT_SIZE, EventScanner, LargeEvent, payload
 
 _EVENTS = b"text/event-stream"
 _JSON = b"application/json"
-#: Replies of these types come at once; any other may be a stream of its kind, which nobody may delay.
-_WHOLE = frozenset({b"", _JSON, b"text/plain", b"text/html"})
+#: Replies of these types are unary. Any other type may be a stream, which must not be delayed.
+_UNARY_TYPES = frozenset({b"", _JSON, b"text/plain", b"text/html"})
 
 
 def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = DEFAULT_EVENT_LIMIT) -> Reader:
-    """The relay reader for a reply with this head."""
+    """Return the relay reader for a reply with this head."""
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
@@ -34,10 +34,10 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = D
             _id_mapping_for(ids), EventScanner(event_limit, LARGE_EVENT_SIZE), passthrough=passthrough
         )
     if good and kind == _JSON:
-        return WholeReader(_id_mapping_for(ids))
+        return UnaryReader(_id_mapping_for(ids))
     return PassthroughReader(
         head.status,
-        streaming=head.status < 300 and kind not in _WHOLE,
+        streaming=head.status < 300 and kind not in _UNARY_TYPES,
         cut=head.status >= 500 and not passthrough and not unreadable,
     )
 
@@ -45,12 +45,12 @@ def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = D
 def _id_mapping_for(ids: Ids) -> IdMapping | None:
     if not ids.private:
         return None
-    # Without the quotes: an engine puts a prefix of its own before the id.
+    # Without the quotes, because engines put a prefix before the id.
     return IdMapping({ids.dispatch[0].encode(): json.dumps(ids.public[0])[1:-1].encode()})
 
 
-class WholeReader:
-    """One JSON document, passed on whatever it is."""
+class UnaryReader:
+    """Relays one JSON document, whatever it contains."""
 
     __slots__ = ("_buffer", "_notes", "_id_mapping", "facts", "identity")
 
@@ -72,8 +72,8 @@ class WholeReader:
             out = b"" if self._id_mapping is None else self._id_mapping.flush()
         else:
             out = self._buffer.take()
-            if (reply := told(out)) is not None:
-                self._notes.note_whole(reply)
+            if (reply := parse_chunk(out)) is not None:
+                self._notes.note_reply(reply)
             out = out if self._id_mapping is None else self._id_mapping.map(out)
         self.facts.ending = self._notes.ending
         return out
@@ -83,10 +83,10 @@ class WholeReader:
 
 
 class StreamReader:
-    """Passes whole events on as they come.
+    """Relays complete events.
 
-    A stream of the OpenAI API's kind has a terminal event, ``[DONE]`` or a last one of its own; any other may
-    end as it likes, but for one without an event. The closing ``[DONE]`` is held until ``finish``.
+    A stream of the OpenAI API must end with a terminal event, ``[DONE]`` or the last event of its kind; any
+    other stream needs at least one event. The closing ``[DONE]`` is held until ``finish``.
     """
 
     __slots__ = ("_closing", "_ended", "_notes", "_passthrough", "_scanner", "_seen", "_id_mapping", "facts")
@@ -102,7 +102,7 @@ class StreamReader:
         self._scanner = scanner
         self._closing = b""
         self._ended = False
-        self._seen = False  # some event with data
+        self._seen = False  # at least one event with data was read
 
     def feed(self, data: bytes) -> bytes:
         if self._closing:
@@ -113,11 +113,11 @@ class StreamReader:
                 self._closing = event
                 self.facts.terminal = True
                 break
-            good.append(event if found is None else self._take(event, found))
+            good.append(event if found is None else self._relay(event, found))
         if not good and self._scanner.large is not None:
-            self.facts.steps = self._pass_on(self._scanner.take_large_event())
-        given = b"".join(good)
-        return given if self._id_mapping is None else self._id_mapping.map(given)
+            self.facts.steps = self._relay_large(self._scanner.take_large_event())
+        out = b"".join(good)
+        return out if self._id_mapping is None else self._id_mapping.map(out)
 
     def finish(self) -> bytes:
         facts, rest = self.facts, b"" if self._closing else self._scanner.pending
@@ -138,19 +138,19 @@ class StreamReader:
             return b""
         self._ended = True
         if self._closing:
-            # The engine had said all there was to say before its connection broke.
+            # The engine had sent everything before its connection broke.
             self.facts.ending = self._notes.ending
             return self._closing
         return in_band(error)
 
-    def _pass_on(self, large: LargeEvent) -> OutputSteps:
-        """A large event, and what is behind it."""
+    def _relay_large(self, large: LargeEvent) -> OutputSteps:
+        """Relay a large event and the bytes after it, in steps."""
         event = yield from assemble(large)
         found = yield from find_data(event, lines=large.lines)
         through: list[StreamRewriter] = []
         if found is not None:
             self._seen = True
-            chunk = yield from told_in_steps(*found)
+            chunk = yield from parse_chunk_in_steps(*found)
             if chunk is not None and self._note(chunk):
                 through.append(PathCutter())
         if self._id_mapping is not None:
@@ -159,13 +159,13 @@ class StreamReader:
         if large.rest:
             yield self.feed(large.rest)
 
-    def _take(self, event: bytes, data: bytes) -> bytes:
-        """Note what an event says, and return it as it is to be passed on."""
+    def _relay(self, event: bytes, data: bytes) -> bytes:
+        """Record the facts of an event, and return it as it is to be sent on."""
         self._seen = True
-        chunk = told(data)
+        chunk = parse_chunk(data)
         return cut_paths(event) if chunk is not None and self._note(chunk) else event
 
-    def _note(self, chunk: Told) -> bool:
-        """Take over what an event says; whether paths are to be cut out of it."""
+    def _note(self, chunk: Chunk) -> bool:
+        """Record the facts of an event. Return True if file paths must be removed from it."""
         self._notes.note_event(chunk)
         return bool(chunk.error) and (self.facts.error_status or 0) >= 500 and not self._passthrough

@@ -1,7 +1,7 @@
-"""What is looked at of a request.
+"""What the gateway reads of a relayed request.
 
-Owns: the model, whether a stream is asked for, the id, at once or bit by bit. Must never enter: refusing a
-body, which is the engine's to judge; touching a byte of it.
+Owns: the model, the id, whether it asks for a stream; read at once or in steps. Must never enter: refusing a
+body (the engine does), changing a byte of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from gateway.formats.headers import media_type
 from gateway.formats.json.steps import Members, Steps, members, raw, starts_as_object
 from gateway.formats.json.windows import Span
 
-#: Names the model where the body does not.
+#: The header that names the model if the body does not.
 MODEL_HEADER = b"x-model"
-#: Members of a body that may hold the client's id: one that counts before the header, one that counts after
-#: it, to the engines that know them.
+#: Members of a body that may hold the client's id. RID has priority over the header, the header has priority
+#: over REQUEST_ID, as in the engines that know these members.
 RID, REQUEST_ID = "rid", "request_id"
 
 _HEADER_SAFE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?")
-#: The beginning of a list of prompts; of ids there is one alone. So many blanks, and it is taken for one.
+#: The beginning of a list of prompts, as opposed to a list of token ids, which is one prompt. A list that
+#: begins with more than 64 blanks is taken for a list of prompts.
 _PROMPTS = re.compile(rb'\[[ \t\r\n]{0,64}+["\[ \t\r\n]')
 _NOTHING = (b"", b"null", b"1", b"false")
 ABSENT = msgspec.Raw()
@@ -47,10 +48,11 @@ _string = msgspec.json.Decoder(str).decode
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``id`` is the client's, None where it named none; ``member`` is where in the body it stands, None: in
-    no member of it. ``single``, ``fan`` and ``searched`` are those of RelayedRequest.
+    """A relayed request.
 
-    ``spans`` are those of ``RID`` in a big body, ``cuts`` what to leave out of it to have it without its id.
+    ``id`` is the client's, None if it named none; ``member`` is the member of the body that holds it, None
+    if none does. ``single``, ``fan`` and ``searched`` are those of RelayedRequest. ``spans`` are the
+    positions of ``RID`` in a large body, ``cuts`` the positions to remove for a body without its id.
     """
 
     body: bytes
@@ -67,7 +69,7 @@ class Request:
 
 
 def parse(body: bytes, headers: Headers) -> Request:
-    """Total: a body that cannot be read names nothing."""
+    """Read a request. Raises nothing: a body that cannot be read names no model and no id."""
     if _readable(body, headers):
         try:
             return _read(_peek(body), body, headers)
@@ -77,7 +79,7 @@ def parse(body: bytes, headers: Headers) -> Request:
 
 
 def parse_in_steps(body: bytes, headers: Headers) -> Steps[Request]:
-    """The same, a few milliseconds at a time."""
+    """Do what ``parse`` does, and yield every few milliseconds."""
     if _readable(body, headers):
         try:
             if starts_as_object(body):
@@ -90,12 +92,12 @@ def parse_in_steps(body: bytes, headers: Headers) -> Steps[Request]:
 
 
 def project(request: Request) -> Projection:
-    """All that is known of it."""
+    """Return what routing and ids may know."""
     id = request.id
     return Projection(
         stream=request.stream,
         ids=() if id is None else (id,),
-        # It reaches the engine in a header, too.
+        # The engine gets it in a header as well.
         ids_usable=id is None or _HEADER_SAFE.fullmatch(id) is not None,
         id_member=request.member,
         model=request.model,
@@ -108,41 +110,41 @@ def _readable(body: bytes, headers: Headers) -> bool:
 
 
 def _read(peek: _Peek, body: bytes, headers: Headers, found: Members | None = None) -> Request:
-    """``found`` is what was found in a big body. Raises DecodeError for a text that is none."""
-    member, id = _named(peek, headers)
+    """Return the request. ``found`` are the members of a large body. Raises DecodeError for invalid text."""
+    member, id = _id_of(peek, headers)
     return Request(
         body=body,
         headers=headers,
-        model=_text(peek.model) or _line(headers, MODEL_HEADER),
-        stream=_is(peek.stream, (b"true",)),
+        model=_text(peek.model) or _header_text(headers, MODEL_HEADER),
+        stream=_equals_any(peek.stream, (b"true",)),
         id=id,
         member=member,
-        single=not _several(peek.prompt),
-        fan=not _is(peek.n, _NOTHING),
-        searched=not _is(peek.use_beam_search, _NOTHING),
+        single=not _is_list_of_prompts(peek.prompt),
+        fan=not _equals_any(peek.n, _NOTHING),
+        searched=not _equals_any(peek.use_beam_search, _NOTHING),
         spans=None if found is None else found.repeated,
-        # To look for another member once more would take long.
+        # Searching a large body again for the other member would take long.
         cuts=None if found is None else found.cuts if member == RID else (),
     )
 
 
-def _named(peek: _Peek, headers: Headers) -> tuple[str | None, str | None]:
-    """The member that holds the client's id, if one does, and the id."""
+def _id_of(peek: _Peek, headers: Headers) -> tuple[str | None, str | None]:
+    """Return the member that holds the client's id, if one does, and the id."""
     if (id := _text(peek.rid)) is not None:
         return RID, id
-    line = _line(headers, b"x-request-id")
+    line = _header_text(headers, b"x-request-id")
     if line is not None and _HEADER_SAFE.fullmatch(line) is not None:
         return None, line
     id = _text(peek.request_id)
     return (None if id is None else REQUEST_ID), id
 
 
-def _is(value: msgspec.Raw, words: Sequence[bytes]) -> bool:
+def _equals_any(value: msgspec.Raw, words: Sequence[bytes]) -> bool:
     text = memoryview(value)
     return len(text) < 8 and bytes(text) in words
 
 
-def _several(prompt: msgspec.Raw) -> bool:
+def _is_list_of_prompts(prompt: msgspec.Raw) -> bool:
     return _PROMPTS.match(memoryview(prompt)) is not None
 
 
@@ -150,7 +152,7 @@ def _text(value: msgspec.Raw) -> str | None:
     return _string(value) if bytes(memoryview(value)[:1]) == b'"' else None
 
 
-def _line(headers: Headers, name: bytes) -> str | None:
+def _header_text(headers: Headers, name: bytes) -> str | None:
     value = header(headers, name)
     try:
         return None if value is None else value.decode().strip() or None

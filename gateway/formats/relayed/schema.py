@@ -1,6 +1,6 @@
-"""What the API's page says of these routes.
+"""The OpenAPI operations of relayed routes.
 
-Owns: their operations. Must never enter: schemas of bodies, which are the engine's own.
+Owns: these operations. Must never enter: schemas of bodies, which are the engine's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ERROR: Mapping[str, Any] = {
 
 
 def operation(path: str) -> Mapping[str, Any]:
-    """The OpenAPI operation of the route at ``path``."""
+    """Return the OpenAPI operation of the route at ``path``."""
     content = {"application/json": {"schema": _OBJECT}}
     failed = {"application/json": {"schema": _ERROR}}
     return {
         "tags": ["inference"],
-        "summary": f"The engine's own {path}, passed on as it is",
+        "summary": f"The engine's own {path}, forwarded as it is",
         "description": "The model is chosen by `model` in the body, or by the header `X-Model`.",
         "requestBody": {"required": True, "content": {**content, "*/*": {"schema": {}}}},
         "responses": {

@@ -1,6 +1,6 @@
-"""What is sent to a worker.
+"""The request of a relayed route for a worker.
 
-Owns: the headers of the request, and the id in its body. Must never enter: touching another byte of that.
+Owns: its headers, and the id in its body. Must never enter: a change of any other byte of the body.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gateway.formats.relayed.request import MODEL_HEADER, RID, Request
 
 
 def upstream(path: str, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-    """The client's request under the dispatch id, whichever way its engine reads it.
+    """Return the client's request with the dispatch id in its header, and in ``rid`` if the body has it.
 
-    An engine that knows requests by a member of the body alone, and finds none there, makes an id of its own.
+    An engine that reads the id from the body only, and finds none there, makes one of its own.
     """
     lines = to_worker(request.headers, worker.authorization)
     headers = [line for line in lines if line[0] not in (MODEL_HEADER, b"x-request-id")]
