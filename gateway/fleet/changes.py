@@ -1,6 +1,6 @@
-"""Who is told when the fleet changes.
+"""Changes of the fleet, and the followers that are notified of them.
 
-Owns: what a change is, and a bounded queue for each who follows. Must never enter: what followers do with it,
+Owns: what a change is, and a bounded queue for each follower. Must never enter: what followers do with it,
 membership, I/O.
 """
 
@@ -27,7 +27,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``state`` and ``reason`` are those of the moment; the worker itself goes on changing."""
+    """One change. ``state`` and ``reason`` are those of the moment; the worker itself goes on changing."""
 
     kind: ChangeKind
     worker: Worker
@@ -39,12 +39,12 @@ class Change:
         return cls(kind, worker, worker.state, worker.reason)
 
 
-#: None says that the follower did not keep up: what waited was dropped, and it has to look at all members.
+#: None means that the follower was too slow: its changes were dropped, and it has to look at all members.
 Changes = asyncio.Queue[Change | None]
 
 
 class Followers:
-    """The queues of all who follow. Telling them never waits, whatever they do."""
+    """The queues of all followers. To notify them never waits."""
 
     def __init__(self) -> None:
         self._queues: set[Changes] = set()
@@ -54,7 +54,7 @@ class Followers:
 
     @contextmanager
     def follow(self) -> Iterator[Changes]:
-        """All changes from now on, until the context ends."""
+        """Yield a queue of all changes from now on, until the context ends."""
         changes: Changes = asyncio.Queue(BACKLOG)
         self._queues.add(changes)
         try:
@@ -62,7 +62,7 @@ class Followers:
         finally:
             self._queues.remove(changes)
 
-    def tell(self, kind: ChangeKind, worker: Worker) -> None:
+    def notify(self, kind: ChangeKind, worker: Worker) -> None:
         change = Change.now(kind, worker)
         for changes in self._queues:
             if changes.full():
@@ -73,6 +73,6 @@ class Followers:
 
 
 def forget(changes: Changes) -> None:
-    """Drop all that waits."""
+    """Drop all waiting changes."""
     while not changes.empty():
         changes.get_nowait()

@@ -1,10 +1,11 @@
-"""Requests that wait for a worker: for one that is usable, or for one that has room.
+"""The request queue: requests that wait for a usable worker, or for one with a free slot.
 
 Owns: their order, how many there may be, and whose turn it is. Must never enter: the choice of a worker, a
 dialect, what a request is.
 
-Who waits for the same model waits in line; who waits for another one has a line of its own. A worker that
-becomes usable is not given a whole line at once: those that come up a moment later are to have their share.
+Requests for the same capability and model form one line, first come, first served; those for another model
+have a line of their own. When a worker becomes usable, it does not get a whole line at once: workers that
+become usable a moment later should get their share.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
 from gateway.loop.stepper import Wakeup
 
-#: What may go to each usable worker in one round, and seconds between two rounds.
-ROUND, PACE = 32, 0.01
-#: Seconds after which the fleet is looked at though nobody told of a change.
-GLANCE = 1.0
+#: How many requests go to each usable worker in one round, and seconds between two rounds.
+ROUND, ROUND_INTERVAL = 32, 0.01
+#: Seconds after which the fleet is looked at although no change was reported.
+LOOK_INTERVAL = 1.0
 
-#: Workers that a request must not be sent to any more, and which life of each it was sent to.
+#: Workers that a request was sent to and must not be sent to again, with the incarnation it was sent to.
 Tried = Mapping[Worker, object]
 _NEVER_TRIED: Tried = MappingProxyType({})
-#: A capability and a model; None: any.
+#: A capability and a model; None: any model.
 Wanted = tuple[str, str | None]
 
 
-class Counts(Protocol):
-    """Who is told what becomes of those that wait."""
+class QueueMetrics(Protocol):
+    """Counters of what happens in a queue."""
 
     def waited(self, seconds: float) -> None: ...
 
     def queue_refused(self, reason: str) -> None:
-        """One was turned away: ``full`` or ``timeout``."""
+        """Count a request that was refused because of ``full`` or ``timeout``."""
         ...
 
 
@@ -54,7 +55,7 @@ class _Waiter:
     size: int
     until: float
     arrival: int
-    signal: Wakeup = field(default_factory=Wakeup)
+    wakeup: Wakeup = field(default_factory=Wakeup)
     timer: asyncio.TimerHandle | None = None
     in_line: bool = False
     failure: GatewayError | None = None
@@ -62,9 +63,10 @@ class _Waiter:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """``gone_at`` is the monotonic time since when no worker is usable for it, None: one is.
+    """The requests for one capability and model.
 
-    ``retried`` of its waiters must not go to any worker.
+    ``gone_at`` is the monotonic time since when no worker is usable for it; None: one is. ``retried`` is how
+    many of its requests must not go to some workers.
     """
 
     wanted: Wanted
@@ -74,26 +76,29 @@ class _Line:
 
     @property
     def arrival(self) -> int:
-        """Of the first in line, who is never away."""
+        """The arrival of the first request. A line is never empty."""
         return next(iter(self.waiters)).arrival
 
 
 def excluded(tried: Tried) -> Collection[Worker]:
-    """Those of ``tried`` that are still the process which it was sent to."""
-    return [worker for worker, life in tried.items() if worker.incarnation is life] if tried else ()
+    """Return the workers of ``tried`` that are still the process that the request was sent to."""
+    if not tried:
+        return ()
+    return [worker for worker, incarnation in tried.items() if worker.incarnation is incarnation]
 
 
 class Queue:
-    """``seconds`` is how long a request may wait while no worker is usable; 0: not at all. At most
-    ``requests`` wait at once, whose bodies have at most ``size`` bytes together.
+    """The queue of one process.
 
-    Where workers are ``limited`` in what they may have at once, it waits for room as long as it takes.
+    ``seconds`` is how long a request may wait while no worker is usable; 0: not at all. At most ``requests``
+    wait at once, whose bodies have at most ``size`` bytes together. If workers are ``limited`` in how many
+    requests they have at once, a request waits for a free slot as long as it takes.
     """
 
     def __init__(  # noqa: PLR0913 - its three limits, and what it stands between
         self,
         fleet: Fleet,
-        counts: Counts,
+        metrics: QueueMetrics,
         *,
         seconds: float,
         requests: int,
@@ -101,70 +106,71 @@ class Queue:
         limited: bool = False,
     ) -> None:
         self._fleet = fleet
-        self._counts = counts
+        self._metrics = metrics
         self._seconds = seconds
-        self._most = requests
-        self._most_bytes = size
+        self._max_requests = requests
+        self._max_bytes = size
         self._limited = limited
         self._lines: dict[Wanted, _Line] = {}
         self._bytes = 0
         self._arrivals = 0
         self._round_due = False
-        #: How many wait now.
+        #: How many requests wait now.
         self.waiting = 0
         if limited:
             fleet.call_on_release(self._on_release)
 
     @property
-    def on(self) -> bool:
+    def enabled(self) -> bool:
         return self._seconds > 0 or self._limited
 
-    def takes(self, refusal: GatewayError) -> bool:
-        """Whether one whom the fleet refused so may wait."""
+    def accepts(self, refusal: GatewayError) -> bool:
+        """Return True if a request that the fleet refused because of ``refusal`` may wait."""
         return self._seconds > 0 or isinstance(refusal, Overloaded)
 
     def deadline(self) -> float:
-        """Monotonic time until which a request that begins to wait now may do so, if no worker is usable."""
+        """Return the monotonic time until which a request queued now waits while no worker is usable."""
         return time.monotonic() + self._seconds
 
-    def has_line(self, capability: str, model: str | None) -> bool:
-        """Whether somebody waits who comes first: for the same, or for what was given back just now."""
+    def has_earlier(self, capability: str, model: str | None) -> bool:
+        """Return True if an earlier request is queued for the same capability and model, or a slot that
+        became free is about to be given to a queued one."""
         return self._round_due or (capability, model) in self._lines
 
     async def wait(self, wanted: Wanted, tried: Tried, *, size: int, until: float) -> None:
-        """Return when there is a worker to be leased for this request, which is then leased at once.
+        """Return when there is a worker for this request, which leases it before anything else runs.
 
-        ``size`` is that of its body in bytes. Raises NoWorker when none was usable until ``until`` (or for as
-        long as one may wait, if there was one meanwhile), and Overloaded when there is no room to wait.
-        Whatever interrupts it, it leaves the line.
+        ``size`` is that of its body in bytes. Raises NoWorker if none was usable until ``until`` (or, if one
+        was usable meanwhile, for ``seconds``), and Overloaded if the queue is full. The request leaves the
+        queue however this ends.
         """
-        if self.waiting >= self._most or self._bytes + size > self._most_bytes:
-            self._counts.queue_refused("full")
+        if self.waiting >= self._max_requests or self._bytes + size > self._max_bytes:
+            self._metrics.queue_refused("full")
             raise Overloaded("too many requests wait for a worker; please try again")
         began = time.monotonic()
         waiter = self._enter(wanted, tried, size, until)
         try:
-            await waiter.signal
+            await waiter.wakeup
         finally:
             self._leave(waiter)
-            self._counts.waited(time.monotonic() - began)
+            self._metrics.waited(time.monotonic() - began)
         if waiter.failure is not None:
             raise waiter.failure
 
     async def serve(self) -> None:
-        """Call those whose turn it is, for ever."""
+        """Give queued requests their turn, until cancelled."""
         with self._fleet.follow() as changes:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(GLANCE):
+                    async with asyncio.timeout(LOOK_INTERVAL):
                         await changes.get()
                 forget(changes)
                 while self._round():  # noqa: ASYNC110 - it is a pace, nothing is waited for
-                    await asyncio.sleep(PACE)
+                    await asyncio.sleep(ROUND_INTERVAL)
 
     def _on_release(self) -> None:
-        """Some worker has room. Not here, in the midst of another exchange: one that it calls might end at
-        once, and call the next one."""
+        """Begin a round in the next iteration of the loop. Here another exchange is ending: one that gets its
+        turn might end at once as well, and so on without an end to the recursion."""
         if self.waiting and not self._round_due:
             self._round_due = True
             asyncio.get_running_loop().call_soon(self._next_round)
@@ -174,34 +180,36 @@ class Queue:
         self._round()
 
     def _round(self) -> bool:
-        """Call as many as may be called at once; True if there are workers for more in a moment.
+        """Give their turn to as many as may go at once; return True if there are workers for more in a
+        moment.
 
-        Lines may want the same workers: the one whose first has waited longest is called first.
+        Lines may want the same workers: the one whose first request has waited longest goes first.
         """
-        return any([self._call(line) for line in sorted(self._lines.values(), key=lambda each: each.arrival)])
+        lines = sorted(self._lines.values(), key=lambda line: line.arrival)
+        return any([self._serve_line(line) for line in lines])
 
-    def _call(self, line: _Line) -> bool:
-        workers = self._look(line)
+    def _serve_line(self, line: _Line) -> bool:
+        workers = self._eligible(line)
         if workers is None:
-            share, room = ROUND, None  # each will be told what is wrong when it asks
+            share, free = ROUND, None  # each gets the error when it asks for its lease
         elif workers:
-            share, room = ROUND * len(workers), self._fleet.room(workers)
+            share, free = ROUND * len(workers), self._fleet.free_slots(workers)
         else:
             return False
-        left = share if room is None else min(share, room)
-        for waiter in tuple(islice(line.waiters, left + line.retried)):
-            if not waiter.in_line or (waiter.tried and not self._has_room(waiter)):
-                continue  # it left as another was called, or there may be a worker for those behind
-            if not left:
+        remaining = share if free is None else min(share, free)
+        for waiter in tuple(islice(line.waiters, remaining + line.retried)):
+            if not waiter.in_line or (waiter.tried and not self._has_free_slot(waiter)):
+                continue  # it left when another one got its turn, or later ones may have a worker
+            if not remaining:
                 break
-            left -= 1
-            self._turn(waiter)
-        return not left and bool(line.waiters) and (room is None or room > share)
+            remaining -= 1
+            self._give_turn(waiter)
+        return not remaining and bool(line.waiters) and (free is None or free > share)
 
-    def _look(self, line: _Line) -> Collection[Worker] | None:
-        """The workers that the line is for, and since when there is none. Where nobody waits for one to come,
-        all are told."""
-        workers = self._fit(line.wanted, _NEVER_TRIED)
+    def _eligible(self, line: _Line) -> Collection[Worker] | None:
+        """Return the workers for ``line``, and note since when there is none. If requests do not wait for a
+        worker to become usable, all of them are refused then."""
+        workers = self._eligible_for(line.wanted, _NEVER_TRIED)
         gone = workers is not None and not workers
         if not gone:
             line.gone_at = None
@@ -209,48 +217,48 @@ class Queue:
             line.gone_at = time.monotonic()
         if self._seconds == 0 and (gone or line.retried):
             for waiter in tuple(line.waiters):
-                if gone or (waiter.tried and not self._fit(line.wanted, waiter.tried)):
-                    self._turn(waiter, NoWorker("no worker is available any more; please try again"))
+                if gone or (waiter.tried and not self._eligible_for(line.wanted, waiter.tried)):
+                    self._give_turn(waiter, NoWorker("no worker is available any more; please try again"))
         return workers
 
-    def _fit(self, wanted: Wanted, tried: Tried) -> Collection[Worker] | None:
-        """The workers it could go to, if they had room; None: that is no question of waiting."""
+    def _eligible_for(self, wanted: Wanted, tried: Tried) -> Collection[Worker] | None:
+        """Return the workers that could serve it if they had a free slot; None: waiting does not help it."""
         try:
-            return self._fleet.fit(*wanted, excluded(tried))
+            return self._fleet.eligible(*wanted, excluded(tried))
         except (InvalidRequest, UnknownModel):
             return None
 
-    def _has_room(self, waiter: _Waiter) -> bool:
-        workers = self._fit(waiter.line.wanted, waiter.tried)
-        return workers is None or (bool(workers) and self._fleet.room(workers) != 0)
+    def _has_free_slot(self, waiter: _Waiter) -> bool:
+        workers = self._eligible_for(waiter.line.wanted, waiter.tried)
+        return workers is None or (bool(workers) and self._fleet.free_slots(workers) != 0)
 
     def _expire(self, waiter: _Waiter) -> None:
-        """Its time is up, unless it waits for room, or the last worker went meanwhile."""
-        self._look(waiter.line)
+        """Refuse a request whose time is over, unless it waits for a slot, or its last worker went later."""
+        self._eligible(waiter.line)
         now, gone_at = time.monotonic(), waiter.line.gone_at
         due = waiter.until if gone_at is None else max(waiter.until, gone_at + self._seconds)
-        if self._fit(waiter.line.wanted, waiter.tried):
+        if self._eligible_for(waiter.line.wanted, waiter.tried):
             due = now + self._seconds
         if due > now:
             loop = asyncio.get_running_loop()
             waiter.timer = loop.call_later(due - now, self._expire, waiter)
             return
-        self._counts.queue_refused("timeout")
-        self._turn(waiter, NoWorker("no worker became available in time; please try again"))
+        self._metrics.queue_refused("timeout")
+        self._give_turn(waiter, NoWorker("no worker became available in time; please try again"))
 
-    def _turn(self, waiter: _Waiter, failure: GatewayError | None = None) -> None:
-        """Let it go on; when this returns, it has leased its worker."""
+    def _give_turn(self, waiter: _Waiter, failure: GatewayError | None = None) -> None:
+        """Let it continue; when this returns, it has leased its worker."""
         if not waiter.in_line:
             return
         self._leave(waiter)
         waiter.failure = failure
-        waiter.signal.fire()
+        waiter.wakeup.fire()
 
     def _enter(self, wanted: Wanted, tried: Tried, size: int, until: float) -> _Waiter:
         line = self._lines.get(wanted)
         if line is None:
             line = self._lines[wanted] = _Line(wanted)
-            self._look(line)
+            self._eligible(line)
         self._arrivals += 1
         waiter = _Waiter(line, tried, size, until, self._arrivals)
         if self._seconds > 0:

@@ -1,31 +1,31 @@
-"""How many connections to workers the gateway has on its own account.
+"""Caps on the gateway's own connections to workers, derived from RLIMIT_NOFILE so that clients keep theirs.
 
-Owns: that number. Must never enter: what they are for, connections of clients' requests. A process may open
-so many files, and what is left of them for clients is told to these; so all else must have an end.
+Owns: the number of connections of each kind: first contacts, probes, control calls and aborts. Must never
+enter: what is sent on them, connections of clients' requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-#: Kinds of such connections, each with a number of its own: none may be held up by another. Calls can take
-#: half an hour, and many workers that answer nothing keep those waiting that are asked whether anybody is
-#: there.
+#: Kinds of such connections. Each kind has a cap of its own, so that none can block another: a control call
+#: may take half an hour, and many workers that do not answer keep first contacts waiting.
 KINDS = 4
-_ANY = 1 << 30
+_UNLIMITED = 1 << 30
 
 
 class Quotas:
-    """One per fleet: as many of each kind as there are workers, until ``limit`` is called. One more waits."""
+    """The caps of one fleet; a connection beyond its cap waits. Without a call of ``limit`` there is none."""
 
     def __init__(self) -> None:
-        self.limit(_ANY)
+        self.limit(_UNLIMITED)
 
     def limit(self, each: int) -> None:
-        """So many of each kind at once from now on; for before any began."""
-        #: First questions of probes to workers that do not serve, and all others.
+        """Allow ``each`` connections of each kind at once. To be called before any of them is made."""
+        #: The first question of a probe to a worker that does not serve.
         self.first_contacts = asyncio.Semaphore(each)
+        #: All other questions of probes.
         self.probes = asyncio.Semaphore(each)
-        #: Calls to several workers for one client; a client's call to one worker is none of them.
+        #: Control calls that go to several workers for one client; a call to one worker is not capped.
         self.calls = asyncio.Semaphore(each)
         self.aborts = asyncio.Semaphore(each)

@@ -1,8 +1,8 @@
-"""What the workers API does: to the store, and at once to this gateway's own fleet.
+"""The changes that the workers API makes: in the store, and at once in this gateway's own fleet.
 
 Owns: the order of the two, and which URLs may be registered. Must never enter: HTTP, a store's kind.
 
-Whatever a worker does, none of it waits for one. What the store then tells changes nothing more.
+No change waits for a worker. When the store reports the change later, it is known already.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from gateway.upstream.url_patterns import UrlPattern, permitted
 
 
 class UrlNotAllowed(Exception):
-    """The URL matches none of the patterns that registration is limited to."""
+    """The URL matches no pattern of --allow-worker-url."""
 
 
 class Registration:
-    """``allowed`` limits what may be registered; () allows any URL. ``sharing`` tells what the store has no
-    record for, of workers that were given at the start or that others write.
+    """The changes of one gateway's workers. ``allowed`` limits which URLs may be registered; () allows any.
+
+    The cordon of a worker without a record that this gateway may write goes through ``replication``: it is a
+    worker of --worker, or others write the store.
 
     All but ``find`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
     """
@@ -48,16 +50,16 @@ class Registration:
 
     @property
     def store(self) -> Store:
-        """For those who report on it."""
+        """The store, for reports on it."""
         return self._store
 
     def find(self, key: str) -> Worker | None:
-        """The member with this id or URL, a slash at its end or not."""
+        """Return the member with this id or URL, with or without a slash at its end."""
         other = key.removesuffix("/") if key.endswith("/") else f"{key}/"
         return self._fleet.find(key) or self._fleet.find(other)
 
     async def add(self, record: WorkerRecord) -> Worker:
-        """Register a worker, or change what is known of it. Raises UrlNotAllowed."""
+        """Register a worker, or replace its record. Raises UrlNotAllowed."""
         if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
         if DISMISSED in self._replication.cordons.of(record.url):
@@ -66,7 +68,7 @@ class Registration:
         return self._members.admit(record)
 
     async def remove(self, worker: Worker) -> None:
-        """Let it finish what runs on it, and forget it."""
+        """Drain a worker and delete its record."""
         await self._store.delete(worker.url)
         pinned = self._members.is_pinned(worker.url)
         self._members.dismiss(worker.url)
@@ -74,9 +76,9 @@ class Registration:
             await self._replication.write({worker.url: {DISMISSED: True}})
 
     async def forget(self, url: str) -> bool:
-        """Take a record away whose worker is no member here, as it was written elsewhere a moment ago.
+        """Delete the record of a worker that is not a member here: another gateway wrote it a moment ago.
 
-        False if the store has none. One that others write is left alone.
+        Return False if there is no such record, or others write the store.
         """
         if not (self._store.writable and await self._store.delete(url)):
             return False
@@ -84,29 +86,29 @@ class Registration:
         return True
 
     async def cordon(self, worker: Worker) -> None:
-        """Give it no request until it is opened."""
-        if await self._recorded(worker, held=True):
+        """Give a worker no new requests until it is uncordoned."""
+        if await self._write_record(worker, cordoned=True):
             self._fleet.cordon(worker, CordonSource.OWNER)
         else:
             await self._replication.write({worker.url: {BY_OWNER: True}})
 
     async def uncordon(self, worker: Worker) -> None:
-        """Lift every hold on it."""
-        await self._recorded(worker, held=False)
-        edit = dict.fromkeys(self._replication.cordons.of(worker.url), False)
+        """End every cordon of a worker."""
+        await self._write_record(worker, cordoned=False)
+        changes = dict.fromkeys(self._replication.cordons.of(worker.url), False)
         version = worker.weight_version
         if CordonSource.WEIGHTS in worker.cordons and (version is None or is_text(version)):
-            edit[weights_allowed(version)] = True
+            changes[weights_allowed(version)] = True
         self._fleet.uncordon(worker)
-        if edit:
-            await self._replication.write({worker.url: edit})
+        if changes:
+            await self._replication.write({worker.url: changes})
 
-    async def _recorded(self, worker: Worker, *, held: bool) -> bool:
-        """Keep it in the store, where that can be written to and has the worker; whether it is so."""
-        record = replace(worker.record, held=held)
-        kept = self._store.writable and not self._members.is_pinned(worker.url)
-        if kept and record != worker.record:
+    async def _write_record(self, worker: Worker, *, cordoned: bool) -> bool:
+        """Write the owner's cordon into the record; return False if the store cannot have it."""
+        record = replace(worker.record, held=cordoned)
+        writable = self._store.writable and not self._members.is_pinned(worker.url)
+        if writable and record != worker.record:
             await self._store.put(record)
-        if kept or not held:
+        if writable or not cordoned:
             worker.record = record
-        return kept
+        return writable

@@ -1,7 +1,7 @@
 """All workers, and which of them can serve a request now.
 
-Owns: membership, each worker's state and holds, its connections, and leases. Must never enter: a dialect,
-probing (``health`` reports what it finds), the choice among equals (a policy's), a store.
+Owns: membership, each worker's state and cordons, its connections, and leases. Must never enter: a dialect,
+probing (``health`` reports what it finds), the choice among equal workers (a policy's), a store.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Fleet:
         return tuple(self._workers.values())
 
     def find(self, key: str) -> Worker | None:
-        """The member with this URL or id."""
+        """Return the member with this URL or id."""
         return self._workers.get(key) or self._ids.get(key)
 
     def add(self, worker: Worker) -> None:
-        """Take ``worker`` in; another with the same URL is let go at once, its exchanges go on."""
+        """Add ``worker``. Another one with the same URL leaves at once; its exchanges go on."""
         old = self._workers.get(worker.url)
         if old is not None:
             self.on(old, WorkerEvent.DRAIN, "replaced")
@@ -111,17 +111,17 @@ class Fleet:
         self._connect(worker)
         self._workers[worker.url] = self._ids[worker.id] = worker
         self._rosters.clear()
-        self._followers.tell(ChangeKind.JOINED, worker)
+        self._followers.notify(ChangeKind.JOINED, worker)
 
     def rejoin(self, worker: Worker) -> None:
-        """A member was registered again: that takes back a removal and clears a dead mark."""
+        """Take back the removal of a member that is registered again; a dead one joins again."""
         drained = worker.state is WorkerState.DRAINING
         self.on(worker, WorkerEvent.JOIN, "registered again, not probed yet")
         if drained:
             self._connect(worker)
 
     def drain(self, worker: Worker) -> None:
-        """No new lease from now on; gone once nothing runs on it."""
+        """Lease ``worker`` no more; it leaves once nothing runs on it."""
         self.on(worker, WorkerEvent.DRAIN, "removed")
         worker.pool.close()
         if not worker.in_flight:
@@ -154,12 +154,12 @@ class Fleet:
             del self._workers[worker.url], self._ids[worker.id]
             self.on(worker, WorkerEvent.LEAVE)
             worker.pool.close()
-            self._followers.tell(ChangeKind.LEFT, worker)
+            self._followers.notify(ChangeKind.LEFT, worker)
 
     # -- states
 
     def on(self, worker: Worker, event: WorkerEvent, reason: str = "") -> None:
-        """Something happened to ``worker``; what follows takes effect for the next request."""
+        """Apply ``event`` to the state of ``worker``, with effect from the next request on."""
         if event in (WorkerEvent.SERVES, WorkerEvent.FULL) and worker.cordons:
             event, reason = WorkerEvent.CORDON, "; ".join(worker.cordons.values())
         before = worker.state
@@ -180,7 +180,7 @@ class Fleet:
             self._on_dead(worker)
         self._rosters.clear()
         if self._workers.get(worker.url) is worker:
-            self._followers.tell(ChangeKind.STATE, worker)
+            self._followers.notify(ChangeKind.STATE, worker)
 
     def _on_dead(self, worker: Worker) -> None:
         """Forget what was known of the process: none of it is true of the one after it."""
@@ -189,35 +189,34 @@ class Fleet:
         self._on_death(incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
-        """Its probes told this of it."""
+        """Note what the probes of ``worker`` found, by format."""
         first = not worker.infos
         if infos != worker.infos:
             worker.infos = infos
             self._rosters.clear()
-        self._weigh(worker, first=first)
+        self._check_weights(worker, first=first)
 
-    def _weigh(self, worker: Worker, *, first: bool) -> None:
+    def _check_weights(self, worker: Worker, *, first: bool) -> None:
         least, version = self._min_weight_version, worker.weight_version
         if least is None or version == worker.allowed_weights:
             return
         if not reaches(version, least):
-            told = "is not told" if version is None else f"is {version}"
-            return self.cordon(
-                worker, CordonSource.WEIGHTS, f"its weight version {told}, and {least} is wanted"
-            )
+            known = "is not reported" if version is None else f"is {version}"
+            why = f"its weight version {known}, and {least} is wanted"
+            return self.cordon(worker, CordonSource.WEIGHTS, why)
         arrived = first or CordonSource.WEIGHTS in worker.cordons
         self.uncordon(worker, CordonSource.WEIGHTS)
         if arrived:
             self.uncordon(worker, CordonSource.OWNER)
 
     def cordon(self, worker: Worker, source: CordonSource, why: str = "cordoned by its owner") -> None:
-        """Give ``worker`` no request until ``source`` uncordons it, whatever its probes say meanwhile."""
+        """Give ``worker`` no new requests until ``source`` uncordons it, whatever its probes find."""
         worker.cordons[source] = why
         if worker.usable or worker.state is WorkerState.CORDONED:
             self.on(worker, WorkerEvent.CORDON, "; ".join(worker.cordons.values()))
 
     def uncordon(self, worker: Worker, source: CordonSource | None = None) -> None:
-        """Lift the cordon of ``source``; None: all of them, and also the one for weights that are too old."""
+        """End the cordon of ``source``; None: every cordon, and allow a weight version that is too low."""
         if source is None:
             worker.allowed_weights = worker.weight_version
             worker.cordons.clear()
@@ -229,23 +228,23 @@ class Fleet:
             worker.reason = "; ".join(worker.cordons.values())
 
     def allow_weights(self, worker: Worker, version: str | None) -> None:
-        """It was opened although its weight version, this one, was too low."""
+        """Allow this weight version of ``worker``, which was uncordoned although it is too low."""
         worker.allowed_weights = version
         if worker.weight_version == version:
             self.uncordon(worker, CordonSource.WEIGHTS)
 
     def follow(self) -> AbstractContextManager[Changes]:
-        """Joins, leaves and transitions from now on, until the context ends; no follower is waited for."""
+        """Return a context that yields a queue of all changes from now on. No follower is waited for."""
         return self._followers.follow()
 
     # -- leases
 
     def usable(self, capability: str) -> Sequence[Worker]:
-        """The workers that can serve ``capability`` now."""
+        """Return the workers that can serve ``capability`` now."""
         return self._roster(capability).workers
 
     def models(self) -> Mapping[str, WorkerInfo]:
-        """Each model that some usable worker serves, with the info of one that does."""
+        """Return each model that some usable worker serves, with the info of one that does."""
         found: dict[str, WorkerInfo] = {}
         for worker in self._workers.values():
             if worker.usable:
@@ -261,41 +260,43 @@ class Fleet:
         excluding: Collection[Worker] = (),
         key: str | None = None,
     ) -> Worker:
-        """Pick a worker and hold it until ``release``: by the policy, or the home of ``key``.
+        """Pick a worker, by affinity to ``key`` or else by the policy, and lease it until ``release``.
 
-        Raises NoWorker, Overloaded (each has as much as it may have), and as ``fit`` does.
+        Raises NoWorker, Overloaded (no worker has a free slot), and what ``eligible`` raises.
         """
-        fit = self.fit(capability, model, excluding)
-        if not fit:
+        workers = self.eligible(capability, model, excluding)
+        if not workers:
             raise NoWorker("no worker is available at the moment; please try again")
-        full = self._full_of(fit)
+        full = self._without_slot(workers)
         if full:
-            fit = [worker for worker in fit if worker not in full]
-            if not fit:
+            workers = [worker for worker in workers if worker not in full]
+            if not workers:
                 raise Overloaded("all workers are busy at the moment; please try again")
         if key is not None:
             members = self._roster(capability).members_of(model)
-            worker, placement = self._affinity.assign(key, fit, members, full)
+            worker, placement = self._affinity.assign(key, workers, members, full)
             self._metrics.placed(placement)
         else:
-            worker = self._policy.pick(fit) if len(fit) > 1 else fit[0]
+            worker = self._policy.pick(workers) if len(workers) > 1 else workers[0]
         worker.in_flight += 1
         return worker
 
-    def fit(self, capability: str, model: str | None, excluding: Collection[Worker] = ()) -> Sequence[Worker]:
-        """The workers that one would be picked of now.
+    def eligible(
+        self, capability: str, model: str | None, excluding: Collection[Worker] = ()
+    ) -> Sequence[Worker]:
+        """Return the workers among which ``lease`` would choose now, those without a free slot included.
 
         Raises UnknownModel (the fleet serves several models, but not this one) and InvalidRequest (it serves
         several and none was named).
         """
         return candidates(self._roster(capability).of_model(model), excluding)
 
-    def _full_of(self, workers: Collection[Worker]) -> Collection[Worker]:
+    def _without_slot(self, workers: Collection[Worker]) -> Collection[Worker]:
         most = self._most_in_flight
         return () if most is None else {worker for worker in workers if worker.in_flight >= most}
 
-    def room(self, workers: Collection[Worker]) -> int | None:
-        """How many more leases ``workers``, which are usable, have room for together; None: any number."""
+    def free_slots(self, workers: Collection[Worker]) -> int | None:
+        """Return how many more leases ``workers`` may have together; None: any number."""
         most = self._most_in_flight
         return None if most is None else sum(max(0, most - worker.in_flight) for worker in workers)
 

@@ -1,7 +1,7 @@
-"""Who can serve what, worked out once per change of the fleet instead of once per request.
+"""The workers that can serve a capability, computed once per change of the fleet instead of once per request.
 
-Owns: the usable workers of one capability, by model and in the order in which they are to be used. Must
-never enter: a worker's state changing, the choice among equals.
+Owns: the usable workers of one capability, by model and in the order in which they are used. Must never
+enter: a change of a worker's state, the choice among equal workers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.fleet.states import USABLE
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 
-#: Workers by how fit they are: any of the first group before any of the next. No group is empty.
+#: Workers by state, best first: any of the first group is used before any of the next. No group is empty.
 Tiers = tuple[tuple[Worker, ...], ...]
 
 
@@ -24,22 +24,22 @@ class Roster:
 
     tiers: Tiers = ()
     by_model: Mapping[str, Tiers] = field(default_factory=dict)
-    #: Models of members that are away for now: who asks for one gets no other.
+    #: Models that only members which are not usable now serve: a request for one gets no other model.
     away: frozenset[str] = frozenset()
-    #: All that can serve it when they are not away, and by model.
+    #: All workers that serve it when they are usable, and by model.
     members: Sequence[Worker] = ()
     members_by_model: Mapping[str, Sequence[Worker]] = field(default_factory=dict)
-    #: True: the members do not all have the same base model, so a request has to name one.
+    #: True if the members have several base models, so that a request has to name one.
     mixed: bool = False
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """All of them."""
+        """All usable workers."""
         return tuple(worker for tier in self.tiers for worker in tier)
 
     def of_model(self, model: str | None) -> Tiers:
-        """Those that serve ``model``. Raises UnknownModel and InvalidRequest (none named, and there are
-        several)."""
+        """Return the usable workers that serve ``model``. Raises UnknownModel, and InvalidRequest if no model
+        is named and there are several."""
         if model is not None and model in self.by_model:
             return self.by_model[model]
         if model in self.away:
@@ -52,22 +52,22 @@ class Roster:
         raise UnknownModel(f"no worker serves the model {model[:256]!r}")
 
     def members_of(self, model: str | None) -> Sequence[Worker]:
-        """The workers of ``of_model`` and those that would be among them but are away."""
+        """Return the workers of ``of_model``, and those that would be among them if they were usable."""
         return self.members if model is None else self.members_by_model.get(model, self.members)
 
 
 def candidates(tiers: Tiers, excluding: Collection[Worker]) -> Sequence[Worker]:
-    """The fittest workers that are not to be excluded, () if there is none."""
+    """Return the workers of the best group without those of ``excluding``; () if there is none."""
     if not excluding:
         return tiers[0] if tiers else ()
     for tier in tiers:
-        if left := [worker for worker in tier if worker not in excluding]:
-            return left
+        if remaining := [worker for worker in tier if worker not in excluding]:
+            return remaining
     return ()
 
 
 def roster_of(capability: str, workers: Iterable[Worker]) -> Roster:
-    """Who of ``workers`` can serve ``capability`` now."""
+    """Return the roster of ``capability`` for the current states of ``workers``."""
     members: list[Worker] = []
     known: dict[str, list[Worker]] = {}
     bases: set[str] = set()
@@ -92,7 +92,7 @@ def roster_of(capability: str, workers: Iterable[Worker]) -> Roster:
 
 
 def models_of(worker: Worker, info: WorkerInfo) -> tuple[str, ...]:
-    """What it told, or else what was told of it."""
+    """Return the models that the worker reported, or else the one it was registered with."""
     if not info.models and worker.record.model is not None:
         return (worker.record.model,)
     return info.models

@@ -1,6 +1,6 @@
-"""The states of a worker: what may follow what, and why a worker that could serve is held back.
+"""The states of a worker, their transitions, and the sources of cordons.
 
-Owns: the words and the one transition table. Must never enter: who finds out what happened, I/O, a clock.
+Owns: the names and the one transition table. Must never enter: how an event is found out, I/O, a clock.
 Fleet.on is the only caller: nothing else changes a worker's state.
 """
 
@@ -12,36 +12,36 @@ from types import MappingProxyType
 
 
 class WorkerState(StrEnum):
-    JOINING = "joining"  # was not found able to serve yet; ``Worker.reason`` says what is missing
+    JOINING = "joining"  # not found able to serve yet; ``Worker.reason`` says what is missing
     READY = "ready"
-    BUSY = "busy"  # said that it takes no more at the moment; leased if no ready one is there
-    SUSPECT = "suspect"  # a reply or a probe of it failed, it is being asked again; leased last
-    CORDONED = "held"  # could serve, and is not to: it gets no request until it is opened
+    BUSY = "busy"  # reported that it takes no more at the moment; leased if no worker is ready
+    SUSPECT = "suspect"  # a reply or a probe failed, and it is being probed again; leased last
+    CORDONED = "held"  # could serve, but gets no new requests until it is uncordoned
     DEAD = "dead"  # refused a connection, or failed its probes
-    DRAINING = "draining"  # finishes what runs on it and gets nothing new
-    GONE = "gone"  # is no member any more
+    DRAINING = "draining"  # finishes what runs on it and gets no new requests
+    GONE = "gone"  # not a member any more
 
 
 class WorkerEvent(StrEnum):
-    """What happens to a worker. SERVES never opens a held one: only OPEN does."""
+    """What happens to a worker. SERVES never uncordons one: only UNCORDON does."""
 
-    SERVES = "serves"  # a good probe or a whole reply
-    CANNOT = "cannot"  # it answers, but not as one that can serve
-    FULL = "full"  # it said 429 or 503, or that it takes nothing now
+    SERVES = "serves"  # a good probe or a complete reply
+    CANNOT = "cannot"  # it answers, but not as a worker that can serve
+    FULL = "full"  # it answered 429 or 503, or reports that it takes no requests now
     DOUBT = "doubt"  # a probe failed, or a reply was broken
     DIE = "die"  # refused a connection, or failed its probes
-    CORDON = "cordon"  # it could serve, and somebody holds it
-    UNCORDON = "uncordon"  # nobody holds it any more
+    CORDON = "cordon"  # it could serve, and somebody cordoned it
+    UNCORDON = "uncordon"  # the last cordon ended
     JOIN = "join"  # it was registered again
     DRAIN = "drain"  # it was removed
     LEAVE = "leave"  # it was removed, and nothing runs on it
 
 
 class CordonSource(StrEnum):
-    """Who holds a worker back; each is lifted by itself."""
+    """Who cordoned a worker; each cordon ends by itself."""
 
-    OWNER = "owner"  # it was registered held, or held over the API
-    WEIGHTS = "weights"  # its weight version is below the least that was asked for
+    OWNER = "owner"  # it was registered cordoned, or cordoned over the API
+    WEIGHTS = "weights"  # its weight version is below --min-weight-version
     PAUSED = "paused"  # it was paused through the gateway
 
 
@@ -79,10 +79,10 @@ TRANSITIONS: Mapping[WorkerState, Mapping[WorkerEvent, WorkerState]] = MappingPr
     }
 )
 
-#: Those that may be leased, in the order in which they are.
+#: The states of workers that may be leased, in the order in which they are.
 USABLE = (_STATE.READY, _STATE.BUSY, _STATE.SUSPECT)
 
-#: Events whose reason is news though the state stays.
+#: Events whose reason replaces the one before although the state stays.
 NEWS: Mapping[WorkerState, frozenset[WorkerEvent]] = MappingProxyType(
     {
         _STATE.JOINING: frozenset({WorkerEvent.CANNOT, WorkerEvent.DOUBT, WorkerEvent.DIE}),

@@ -19,12 +19,12 @@ from gateway.upstream.url_patterns import UrlPattern, permitted
 
 log = logging.getLogger(__name__)
 
-#: Records that are applied before others get their turn.
+#: Changes that are applied before the event loop runs something else.
 BATCH = 32
 
 
 class StoreFollower:
-    """One per app. Follows ``store``."""
+    """The follower of ``store``."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -32,12 +32,12 @@ class StoreFollower:
 
     @property
     def healthy(self) -> bool:
-        """Whether the fleet is known to be what the store has."""
+        """True if the fleet is known to match the store."""
         return self.store.healthy and self._applies
 
     async def run(self, members: Members, cordons: Cordons, allowed: Sequence[UrlPattern] = ()) -> None:
-        """Apply every change, until the store is closed. Its records must match ``allowed`` as well: others
-        than this gateway write to it. Begun again, it begins with all there is."""
+        """Apply every change, until the store is closed. Records that do not match ``allowed`` are left out,
+        as others than this gateway write to the store. Each run begins with all records."""
         applied = 0
         async with aclosing(self.store.watch()) as changes:
             async for change in changes:
@@ -66,5 +66,5 @@ def _apply(change: Change, members: Members, cordons: Cordons, allowed: Sequence
 def _may_enter(record: WorkerRecord, allowed: Sequence[UrlPattern]) -> bool:
     if permitted(record.url, allowed):
         return True
-    log.warning("worker %s of the store is none of the URLs that may be workers here", record.url)
+    log.warning("worker %s of the store is not allowed by --allow-worker-url", record.url)
     return False

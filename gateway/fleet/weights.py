@@ -1,6 +1,6 @@
-"""Whether weights are new enough.
+"""Comparison of weight versions.
 
-Owns: comparing two weight versions. Must never enter: who holds a worker because of it.
+Owns: whether one version reaches another. Must never enter: what follows for a worker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def reaches(version: str | None, least: str) -> bool:
-    """Whether ``version`` is ``least`` or, where both are integers, above it; one not told never does."""
+    """Return True if ``version`` equals ``least``, or both are integers and it is larger."""
     if version is None:
         return False
     if _INTEGER.fullmatch(version) and _INTEGER.fullmatch(least):

@@ -153,7 +153,7 @@ class GenerateHandler:
         try:
             return live.lease(tried)
         except (NoWorker, Overloaded) as refusal:
-            if not self._services.queue.takes(refusal):
+            if not self._services.queue.accepts(refusal):
                 raise failure or refusal from None
         # Not in the except block: compiled code keeps that exception current during the wait.
         await live.wait_for_worker(tried)

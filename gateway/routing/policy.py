@@ -1,7 +1,16 @@
-"""How one worker is picked among those that could serve a request.
+"""Routing policies: how one worker is picked among equal candidates.
 
 Owns: the choice, and nothing else. Must never enter: I/O, a clock, a dialect, a worker's state (the fleet has
 sorted out who is usable), third-party packages.
+
+To add a policy, write a class with ``pick`` and add it to ``POLICIES`` below under the name that
+``--router-mode`` takes; the setting, its help and its check are derived from that list. ``pick`` is called by
+``Fleet.lease`` (gateway/fleet/registry.py) for each request without a routing key, with the usable workers of
+the request's model that have a free slot, two or more. It sees of each what ``Candidate`` lists, and nothing
+of the request.
+
+A policy that sees the prompt needs the request's ``Projection`` (gateway/formats/contract.py), which is known
+in ``LiveExchange.lease`` (gateway/proxy/live.py): hand it from there through ``Fleet.lease`` to ``pick``.
 """
 
 from __future__ import annotations
@@ -12,28 +21,28 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 
-class Loaded(Protocol):
-    """What a policy may look at."""
+class Candidate(Protocol):
+    """A worker as a policy sees it."""
 
     @property
     def in_flight(self) -> int:
-        """Leases of this gateway, exact."""
+        """Leases of this process, exact."""
         ...
 
     @property
     def load(self) -> int:
-        """The same, and requests that others gave to the worker, as far as it told."""
+        """Leases of this process, and requests of others when the worker last reported its load."""
         ...
 
 
-W = TypeVar("W", bound=Loaded)
+W = TypeVar("W", bound=Candidate)
 
-_load = attrgetter("in_flight")
+_in_flight = attrgetter("in_flight")
 
 
 class Policy(Protocol):
     def pick(self, workers: Sequence[W]) -> W:
-        """One of ``workers``, which is never empty."""
+        """Return one of ``workers``, which is never empty."""
         ...
 
 
@@ -44,16 +53,17 @@ class LeastInFlight:
         self._choice = choice
 
     def pick(self, workers: Sequence[W]) -> W:
-        # One pass in C each: with hundreds of workers a loop of our own would cost more than all the rest.
-        loads = list(map(_load, workers))
+        # Each step is one call into C: with hundreds of workers a Python loop costs more than the rest of the
+        # request.
+        loads = list(map(_in_flight, workers))
         fewest = min(loads)
         ties = loads.count(fewest)
         if ties == len(loads):
             return workers[int(self._choice.random() * ties)]
-        place = loads.index(fewest)
+        index = loads.index(fewest)
         for _ in range(int(self._choice.random() * ties) if ties > 1 else 0):
-            place = loads.index(fewest, place + 1)
-        return workers[place]
+            index = loads.index(fewest, index + 1)
+        return workers[index]
 
 
 class LeastLoaded:
@@ -70,7 +80,7 @@ class LeastLoaded:
 
 
 class RoundRobin:
-    """Each worker in turn."""
+    """Each worker in turn, beginning anywhere."""
 
     def __init__(self, choice: random.Random) -> None:
         self._next = choice.randrange(1 << 16)
@@ -81,7 +91,7 @@ class RoundRobin:
 
 
 class Random:
-    """Any worker, all alike."""
+    """Any worker, each with the same probability."""
 
     def __init__(self, choice: random.Random) -> None:
         self._choice = choice
@@ -90,7 +100,7 @@ class Random:
         return workers[int(self._choice.random() * len(workers))]
 
 
-#: Name in settings -> how to make one.
+#: The name in --router-mode and the class of every policy. The only list of them.
 POLICIES: Mapping[str, Callable[[random.Random], Policy]] = {
     "least_in_flight": LeastInFlight,
     "least_loaded": LeastLoaded,

@@ -1,6 +1,6 @@
 """Patterns of the URLs that may be registered as workers.
 
-Owns: the patterns of --allow-worker-url. Must never enter: resolving a name, I/O.
+Owns: what a pattern matches. Must never enter: resolving a name, I/O.
 
 A pattern is compared with the parts of a URL, never with its text, so that nothing in a path or a name can
 look like another host.
@@ -71,7 +71,7 @@ class UrlPattern:
 
 
 def permitted(url: str, patterns: Sequence[UrlPattern]) -> bool:
-    """Whether ``url`` may be a worker; without patterns any may."""
+    """Return True if ``url`` may be a worker; without patterns any URL may."""
     return not patterns or any(pattern.matches(url) for pattern in patterns)
 
 

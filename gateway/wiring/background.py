@@ -71,7 +71,7 @@ class Background:
         self._tasks.keep_running(self._start_probing, "start of probing")
         self._tasks.keep_running(lambda: keep_fresh(self._refreshed), "reading keys and certificates again")
         self._tasks.keep_running(watch_loop, "event loop delay")
-        if services.queue.on:
+        if services.queue.enabled:
             self._tasks.keep_running(services.queue.serve, "queue")
         if self._member is not None:
             await self._member.wait_for_workers(services.fleet)

@@ -191,7 +191,7 @@ class Worker:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self) -> None:
-        """As a process that is killed: nobody listens, and every connection breaks."""
+        """As a process that is killed: nothing listens, and every connection breaks."""
         if self._server is not None:
             self._server.close()
         for wire in tuple(self.wires):

@@ -29,7 +29,7 @@ from tests.support.processes import PATIENCE, free_port
 TOKENS = 6
 #: Between two tries of a client that goes on trying, in seconds; in the field it is one second.
 PAUSE = 0.02
-#: Where nobody listens: what a site may have set for its traffic to the outside.
+#: Where nothing listens: what a site may have set for its traffic to the outside.
 _PROXIES = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "http://127.0.0.1:9")
 
 

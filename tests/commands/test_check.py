@@ -41,7 +41,7 @@ async def test_check_exits_1_and_gives_the_reasons_when_no_worker_is_usable() ->
     assert result.exit_code == 1
     rows = result.output.splitlines()[1:]
     assert "--enable-scale-out" in rows[0]
-    assert "nobody listens" in rows[1]
+    assert "nothing listens" in rows[1]
 
 
 async def test_check_sends_the_key_and_never_shows_it() -> None:

@@ -17,21 +17,21 @@ def taken(changes: Changes) -> list[Change | None]:
     return [changes.get_nowait() for _ in range(changes.qsize())]
 
 
-def test_every_follower_is_told_everything_in_order() -> None:
+def test_every_follower_gets_all_changes_in_order() -> None:
     followers = Followers()
     with followers.follow() as one, followers.follow() as other:
-        followers.tell(ChangeKind.JOINED, WORKER)
-        followers.tell(ChangeKind.LEFT, WORKER)
+        followers.notify(ChangeKind.JOINED, WORKER)
+        followers.notify(ChangeKind.LEFT, WORKER)
         for changes in (one, other):
             kinds = [change.kind for change in taken(changes) if change]
             assert kinds == [ChangeKind.JOINED, ChangeKind.LEFT]
 
 
-def test_who_does_not_follow_any_more_is_told_nothing_and_kept_by_nothing() -> None:
+def test_follower_that_stopped_gets_nothing_and_is_not_referenced() -> None:
     followers = Followers()
     with pytest.raises(ZeroDivisionError), followers.follow() as changes:
         raise ZeroDivisionError
-    followers.tell(ChangeKind.JOINED, WORKER)
+    followers.notify(ChangeKind.JOINED, WORKER)
     assert changes.empty()
     assert len(followers) == 0
 
@@ -48,10 +48,10 @@ def test_full_backlog_gives_way_to_one_mark() -> None:
     followers = Followers()
     with followers.follow() as slow, followers.follow() as swift:
         for _ in range(BACKLOG):
-            followers.tell(ChangeKind.STATE, WORKER)
+            followers.notify(ChangeKind.STATE, WORKER)
         assert len(taken(swift)) == BACKLOG
-        followers.tell(ChangeKind.LEFT, WORKER)
-        followers.tell(ChangeKind.JOINED, WORKER)
+        followers.notify(ChangeKind.LEFT, WORKER)
+        followers.notify(ChangeKind.JOINED, WORKER)
         mark, *after = taken(slow)
         assert mark is None
         assert [change.kind for change in after if change] == [ChangeKind.JOINED]
@@ -62,7 +62,7 @@ def test_backlog_is_bounded_however_long_nobody_reads() -> None:
     followers = Followers()
     with followers.follow() as changes:
         for _ in range(3 * BACKLOG):
-            followers.tell(ChangeKind.STATE, WORKER)
+            followers.notify(ChangeKind.STATE, WORKER)
             assert changes.qsize() <= BACKLOG
         assert changes.get_nowait() is None
         forget(changes)

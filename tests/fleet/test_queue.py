@@ -138,7 +138,7 @@ async def test_line_for_a_model_that_is_away_holds_up_no_other() -> None:
             await waiting(it, 2)
             it.ready("w", "m2")
             await until(lambda: it.names == ["b"])
-            assert it.queue.has_line("cap", "m1") and not it.queue.has_line("cap", "m2")
+            assert it.queue.has_earlier("cap", "m1") and not it.queue.has_earlier("cap", "m2")
 
 
 async def test_line_is_not_given_to_the_first_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ async def test_model_that_turns_out_to_be_nobodys_is_told_so() -> None:
 
 
 async def test_change_that_nobody_told_of_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "GLANCE", 0.01)
+    monkeypatch.setattr(queues, "LOOK_INTERVAL", 0.01)
     async with stage() as it:
         worker = it.ready("w", "m1")
         it.ready("v", "m2")
@@ -242,7 +242,7 @@ async def test_request_waits_for_room_as_long_as_it_takes_and_gets_it_in_its_tur
             assert it.queue.waiting == 2
             it.fleet.release(worker)
             await until(lambda: it.names == ["a"])
-            assert worker.in_flight == 1 and it.queue.has_line("cap", None)
+            assert worker.in_flight == 1 and it.queue.has_earlier("cap", None)
             it.fleet.release(worker)
             await until(lambda: it.names == ["a", "b"])
         assert it.counts.refused == []
@@ -255,9 +255,9 @@ async def test_who_comes_as_room_is_given_back_does_not_overtake() -> None:
         worker = it.fleet.lease("cap", None)
         with it.requests("first"):
             await waiting(it, 1)
-            assert not it.queue.has_line("cap", "m1")
+            assert not it.queue.has_earlier("cap", "m1")
             it.fleet.release(worker)
-            assert it.queue.has_line("cap", "m1")
+            assert it.queue.has_earlier("cap", "m1")
             await until(lambda: it.names == ["first"])
 
 
@@ -330,5 +330,5 @@ async def test_never_one_more_than_a_worker_may_have_whatever_comes_and_goes() -
 
 
 def test_queue_is_off_without_seconds() -> None:
-    assert not Stage(seconds=0).queue.on and Stage(seconds=0.1).queue.on
+    assert not Stage(seconds=0).queue.enabled and Stage(seconds=0.1).queue.enabled
     assert Stage(seconds=10).queue.deadline() >= time.monotonic() + 9

@@ -518,7 +518,7 @@ def test_worker_is_held_while_its_weights_are_too_old() -> None:
     for version, state in (("5", WorkerState.READY), ("4", WorkerState.CORDONED), ("6", WorkerState.READY)):
         tell(fleet, worker, version)
         assert worker.state is state
-    assert weighed("5", None)[1].reason == "its weight version is not told, and 5 is wanted"
+    assert weighed("5", None)[1].reason == "its weight version is not reported, and 5 is wanted"
     assert weighed(None, None)[1].state is WorkerState.READY
 
 

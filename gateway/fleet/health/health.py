@@ -146,7 +146,7 @@ class Health:
             try:
                 await ask(worker, question, patience=self._patience, first_contact=True)
             except Unreachable as fault:
-                if fault.unreachable:
+                if fault.nothing_listens:
                     self._on_unreachable(worker)
 
     # -- the loop of one worker
@@ -199,7 +199,7 @@ class Health:
             return log.warning("worker %s was not probed: %s", worker.url, fault)
         if isinstance(fault, Unreachable):
             self._fleet.on(worker, WorkerEvent.DIE, str(fault))
-            if fault.unreachable:
+            if fault.nothing_listens:
                 self._on_unreachable(worker)
             return
         if isinstance(fault, BaseException):

@@ -1,7 +1,7 @@
-"""Asking a worker what it is and how it is.
+"""The questions of a probe to one worker, and their answers.
 
-Owns: what becomes of one question, and of all that the formats have. Must never enter: a dialect (formats say
-what to ask and read the answers), what an answer means for a worker.
+Owns: the result of one question, and of all questions that the formats have. Must never enter: a dialect
+(formats say what to ask and read the answers), what an answer means for a worker's state.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from gateway.formats.contract import UpstreamRequest
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.upstream.tls_faults import tls_fault
 
-#: A question that takes longer has failed, in seconds, however much of its answer came.
+#: How long a question and its complete answer may take, in seconds.
 PROBE_TIMEOUT = 5.0
-#: An answer over this is none, in bytes.
+#: Largest answer in bytes; a larger one counts as none.
 ANSWER_LIMIT = 4 * 1024 * 1024
 
 
 class NotAsked(Exception):
-    """The gateway has no socket to ask with, which says nothing about the worker."""
+    """The gateway has no socket left for the question, which says nothing about the worker."""
 
 
 class Unreachable(Exception):
-    """There is nobody to ask: no TCP connection, or no TLS on it. The text says which, and why.
+    """There is no TCP connection to the worker, or no TLS on it. The text says which, and why.
 
-    ``unreachable``: it is not there at all, so that whoever answers next is another process.
+    ``nothing_listens``: there is no process at the URL, so that the next one to answer is a new one.
     """
 
-    def __init__(self, why: str, *, unreachable: bool = False) -> None:
+    def __init__(self, why: str, *, nothing_listens: bool = False) -> None:
         super().__init__(why)
-        self.unreachable = unreachable
+        self.nothing_listens = nothing_listens
 
 
 async def ask(
     worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT, first_contact: bool = False
 ) -> ProbeReply | None:
-    """One question, once it may be asked; None when there was no whole answer within ``patience`` seconds.
-    ``first_contact``: nobody may be there.
+    """Ask one question, once its quota allows it, and return the answer; None if there was no complete answer
+    within ``patience`` seconds. ``first_contact``: the worker may not be there.
 
     Raises Unreachable and NotAsked.
     """
@@ -59,7 +59,7 @@ async def ask(
     except ConnectFailed as error:
         if isinstance(error.cause, TimeoutError):
             return None
-        raise Unreachable(_why(error), unreachable=tls_fault(error.cause) is None) from error
+        raise Unreachable(_why(error), nothing_listens=tls_fault(error.cause) is None) from error
     except UpstreamIncomplete as error:
         if (fault := _broken_off(worker, error)) is not None:
             raise Unreachable(fault) from error
@@ -79,9 +79,9 @@ def _request(worker: Worker, question: ProbeRequest) -> UpstreamRequest:
 
 
 def _broken_off(worker: Worker, error: UpstreamIncomplete) -> str | None:
-    """What is wrong, if it is the trust between the two; else None.
+    """Return what is wrong if the two ends do not trust each other; else None.
 
-    A server that misses a client certificate finds out after the handshake, and some just hang up then.
+    A server finds out after the handshake that a client certificate is missing, and some just close then.
     """
     fault = tls_fault(error.cause)
     if fault is None and worker.address.tls and worker.state in (WorkerState.JOINING, WorkerState.DEAD):
@@ -93,12 +93,12 @@ def _why(error: ConnectFailed) -> str:
     cause = error.cause
     if (fault := tls_fault(cause)) is not None:
         return fault
-    return f"nobody listens: {getattr(cause, 'strerror', None) or str(cause or error.message)}"
+    return f"nothing listens: {getattr(cause, 'strerror', None) or str(cause or error.message)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the formats made of a worker, by name, and the targets of the questions it did not answer."""
+    """What the formats found out about a worker, by format, and the targets of the unanswered questions."""
 
     infos: Mapping[str, WorkerInfo]
     missing: Sequence[str]
@@ -111,10 +111,10 @@ async def interview(
     patience: float = PROBE_TIMEOUT,
     first_contact: bool = False,
 ) -> Description | None:
-    """Ask all that each format (or only the one the worker was declared to speak) wants to know.
+    """Ask the questions of each format, or only of the one that the worker was declared to speak.
 
-    ``first_contact``: the worker may not be there, so one question goes first and the others only once it
-    was taken. None: it answered no question at all. Raises Unreachable and NotAsked.
+    ``first_contact``: the worker may not be there, so one question goes first and the others only after
+    it was answered. Return None if it answered no question. Raises Unreachable and NotAsked.
     """
     asked = [format for format in formats if worker.only in (None, format.name)]
     questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())

@@ -135,7 +135,7 @@ async def test_worker_that_never_answered() -> None:
     """A worker that was never there is joining for as long as that lasts, and says what is wrong."""
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     async with watched(worker):
-        await until(lambda: "nobody listens" in worker.reason)
+        await until(lambda: "nothing listens" in worker.reason)
         await asyncio.sleep(0.03)
         assert worker.state is JOINING
 
@@ -162,7 +162,7 @@ async def test_worker_that_refuses_is_dead_at_once_and_back_soon() -> None:
                 await becomes(worker, READY)
                 server.stop()
                 await becomes(worker, DEAD)
-                assert "nobody listens" in worker.reason
+                assert "nothing listens" in worker.reason
                 await server.start()
             await becomes(worker, READY)
 
@@ -174,7 +174,7 @@ async def test_dead_worker_is_asked_at_its_own_pace() -> None:
         server.stop()
         health.report_failure(worker, refused=True)
         assert worker.state is DEAD
-        await until(lambda: "nobody listens" in worker.reason or worker.reason == "could not be reached")
+        await until(lambda: "nothing listens" in worker.reason or worker.reason == "could not be reached")
         await server.start()
         await becomes(worker, READY)
 
@@ -554,7 +554,7 @@ async def test_question_for_the_load_that_is_not_answered_is_not_asked_again() -
 
 
 async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
-    """Thousands of URLs that nobody listens at are no storm."""
+    """Thousands of URLs that nothing listens at are no storm."""
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     async with watched(recovery=0.01) as (health, _):
         state = module._Watch()
@@ -566,7 +566,7 @@ async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
 
 
 async def test_worker_that_left_is_asked_once_whether_it_is_there_still() -> None:
-    """Only that nobody listens says that whoever comes next is another one."""
+    """Only that nothing listens says that whoever comes next is another one."""
     async with engine() as server:
         worker = server.worker()
         unreachable: list[Worker] = []

@@ -138,7 +138,7 @@ async def test_answer_that_is_none(nonsense: bytes) -> None:
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
 async def test_name_that_cannot_be_resolved(host: str) -> None:
-    """A name that is none is a worker nobody listens for."""
+    """A name that is none is a worker nothing listens for."""
     with pytest.raises(Unreachable):
         await ask(connected(Worker(Address.parse(f"http://{host}:1"))), ProbeRequest("GET", "/info"))
 
