@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 
-def calls_of(work: Callable[[], Any]) -> int:
-    """Return how many Python and C functions are called while ``work`` runs."""
+class CallCount:
+    """The number of Python and C functions called in this thread so far."""
+
     calls = 0
 
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
+    def count(self, frame: FrameType, event: str, argument: Any) -> None:
+        self.calls += event in ("call", "c_call")
 
-    before = sys.getprofile()
-    sys.setprofile(count)
+
+@contextmanager
+def counted_calls() -> Iterator[CallCount]:
+    """Count all calls within the block, those of other tasks included."""
+    counter, before = CallCount(), sys.getprofile()
+    sys.setprofile(counter.count)
     try:
-        work()
+        yield counter
     finally:
         sys.setprofile(before)
-    return calls
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    """Return how many functions are called while ``work`` runs."""
+    with counted_calls() as counter:
+        work()
+    return counter.calls
