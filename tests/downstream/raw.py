@@ -1,4 +1,4 @@
-"""Requests byte by byte, and a client that sends them."""
+"""Requests as bytes, and a client that sends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNKED = f"POST /generate HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ntransfer-encoding: c
 
 @asynccontextmanager
 async def raw_client(gateway: Rig, limit: int = 2**16) -> AsyncIterator[RawClient]:
-    """A raw client that is gone afterwards, whatever happened."""
+    """Open a raw client; it is closed in any case."""
     client = await RawClient.connect(gateway.port, limit)
     try:
         yield client
@@ -26,7 +26,7 @@ async def raw_client(gateway: Rig, limit: int = 2**16) -> AsyncIterator[RawClien
 
 
 def plain(body: bytes, *lines: str, path: str = "/generate") -> bytes:
-    """One request in full, with a length."""
+    """Return a complete request with a Content-Length."""
     head = [f"POST {path} HTTP/1.1", "host: g", TYPE, *lines, f"content-length: {len(body)}", "", ""]
     return "\r\n".join(head).encode() + body
 
@@ -36,7 +36,7 @@ def chunk(data: bytes) -> bytes:
 
 
 async def reply_of(client: RawClient) -> tuple[int, bytes]:
-    """Status and body of a reply that has a length."""
+    """Return status and body of a reply with a Content-Length."""
     async with asyncio.timeout(10):
         head = await client.head()
         lines = head.lower().split(b"\r\n")

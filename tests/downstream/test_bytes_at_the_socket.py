@@ -1,6 +1,6 @@
-"""Hostile bytes at a gateway as a user starts it: an answer or a close, and the worker gets what we read.
+"""Hostile bytes at a gateway in a process of its own: a reply or a close, and no request that is not in them.
 
-What is sent are the inputs kept for the fuzzing of the listener, and a few too long to keep.
+The inputs are the corpus of the listener's fuzzing target, and a few that are too long to be kept there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.support.gateway import RawClient, eventually, until
 from tests.support.processes import free_port, running
 
 GOOD = json.dumps({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}}).encode()
-#: What a client is told; and nothing at all, where it is hung up on.
+#: The statuses of replies; None: the connection is closed without one.
 ANSWERS = {None, 200, 400, 404, 405, 413, 431}
-#: Silence after which a connection is taken to be waiting for more, in seconds.
+#: Seconds of silence after which the gateway is taken to wait for more.
 QUIET = 2.0
 _LINE = re.compile(rb"[!-9;-~]+: [^\r\n\0]*")
 _MARK = b"x-case: "
@@ -31,7 +31,7 @@ _OUR_ID = re.compile(rb'"rid":"(?:[0-9a-f]{32}|job-1)",?')
 
 
 def _cases() -> dict[str, bytes]:
-    """Each with its name in the header lines of its requests."""
+    """Return the inputs by name; each request has the name in a header line."""
     head = b"POST /generate HTTP/1.1\r\nhost: a\r\n"
     long = {
         "url-of-100-kb": head.replace(b"generate", b"g" * 100_000) + b"content-length: 0\r\n\r\n",
@@ -53,7 +53,7 @@ def _cases() -> dict[str, bytes]:
 
 
 class Tap:
-    """In front of a worker: notes all bytes that it is sent, by connection."""
+    """A proxy in front of a worker that records all bytes for it, by connection."""
 
     def __init__(self, port: int) -> None:
         self.port = 0
@@ -81,7 +81,7 @@ class Tap:
         self._open.remove(worker)
 
     def generates(self) -> dict[str, list[bytes]]:
-        """The bodies of generate requests by the case that they came from; all else must be well-formed."""
+        """Return the bodies of generate requests by case; fail if any request is malformed."""
         found: dict[str, list[bytes]] = defaultdict(list)
         for sent in self.sent:
             for target, case, body in _requests(bytes(sent)):
@@ -100,7 +100,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen
 
 
 def _requests(sent: bytes) -> list[tuple[bytes, str, bytes]]:
-    """Target, case and body of each; nothing but one strict form is taken."""
+    """Return target, case and body of each request; accept one strict form only."""
     found = []
     while sent:
         head, end, rest = sent.partition(b"\r\n\r\n")
@@ -113,30 +113,30 @@ def _requests(sent: bytes) -> list[tuple[bytes, str, bytes]]:
             names.count(b"content-length") == names.count(b"host") == 1 and b"transfer-encoding" not in names
         )
         size = int(next(line for line in lines if line.startswith(b"content-length: "))[16:])
-        assert len(rest) >= size, "a request that was not sent whole"
+        assert len(rest) >= size, "an incomplete request"
         case = next((line.removeprefix(_MARK).decode() for line in lines if line.startswith(_MARK)), "")
         found.append((target, case, rest[:size]))
         sent = rest[size:]
     return found
 
 
-async def _told(port: int, data: bytes) -> int | None:
-    """The status that the first bytes are answered by; None: hung up on, or still waited for."""
+async def _status(port: int, data: bytes) -> int | None:
+    """Return the status of the first reply to ``data``; None without a reply."""
     client = await RawClient.connect(port)
     try:
         client.writer.write(data)
-        told = b""
+        reply = b""
         with suppress(ConnectionError, TimeoutError):
             while part := await asyncio.wait_for(client.reader.read(65536), QUIET):
-                told += part
-        told = told.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return int(told.split(b" ")[1]) if told else None
+                reply += part
+        reply = reply.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return int(reply.split(b" ")[1]) if reply else None
     finally:
         client.writer.transport.abort()
 
 
 def _wanted(data: bytes) -> list[bytes]:
-    """The generate requests among the bytes, as another implementation reads them."""
+    """Return the bodies of generate requests in ``data`` as h11 reads them."""
     read = reference(data)
     return [
         body
@@ -146,8 +146,8 @@ def _wanted(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_hostile_bytes_get_an_answer_or_a_close_and_no_second_reading(processes: int) -> None:
-    """No request reaches the worker that is not in the bytes, none in another form, and service goes on."""
+async def test_hostile_bytes_get_a_reply_or_a_close_and_become_no_other_request(processes: int) -> None:
+    """Each request at the worker is in the bytes, and other requests are served."""
     port = free_port()
     async with SimServer("sglang", SimConfig()) as sim, Tap(sim.port).running() as tap:
         given = ["--worker", f"http://127.0.0.1:{tap.port}", "--probe-interval-secs", "0.2"]
@@ -159,11 +159,11 @@ async def test_hostile_bytes_get_an_answer_or_a_close_and_no_second_reading(proc
                 statuses = dict(
                     zip(
                         cases,
-                        await asyncio.gather(*(_told(port, data) for data in cases.values())),
+                        await asyncio.gather(*(_status(port, data) for data in cases.values())),
                         strict=True,
                     )
                 )
-                assert {name: told for name, told in statuses.items() if told not in ANSWERS} == {}
+                assert {name: status for name, status in statuses.items() if status not in ANSWERS} == {}
                 got = tap.generates()
                 for name, data in cases.items():
                     wanted = _wanted(data)
@@ -176,7 +176,7 @@ async def test_hostile_bytes_get_an_answer_or_a_close_and_no_second_reading(proc
 
 
 async def _serve(client: httpx.AsyncClient) -> bool:
-    """Whether every process does, as far as a dozen connections can tell."""
+    """Return True if a dozen requests over new connections are served."""
     headers = {"content-type": "application/json", "connection": "close"}
     try:
         replies = [await client.post("/generate", content=GOOD, headers=headers) for _ in range(12)]

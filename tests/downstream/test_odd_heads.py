@@ -1,5 +1,5 @@
-"""Heads that our parser takes and another reader may read in another way are refused, and what was whole
-before them is served."""
+"""Heads that our parser accepts and another server could read differently are refused; what is before them is
+served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZED = b"content-length: %d\r\n\r\n%b" % (len(SMALL), SMALL)
 
 
 def _coded(*codings: bytes, version: bytes = b"1.1") -> bytes:
-    """A chunked request that calls itself so in one line for each of ``codings``."""
+    """Return a chunked request with one Transfer-Encoding line for each of ``codings``."""
     lines = b"".join(b"transfer-encoding: %b\r\n" % coding for coding in codings)
     head = b"POST /generate HTTP/%b\r\n%b%b\r\n" % (version, LINES, lines)
     return head + chunk(SMALL) + b"0\r\n\r\n"
@@ -40,7 +40,7 @@ async def _closed(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-async def test_odd_head_is_refused_with_the_reason(odd: bytes) -> None:
+async def test_ambiguous_head_is_refused_with_the_reason(odd: bytes) -> None:
     async with (
         SimServer("sglang", SimConfig()) as sim,
         rig(sim.url) as gateway,
@@ -59,10 +59,10 @@ async def test_odd_head_is_refused_with_the_reason(odd: bytes) -> None:
 @pytest.mark.parametrize(
     "bad", [CHUNKED + b"2;\n{}", ODD["two-hosts"], CHUNKED + b"x" * 9], ids=["chunk", "head", "size"]
 )
-async def test_requests_before_a_bad_one_are_answered_and_it_is_not(
+async def test_requests_before_an_invalid_one_are_answered_and_it_is_not(
     bad: bytes, before: int, split: bool
 ) -> None:
-    """Its error is no reply to any of them, and none of them is cut for it."""
+    """Its error would look like the reply to one of them."""
     async with (
         SimServer("sglang", SimConfig()) as sim,
         rig(sim.url) as gateway,
@@ -82,7 +82,7 @@ async def test_requests_before_a_bad_one_are_answered_and_it_is_not(
         assert len(generates(sim)) == before
 
 
-async def test_head_over_the_limit_behind_a_request_is_no_reply_to_it() -> None:
+async def test_request_before_a_head_over_the_limit_gets_its_own_reply() -> None:
     async with (
         SimServer("sglang", SimConfig()) as sim,
         rig(sim.url) as gateway,
@@ -96,7 +96,7 @@ async def test_head_over_the_limit_behind_a_request_is_no_reply_to_it() -> None:
         await _closed(client)
 
 
-async def test_blanks_around_a_value_are_no_part_of_it() -> None:
+async def test_spaces_around_a_header_value_are_not_part_of_it() -> None:
     async with (
         SimServer("sglang", SimConfig()) as sim,
         rig(sim.url) as gateway,

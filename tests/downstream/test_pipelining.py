@@ -60,15 +60,6 @@ def post(target: str, body: int = 0) -> bytes:
     return f"POST {target} HTTP/1.1\r\nhost: g\r\ncontent-length: {body}\r\n\r\n".encode() + bytes(body)
 
 
-async def test_requests_are_served_one_after_another(app: Application, connection: ClientConnection) -> None:
-    connection.data_received(post("/a") + post("/b"))
-    connection.data_received(post("/c"))
-    for target in (b"/a", b"/b", b"/c"):
-        assert len(app.started) == 1
-        assert app.reply() == target
-    assert not app.started
-
-
 async def test_replies_keep_the_order_of_requests_when_the_client_stops_reading_in_between(
     app: Application, connection: ClientConnection
 ) -> None:

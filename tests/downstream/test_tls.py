@@ -1,4 +1,4 @@
-"""Clients that come over TLS and do not say who they are."""
+"""TLS connections whose handshake is not complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 async def _silent(gateway: Rig, count: int) -> list[RawClient]:
-    """Connections that never begin a handshake."""
+    """Open connections that never begin a handshake."""
     return [await RawClient.connect(gateway.port) for _ in range(count)]
 
 
@@ -45,8 +45,8 @@ async def _hits(gateway: Rig) -> str:
     return next((line for line in scrape.splitlines() if 'limit="sockets"' in line), "")
 
 
-async def test_silent_client_has_the_time_of_a_head(authority: Authority) -> None:
-    """And holds up nobody else."""
+async def test_handshake_has_the_time_limit_of_a_head(authority: Authority) -> None:
+    """Other clients are served meanwhile."""
     async with secured(authority, header_timeout_secs=0.3) as gateway:
         began = time.monotonic()
         [silent] = await _silent(gateway, 1)
@@ -56,8 +56,8 @@ async def test_silent_client_has_the_time_of_a_head(authority: Authority) -> Non
         silent.leave()
 
 
-async def test_silent_clients_over_the_limit_are_closed_as_they_come(authority: Authority) -> None:
-    """They count like others, and in the metric of that limit; whoever was there is served on."""
+async def test_connection_over_the_limit_is_closed_before_its_handshake(authority: Authority) -> None:
+    """It is counted; clients that were connected before are served."""
     async with secured(authority, max_connections=2) as gateway:
         kept = await client_of(gateway, authority)
         silent = await _silent(gateway, RESERVED_CONNECTIONS + 2)
@@ -68,19 +68,21 @@ async def test_silent_clients_over_the_limit_are_closed_as_they_come(authority: 
             client.leave(reset=True)
         hits = [""]
 
-        async def told() -> None:
+        async def counted() -> None:
             while not hits[0]:
                 try:
                     hits[0] = await _hits(gateway)
                 except httpx.TransportError:
                     await asyncio.sleep(0.01)
 
-        await asyncio.wait_for(told(), 10)
+        await asyncio.wait_for(counted(), 10)
         assert float(hits[0].split()[-1]) >= 1
         kept.leave()
 
 
-async def test_one_too_many_gets_less_time(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handshake_of_a_reserved_connection_has_less_time(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tls, "OVER_LIMIT_IDLE_SECONDS", 0.2)
     async with secured(authority, max_connections=1) as gateway:
         patient, crowded = await _silent(gateway, 2)
@@ -90,7 +92,7 @@ async def test_one_too_many_gets_less_time(authority: Authority, monkeypatch: py
             client.leave()
 
 
-async def test_client_that_speaks_no_tls_is_let_go(
+async def test_client_that_does_not_speak_tls_is_closed(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with secured(authority) as gateway:
@@ -102,8 +104,8 @@ async def test_client_that_speaks_no_tls_is_let_go(
     assert "Traceback" not in caplog.text
 
 
-class _Short:
-    """A listener of a process that may open no more files, for one time."""
+class _ShortOnce:
+    """A listening socket whose first accept fails because the process may open no more files."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -128,10 +130,10 @@ class _App:
     def hit(self, limit: str) -> None: ...
 
 
-async def test_connection_waits_while_no_file_is_left(
+async def test_accepting_pauses_after_a_shortage_of_files(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is tried again after a while, and not at once for ever."""
+    """It does not fail again and again meanwhile."""
     monkeypatch.setattr(tls, "_SHORTAGE_PAUSE", 0.05)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.files())
@@ -143,7 +145,7 @@ async def test_connection_waits_while_no_file_is_left(
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        short = _Short(listener)
+        short = _ShortOnce(listener)
         acceptor = Acceptor(cast(socket.socket, short), context, make, cast(Any, _App()), ServerState())
         client = await RawClient.connect(listener.getsockname()[1], 2**16, authority.client())
         await until(lambda: bool(made))
