@@ -93,7 +93,7 @@ def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -
         sglang_rules.MergeRule.MOST: "the largest value of all events",
         sglang_rules.MergeRule.LAST: "the latest event that has it",
         sglang_rules.MergeRule.FIRST: "the first event that has it",
-        sglang_rules.MergeRule.REPEATED: "whole in each event that has it: the latest of them",
+        sglang_rules.MergeRule.REPEATED: "complete in each event that has it: the latest of them",
         sglang_rules.MergeRule.TERMINAL: "the sample's last event",
         sglang_rules.MergeRule.MEMBERS: "its members, each as below",
         sglang_rules.MergeRule.PER_INDEX: "**in no reply**",
