@@ -1,4 +1,4 @@
-"""Gateways in processes of their own that share one fleet, and their requests when the store fails."""
+"""Gateway processes that share one fleet through a store, and their requests during an outage of it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ REQUEST = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 
 
 class Gateway:
-    """One that runs, as its clients see it."""
+    """A running gateway, as its clients see it."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.url = url
         self._client = client
 
     async def workers(self) -> dict[str, str]:
-        """State by URL."""
+        """Return the state of each worker by URL."""
         listed = (await self._client.get(f"{self.url}/workers")).json()["workers"]
         return {worker["url"]: worker["state"] for worker in listed}
 
@@ -56,7 +56,7 @@ class Gateway:
 
 @asynccontextmanager
 async def gateways(count: int, variables: Mapping[str, str]) -> AsyncIterator[list[Gateway]]:
-    """So many, with nothing but their store."""
+    """``count`` gateways without any worker of their own."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=False, timeout=20))
         found = []
@@ -72,10 +72,6 @@ async def gateways(count: int, variables: Mapping[str, str]) -> AsyncIterator[li
         yield found
 
 
-def took(seconds: float, started: float) -> None:
-    assert asyncio.get_running_loop().time() - started < seconds
-
-
 @pytest.fixture
 def member(tmp_path: Path) -> Iterator[Member]:
     with cluster.running(tmp_path) as member:
@@ -83,24 +79,17 @@ def member(tmp_path: Path) -> Iterator[Member]:
 
 
 async def share_a_fleet(variables: Mapping[str, str]) -> None:
-    loop = asyncio.get_running_loop()
     async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
         async with gateways(2, variables) as (here, there):
-            started = loop.time()
             assert await here.add(one.url) == 202
             await eventually(lambda: has(there, {one.url}))
-            took(1, started)
-            started = loop.time()
             assert await there.add(two.url) == 202
             await eventually(lambda: has(here, {one.url, two.url}))
-            took(1, started)
             for gateway in (here, there):
                 await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
                 assert await gateway.generate() == 200
-            started = loop.time()
             assert await here.remove(one.url) == 200
             await eventually(lambda: has(there, {two.url}))
-            took(1, started)
         async with gateways(1, variables) as (later,):
             await eventually(lambda: has(later, {two.url}))
 
@@ -113,42 +102,36 @@ async def all_ready(gateway: Gateway) -> bool:
     return set((await gateway.workers()).values()) == {"ready"}
 
 
-async def test_two_gateways_on_one_etcd_see_the_same_fleet_within_a_second(member: Member) -> None:
-    """What one registers or removes, the other has; and so has one that starts when both have ended."""
+async def test_two_gateways_on_one_etcd_see_the_same_fleet(member: Member) -> None:
+    """Each sees what the other registers or removes; so does a gateway that starts after both have ended."""
     await share_a_fleet({"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url})
 
 
-async def test_two_gateways_on_one_file_see_the_same_fleet_within_a_second(tmp_path: Path) -> None:
-    """Likewise."""
+async def test_two_gateways_on_one_file_see_the_same_fleet(tmp_path: Path) -> None:
     file = str(tmp_path / "workers.json")
     await share_a_fleet({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
 
 
 async def share_pauses(variables: Mapping[str, str]) -> None:
-    """Of a worker that the store has no record of: both gateways were started with it."""
-    loop = asyncio.get_running_loop()
+    """Pause workers that the store has no record of: each gateway is started with them."""
     async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
         urls = (one.url, two.url)
         given = {**variables, "DYN_WORKER": ",".join(urls)}
         async with gateways(2, given) as (here, there):
             for gateway in (here, there):
                 await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
-            started = loop.time()
             assert await here.call("/pause_generation") == 200
             assert set((await here.workers()).values()) == {"held"}
             await eventually(lambda: states(there, "held", "held"))
-            took(1, started)
             assert await here.call(f"/workers/{two.url}/cordon") == 200
             async with gateways(1, given) as (later,):
                 await eventually(lambda: states(later, "held", "held"))
                 assert await later.generate() == 503
                 assert not generates(one) and not generates(two)
-                started = loop.time()
                 assert await later.call("/continue_generation") == 200
                 for gateway in (here, there, later):
                     await eventually(lambda gateway=gateway: states(gateway, "ready", "held"))  # type: ignore[misc]
-                took(1, started)
-            assert await there.call(f"/workers/{two.url}/uncordon") == 200
+                assert await there.call(f"/workers/{two.url}/uncordon") == 200
             for gateway in (here, there):
                 await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
 
@@ -157,13 +140,12 @@ async def states(gateway: Gateway, *wanted: str) -> bool:
     return list((await gateway.workers()).values()) == list(wanted)
 
 
-async def test_gateways_on_one_etcd_know_who_is_paused_and_held(member: Member) -> None:
-    """Within a second, and one that starts later before it gives anybody a request."""
+async def test_gateways_on_one_etcd_share_pauses_and_cordons(member: Member) -> None:
+    """A gateway that starts later knows them before it sends any request."""
     await share_pauses({"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url})
 
 
-async def test_gateways_on_one_file_know_who_is_paused_and_held(tmp_path: Path) -> None:
-    """Likewise."""
+async def test_gateways_on_one_file_share_pauses_and_cordons(tmp_path: Path) -> None:
     file = str(tmp_path / "workers.json")
     await share_pauses({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
 
@@ -180,7 +162,7 @@ async def over_etcd(member: Member) -> AsyncIterator[tuple[SimServer, Gateway, G
 
 
 async def test_pause_while_etcd_is_away_is_known_once_it_is_back(member: Member) -> None:
-    """It counts at once where it was called, and the call does not fail."""
+    """It is effective at once in the gateway that was called, and the call does not fail."""
     async with over_etcd(member) as (_, here, there):
         await asyncio.to_thread(member.kill)
         assert await here.call("/pause_generation") == 200
@@ -193,9 +175,9 @@ async def test_pause_while_etcd_is_away_is_known_once_it_is_back(member: Member)
 
 
 async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
-    """Not one of them fails; a registration does, at once, and works again afterwards.
+    """No request fails. A registration fails at once, and works again afterwards.
 
-    OUTAGE_SECONDS=30 makes it as long as an outage of the field.
+    OUTAGE_SECONDS=30 makes the outage longer.
     """
     seconds = float(os.environ.get("OUTAGE_SECONDS", "3"))  # noqa: TID251
     loop = asyncio.get_running_loop()
@@ -209,9 +191,7 @@ async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
         assert served >= 20
         assert not await here.store_healthy()
         assert await all_ready(here) and await all_ready(there)
-        started = loop.time()
         assert await here.add("http://127.0.0.1:1") == 503
-        took(1, started)
         member.start()
         await asyncio.to_thread(member.wait)
         await eventually(here.store_healthy)

@@ -1,4 +1,4 @@
-"""The store of a gateway alone."""
+"""The store in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1", held=True)
 
 
 class TestContract(StoreContract):
-    """What every store promises."""
+    """The contract of all stores."""
 
     @pytest.fixture
     def open_store(self) -> Open:
@@ -28,27 +28,8 @@ async def taken(changes: AsyncIterator[Change], count: int) -> list[Change]:
         return [await anext(changes) for _ in range(count)]
 
 
-async def test_watch_begins_with_all_and_goes_on_with_each_change() -> None:
-    """In order, to each watcher; what changes nothing is told to nobody."""
-    store = MemoryStore()
-    await store.put(A)
-    one, other = store.watch(), store.watch()
-    for changes in (one, other):
-        assert await taken(changes, 1) == [Reset({A.url: A})]
-    await store.put(B)
-    await store.put(B)
-    changed = WorkerRecord(A.url, model="m")
-    await store.put(changed)
-    assert await store.delete(B.url)
-    assert not await store.delete(B.url)
-    await store.put(B)
-    for changes in (one, other):
-        assert await taken(changes, 4) == [Put(B), Put(changed), Gone(B.url), Put(B)]
-    await store.close()
-
-
-async def test_watcher_that_falls_behind_is_told_all_anew() -> None:
-    """What waits for it is bounded, and what it ends up with is right."""
+async def test_reader_that_falls_behind_gets_a_reset() -> None:
+    """Its queue is bounded, and it ends with the right records."""
     store = MemoryStore()
     changes = store.watch()
     await taken(changes, 1)
@@ -69,19 +50,3 @@ async def test_watcher_that_falls_behind_is_told_all_anew() -> None:
                 del known[url]
     assert resets == 1
     await store.close()
-
-
-async def test_close_ends_every_watch() -> None:
-    """Those that wait, and those that begin later."""
-    store = MemoryStore()
-    changes = store.watch()
-    await taken(changes, 1)
-    await store.close()
-    async with asyncio.timeout(5):
-        assert [change async for change in changes] == []
-        assert [change async for change in store.watch()] == []
-
-
-async def test_store_in_memory_is_healthy_and_writable() -> None:
-    store = MemoryStore()
-    assert (store.healthy, store.reason, store.writable) == (True, "", True)

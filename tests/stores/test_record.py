@@ -1,4 +1,4 @@
-"""What is known of a worker before it is asked."""
+"""The record of a worker."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ records = st.builds(
 
 
 @given(records)
-def test_record_comes_back_from_json_as_it_was(record: WorkerRecord) -> None:
-    """Any record, on one line, whatever its texts hold."""
+def test_any_record_survives_json_on_one_line(record: WorkerRecord) -> None:
     text = record.to_json()
     assert "\n" not in text
     assert WorkerRecord.from_json(text) == record
@@ -39,21 +38,19 @@ def test_record_comes_back_from_json_as_it_was(record: WorkerRecord) -> None:
     assert hash(WorkerRecord.from_json(text)) == hash(record)
 
 
-def test_json_holds_what_was_said_and_no_more() -> None:
-    """A store stays readable to a person."""
+def test_json_has_no_members_with_default_values() -> None:
     assert json.loads(WorkerRecord(URL).to_json()) == {"url": URL}
     record = WorkerRecord(URL, priority=3, labels={"a": "b"}, held=True)
     assert json.loads(record.to_json()) == {"url": URL, "priority": 3, "labels": {"a": "b"}, "held": True}
 
 
-def test_members_of_later_versions_are_passed_over() -> None:
-    """Unknown members are no fault, and are not kept; null is unset."""
+def test_unknown_members_are_ignored_and_null_is_unset() -> None:
     record = WorkerRecord.of({"url": URL, "cost": 1.5, "model": None, "labels": None, "worker_type": None})
     assert record == WorkerRecord(URL)
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "problem"),
     [
         ({}, "url is missing"),
         ({"url": None}, "url is missing"),
@@ -78,22 +75,19 @@ def test_members_of_later_versions_are_passed_over() -> None:
         ({"url": URL, "held": "yes"}, "held must be true or false"),
     ],
 )
-def test_bad_member_is_named(members: dict[str, Any], said: str) -> None:
-    """One line says what is wrong, of whatever the member holds."""
-    with pytest.raises(ValueError, match=said) as caught:
+def test_bad_member_is_named(members: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as caught:
         WorkerRecord.of(members)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", b"\xff", "[" * 100_000])
-def test_text_that_is_no_record(text: str | bytes) -> None:
-    """Whatever stands in a store raises nothing but ValueError."""
+def test_text_that_is_not_a_record_raises_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match="record"):
         WorkerRecord.from_json(text)
 
 
-def test_labels_belong_to_the_record() -> None:
-    """Nobody who made a record changes it later."""
+def test_labels_of_a_record_cannot_be_changed_from_outside() -> None:
     given = {"a": "b"}
     record = WorkerRecord(URL, labels=MappingProxyType(given))
     given["a"] = "c"

@@ -1,24 +1,25 @@
-"""Keeping leases alive."""
+"""Renewal of records with a TTL."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.renewals import Renewals
-from tests.support.gateway import until
+
+pytestmark = pytest.mark.virtual_time
 
 URL = "http://w:1"
-#: A lease in seconds that is renewed every 10 ms.
-TTL = 0.03
+#: In seconds, on virtual time.
+TTL = 30.0
 
 
 class Scripted:
-    """Renews as ``outcomes`` say, and then well."""
+    """A renewal with scripted outcomes, which succeeds after them."""
 
     def __init__(self, outcomes: Iterable[bool | StoreUnavailable] = ()) -> None:
         self.calls = 0
@@ -31,9 +32,6 @@ class Scripted:
             raise outcome
         return outcome
 
-    def reached(self, calls: int) -> Callable[[], bool]:
-        return lambda: self.calls >= calls
-
 
 @pytest.fixture
 async def renewals() -> AsyncIterator[Renewals]:
@@ -42,51 +40,48 @@ async def renewals() -> AsyncIterator[Renewals]:
     await renewals.close()
 
 
-async def test_lease_is_renewed_three_times_in_its_length(renewals: Renewals) -> None:
-    renew, loop = Scripted(), asyncio.get_running_loop()
-    started = loop.time()
+async def test_record_is_renewed_three_times_within_its_ttl(renewals: Renewals) -> None:
+    renew = Scripted()
     await renewals.start(URL, TTL, renew)
-    await until(renew.reached(6))
-    assert loop.time() - started >= 2 * TTL * 0.9
+    await asyncio.sleep(2 * TTL + 1)
+    assert renew.calls == 6
 
 
-async def test_outage_is_borne_and_told_once(renewals: Renewals, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_renewal_is_retried_each_second_and_logged_once(
+    renewals: Renewals, caplog: pytest.LogCaptureFixture
+) -> None:
     renew = Scripted([True, StoreUnavailable("away"), StoreUnavailable("away"), True])
     with caplog.at_level(logging.INFO):
         await renewals.start(URL, TTL, renew)
-        await until(renew.reached(6))
+        await asyncio.sleep(2 * TTL / 3 + 3)
+    assert renew.calls == 4
     assert [line.levelname for line in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_record_that_was_taken_away_is_kept_no_more(renewals: Renewals) -> None:
+async def test_record_that_somebody_removed_is_not_renewed_any_more(renewals: Renewals) -> None:
     renew = Scripted([True, False])
     await renewals.start(URL, TTL, renew)
-    await until(renew.reached(2))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(3 * TTL)
     assert renew.calls == 2
 
 
-async def test_new_lease_of_a_url_takes_the_place_of_the_old(renewals: Renewals) -> None:
+async def test_new_renewal_of_a_url_replaces_the_old_one(renewals: Renewals) -> None:
     old, new = Scripted(), Scripted()
     await renewals.start(URL, TTL, old)
-    await until(old.reached(1))
+    await asyncio.sleep(TTL / 2)
     await renewals.start(URL, TTL, new)
-    calls = old.calls
-    await until(new.reached(3))
-    assert old.calls == calls
+    await asyncio.sleep(TTL + 1)
+    assert (old.calls, new.calls) == (1, 3)
 
 
 async def test_stop_is_for_one_url_and_close_for_all(renewals: Renewals) -> None:
     one, two = Scripted(), Scripted()
     await renewals.start(URL, TTL, one)
     await renewals.start("http://w:2", TTL, two)
-    await until(one.reached(1))
+    await asyncio.sleep(TTL / 2)
     await renewals.stop(URL)
     await renewals.stop("http://never:1")
-    calls, beyond = one.calls, two.calls + 2
-    await until(two.reached(beyond))
-    assert one.calls == calls
+    await asyncio.sleep(TTL)
     await renewals.close()
-    calls = two.calls
-    await asyncio.sleep(0.05)
-    assert two.calls == calls
+    await asyncio.sleep(TTL)
+    assert (one.calls, two.calls) == (1, 4)

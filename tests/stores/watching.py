@@ -1,4 +1,4 @@
-"""A reader of a store, as the fleet is one."""
+"""A reader of a store for tests, which checks the rules of ``watch``."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Versioned
 
-#: Seconds for what happens at once on a machine that is not busy with other tests.
+#: Seconds; enough on a machine that is busy with other tests.
 PATIENCE = 20.0
 
 
 class Watched:
-    """What a reader was told, and what it makes of it. ``records`` None: nothing was told yet."""
+    """The changes so far, and the state that follows from them. ``records`` None: no change yet."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.records: dict[str, WorkerRecord] | None = None
-        self.said: dict[str, dict[str, Versioned]] = {}
+        self.entries: dict[str, dict[str, Versioned]] = {}
         self.ended = False
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
-    def marks(self) -> dict[str, set[str]]:
-        """Those that are there."""
-        there = {
-            url: {word for word, said in words.items() if said.present} for url, words in self.said.items()
+    def cordons(self) -> dict[str, set[str]]:
+        """The reasons that are present, by URL."""
+        present = {
+            url: {reason for reason, entry in by_reason.items() if entry.present}
+            for url, by_reason in self.entries.items()
         }
-        return {url: words for url, words in there.items() if words}
+        return {url: reasons for url, reasons in present.items() if reasons}
 
     @property
     def urls(self) -> set[str]:
@@ -41,33 +42,34 @@ class Watched:
         assert (self.records is None) <= isinstance(change, Reset), "a Reset comes first"
         self.changes.append(change)
         match change:
-            case Reset(records, marks):
-                self.records, self.said = dict(records), {url: dict(words) for url, words in marks.items()}
+            case Reset(records, cordons):
+                self.records = dict(records)
+                self.entries = {url: dict(by_reason) for url, by_reason in cordons.items()}
             case Put(record):
-                assert self.records is not None and self.records.get(record.url) != record, "no news"
+                assert self.records is not None and self.records.get(record.url) != record, "not a change"
                 self.records[record.url] = record
-            case CordonsChanged(url, marked):
-                known = self.said.setdefault(url, {})
-                assert marked and all(known.get(word) != said for word, said in marked.items()), "no news"
-                known.update(marked)
+            case CordonsChanged(url, reasons):
+                known = self.entries.setdefault(url, {})
+                assert reasons and all(known.get(each) != reasons[each] for each in reasons), "not a change"
+                known.update(reasons)
             case Gone(url):
                 assert self.records is not None
                 del self.records[url]
-        self._news.set()
+        self._changed.set()
 
     def end(self) -> None:
         self.ended = True
-        self._news.set()
+        self._changed.set()
 
     async def until(self, happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
-        """Wait until ``happened`` after some change, or the end."""
+        """Wait until ``happened``, which is checked after each change and at the end."""
         try:
             async with asyncio.timeout(seconds):
                 while not happened():
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
-            raise AssertionError(f"it did not happen; told were {self.changes}") from None
+            raise AssertionError(f"it did not happen; the changes were {self.changes}") from None
 
 
 @asynccontextmanager
@@ -91,12 +93,12 @@ async def watching(store: Store) -> AsyncIterator[Watched]:
 
 
 async def eventually(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for what nobody is told of."""
+    """Wait for something without an event."""
     async with asyncio.timeout(seconds):
         while not happened():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.02)
 
 
 async def turns(store: Store, *, healthy: bool) -> None:
-    """Wait until ``store`` says that it is healthy, or is not."""
+    """Wait until ``store.healthy`` is ``healthy``."""
     await eventually(lambda: store.healthy is healthy)

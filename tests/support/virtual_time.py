@@ -8,7 +8,7 @@ A test marked ``virtual_time`` runs on this loop (tests/conftest.py). All timers
 
 Sockets are real. A peer in the same loop has answered before time moves: the loopback device delivers within
 the call that sends, and the loop looks for input before each jump. A peer in another process or thread may be
-late, so tests with one do not use this loop; work in the loop's executor is waited for.
+late, so tests with one do not use this loop; work in the loop's executor or a ``DaemonThread`` is waited for.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from gateway.loop.daemon_thread import DaemonThread
+
 #: How long input is waited for before time moves, in real seconds: after input, and after a jump.
 GRACE, GRACE_AFTER_JUMP = 0.005, 0.0005
 
@@ -29,10 +31,21 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.executor_calls = 0
+        #: Calls that run in threads; time stands still meanwhile.
+        self.thread_calls = 0
         super().__init__(_JumpingSelector(self))
         self._clock = pytest.MonkeyPatch()
         self._clock.setattr(time, "monotonic", self.time)
+        run = DaemonThread.run
+
+        async def counted(thread: DaemonThread, work: Any) -> Any:
+            self.thread_calls += 1
+            try:
+                return await run(thread, work)
+            finally:
+                self.thread_calls -= 1
+
+        self._clock.setattr(DaemonThread, "run", counted)
 
     def close(self) -> None:
         """Close the loop and give ``time.monotonic`` back."""
@@ -45,12 +58,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run ``func`` in a thread; time stands still until it is done."""
         future = super().run_in_executor(executor, func, *args)
-        self.executor_calls += 1
+        self.thread_calls += 1
         future.add_done_callback(self._executor_call_done)
         return future
 
     def _executor_call_done(self, future: asyncio.Future[Any]) -> None:
-        self.executor_calls -= 1
+        self.thread_calls -= 1
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -62,7 +75,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._grace = GRACE
 
     def select(self, timeout: float | None = None) -> Any:
-        if timeout is None or self._loop.executor_calls:
+        if timeout is None or self._loop.thread_calls:
             return super().select(timeout if timeout == 0 else None)
         ready = super().select(min(timeout, self._grace))
         self._grace = GRACE if ready else GRACE_AFTER_JUMP

@@ -1,4 +1,4 @@
-"""Real etcd servers, on free ports of the loopback and in folders of their own."""
+"""Real etcd servers on free ports of the loopback, each with its own folder."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Member:
             self.process = None
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing."""
+        """Stop the process: its connections stay open, and it answers nothing."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -81,12 +81,12 @@ class Member:
         self.process.send_signal(signal.SIGCONT)
 
     def forget(self) -> None:
-        """Lose all data; it has to be dead."""
+        """Delete all data of a server that does not run."""
         assert self.process is None
         shutil.rmtree(self.folder / self.name)
 
     def wait(self) -> None:
-        """Until it answers, and has a leader."""
+        """Wait until it answers, and has a leader."""
         assert self.process is not None
         deadline = time.monotonic() + START_WITHIN
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -100,7 +100,7 @@ class Member:
 
 
 def call(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """A call by other means than the gateway's client. Raises OSError."""
+    """Call etcd without the gateway's client. Raises OSError."""
     request = urllib.request.Request(url + path, json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=5) as reply:
         answer: dict[str, Any] = json.load(reply)
@@ -108,13 +108,13 @@ def call(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def compact(url: str) -> None:
-    """Forget all history up to now."""
+    """Compact all history up to now."""
     revision = call(url, "/v3/kv/range", {"key": "eA=="})["header"]["revision"]
     call(url, "/v3/kv/compaction", {"revision": revision})
 
 
 def require() -> None:
-    """Skip where etcd cannot be expected; CI sees to it that it is there."""
+    """Skip the test where etcd is not installed; fail in CI."""
     if Path(ETCD).exists():
         return
     if os.environ.get("CI"):  # noqa: TID251
@@ -124,7 +124,7 @@ def require() -> None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Member]:
-    """A server by itself, ready; it may be ended and started in the block."""
+    """A single server that is ready; the block may stop and start it."""
     require()
     member = Member(folder)
     member.start()
@@ -137,7 +137,7 @@ def running(folder: Path) -> Iterator[Member]:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[list[Member]]:
-    """Three servers that are one cluster, ready."""
+    """A cluster of three servers that are ready."""
     require()
     members = [Member(folder, name) for name in ("one", "two", "three")]
     peers = ",".join(member.peer for member in members)

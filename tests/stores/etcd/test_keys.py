@@ -34,10 +34,10 @@ def test_value_that_is_not_the_keys_record_is_refused() -> None:
 def test_mark_and_url_are_read_as_they_were_written() -> None:
     """Whatever is in them; a record's key is no mark's."""
     keys = Keys("/a")
-    for word in ("held", "paused:memory:a/b%2F c", "waived:ünï"):
+    for reason in ("held", "paused:memory:a/b%2F c", "waived:ünï"):
         for there in (True, False):
-            key, _ = keys.decode({"key": keys.of_cordon(ONE.url, word, present=there)})
-            assert keys.parse_cordon(key) == (ONE.url, word, there)
+            key, _ = keys.decode({"key": keys.of_cordon(ONE.url, reason, present=there)})
+            assert keys.parse_cordon(key) == (ONE.url, reason, there)
     assert keys.parse_cordon(keys.decode({"key": keys.of(ONE.url)})[0]) is None
 
 

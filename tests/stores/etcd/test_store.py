@@ -24,49 +24,48 @@ class TestContract(SharedStoreContract):
     """What every store promises."""
 
 
-async def test_marks_of_a_gateway_that_knows_no_order_are_told_and_overwritten(
+async def test_cordons_of_a_gateway_that_knows_no_versions_are_read_and_overwritten(
     shared_etcd: Member, prefix: str, opened: Opened
 ) -> None:
-    """It adds a key without a value, and takes it away. What was said before that, written late, undoes
-    neither."""
+    """It adds a key without a value, and deletes it. An older entry that is written late undoes neither."""
     access = EtcdAccess([shared_etcd.url])
     store, client, keys = opened(access, prefix), EtcdClient(access), Keys(prefix)
     key = {"key": keys.of_cordon(ONE.url, "held", present=True)}
-    lifted, said = Versioned(7, "a", False), Versioned(8, "a", True)
+    removed, present = Versioned(7, "a", False), Versioned(8, "a", True)
 
     async def old(path: str, **members: Any) -> None:
         await client.call(f"/v3/kv/{path}", {**key, **members}, until=within(PATIENCE))
 
-    def told(*expected: Versioned) -> bool:
+    def yielded(*expected: Versioned) -> bool:
         return [each.reasons for each in watched.changes if isinstance(each, CordonsChanged)] == [
             {"held": each} for each in expected
         ]
 
     async with watching(store) as watched:
         await watched.until(lambda: bool(watched.changes))
-        await store.write_cordons({ONE.url: {"held": lifted}})
-        await watched.until(lambda: told(lifted))
+        await store.write_cordons({ONE.url: {"held": removed}})
+        await watched.until(lambda: yielded(removed))
         await old("put", value="")
-        await watched.until(lambda: told(lifted, undated(present=True)))
-        await store.write_cordons({ONE.url: {"held": lifted}})
+        await watched.until(lambda: yielded(removed, undated(present=True)))
+        await store.write_cordons({ONE.url: {"held": removed}})
         async with watching(opened(access, prefix)) as later:
-            await later.until(lambda: later.marks == {ONE.url: {"held"}})
-        await store.write_cordons({ONE.url: {"held": said}})
-        await watched.until(lambda: told(lifted, undated(present=True), said))
+            await later.until(lambda: later.cordons == {ONE.url: {"held"}})
+        await store.write_cordons({ONE.url: {"held": present}})
+        await watched.until(lambda: yielded(removed, undated(present=True), present))
         await old("deleterange")
-        await watched.until(lambda: told(lifted, undated(present=True), said, undated(present=False)))
+        await watched.until(lambda: yielded(removed, undated(present=True), present, undated(present=False)))
 
 
-async def test_mark_is_taken_away_though_etcd_lost_what_it_remembers_by(
+async def test_cordon_is_removed_though_etcd_lost_the_lease_of_tombstones(
     shared_etcd: Member, prefix: str, opened: Opened
 ) -> None:
-    """Its data were replaced by others."""
+    """The data of the cluster was replaced."""
     store = opened(EtcdAccess([shared_etcd.url]), prefix)
-    there, lifted = Versioned(7, "a", True), Versioned(8, "a", False)
-    await store.write_cordons({ONE.url: {"held": there, "other": lifted}})
+    present, removed = Versioned(7, "a", True), Versioned(8, "a", False)
+    await store.write_cordons({ONE.url: {"held": present, "other": removed}})
     store._tombstone_lease = "1"
     with pytest.raises(StoreUnavailable, match="lease"):
-        await store.write_cordons({ONE.url: {"held": lifted}})
-    await store.write_cordons({ONE.url: {"held": lifted}})
+        await store.write_cordons({ONE.url: {"held": removed}})
+    await store.write_cordons({ONE.url: {"held": removed}})
     async with watching(store) as watched:
-        await watched.until(lambda: watched.said == {ONE.url: {"held": lifted, "other": lifted}})
+        await watched.until(lambda: watched.entries == {ONE.url: {"held": removed, "other": removed}})

@@ -1,4 +1,4 @@
-"""A file in a folder of its own."""
+"""Fixtures of the file store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gateway.stores.file.store import FileStore
 from tests.stores.contract import Open
 
-#: For writes that have to wait for a disk which other tests keep busy.
+#: Seconds for a write to a disk that other tests keep busy.
 PATIENCE = 20.0
 
 

@@ -1,4 +1,4 @@
-"""The text of a file of workers."""
+"""The document in a file of workers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LATER = NOW + timedelta(seconds=10)
 
 
 @pytest.mark.parametrize("text", [None, b"", b" \n"])
-def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
+def test_empty_text_is_a_document_without_workers(text: bytes | None) -> None:
     assert Document(text).records(NOW) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "problem"),
     [
         ("[", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -38,17 +38,17 @@ def test_nothing_is_a_document_without_workers(text: bytes | None) -> None:
         ('{"workers": [{"url": "http://a:1", "expires_at": "2030-01-31T12:00:00"}]}', "must have a zone"),
     ],
 )
-def test_unreadable_text_is_told_what_is_wrong_and_where(text: str, words: str) -> None:
-    with pytest.raises(InvalidDocument, match=words):
+def test_error_of_an_invalid_document_says_what_is_wrong_and_where(text: str, problem: str) -> None:
+    with pytest.raises(InvalidDocument, match=problem):
         Document(text.encode())
 
 
-def test_bytes_that_are_no_text_are_unreadable() -> None:
+def test_bytes_that_are_not_text_are_invalid() -> None:
     with pytest.raises(InvalidDocument):
         Document(b"\xff\xfe{")
 
 
-def test_text_says_what_was_put() -> None:
+def test_text_contains_what_was_put() -> None:
     document = Document()
     document.put(ONE, None, NOW)
     document.put(TWO, LATER, NOW)
@@ -58,7 +58,7 @@ def test_text_says_what_was_put() -> None:
     assert json.loads(again.text)["workers"][1]["expires_at"] == "2030-01-31T12:00:10+00:00"
 
 
-def test_lease_ends_at_its_time() -> None:
+def test_record_expires_at_its_time_and_is_pruned_later() -> None:
     document = Document()
     document.put(ONE, LATER, NOW)
     assert document.records(LATER - timedelta(microseconds=1))
@@ -68,7 +68,7 @@ def test_lease_ends_at_its_time() -> None:
     assert document.entry(ONE.url) is None
 
 
-def test_put_without_a_lease_keeps_the_one_there_is() -> None:
+def test_put_without_an_expiry_keeps_the_previous_one() -> None:
     document = Document()
     document.put(ONE, NOW, NOW)
     document.put(ONE, LATER, NOW)
@@ -77,15 +77,15 @@ def test_put_without_a_lease_keeps_the_one_there_is() -> None:
     assert entry is not None and entry.expires == LATER
 
 
-def test_put_without_a_lease_stays_where_the_one_before_ran_out() -> None:
-    """A dead keeper's lease must not take away what somebody else registers after it."""
+def test_put_without_an_expiry_does_not_keep_one_that_has_passed() -> None:
+    """The expired TTL of one gateway must not remove what another one registers later."""
     document = Document()
     document.put(ONE, NOW, NOW)
     document.put(ONE, None, NOW)
     assert document.records(LATER) == {ONE.url: ONE}
 
 
-def test_extend_gives_no_lease_to_what_stays() -> None:
+def test_extend_does_not_affect_a_record_without_an_expiry() -> None:
     document = Document()
     document.put(ONE, None, NOW)
     document.put(TWO, NOW, NOW)
@@ -95,7 +95,7 @@ def test_extend_gives_no_lease_to_what_stays() -> None:
     assert document.records(NOW) == {ONE.url: ONE, TWO.url: TWO}
 
 
-def test_delete_tells_whether_it_was_there() -> None:
+def test_delete_returns_whether_there_was_a_record() -> None:
     document = Document()
     document.put(ONE, None, NOW)
     assert document.delete(ONE.url)

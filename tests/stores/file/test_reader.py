@@ -1,4 +1,4 @@
-"""What a reader of a file of workers is told that has written to it as well."""
+"""The changes that a reader of the file finds, also of what this process wrote itself."""
 
 from __future__ import annotations
 
@@ -21,66 +21,60 @@ def write(path: Path, *urls: str) -> None:
 
 
 @pytest.fixture
-def look(path: Path) -> FileReader:
-    """One that was told of ONE."""
+def reader(path: Path) -> FileReader:
+    """A reader that has read ONE."""
     write(path, ONE.url)
-    found = FileReader(SharedFile(path))
-    assert found.changes() == [Reset({ONE.url: WorkerRecord(ONE.url)})]
-    return found
+    reader = FileReader(SharedFile(path))
+    assert reader.changes() == [Reset({ONE.url: WorkerRecord(ONE.url)})]
+    return reader
 
 
-def test_own_record_that_somebody_took_away_unseen_is_told_as_gone(look: FileReader) -> None:
-    """The fleet has it already and would keep it, though the file is as it was."""
-    look.written(TWO.url, TWO)
-    assert look.changes() == [Gone(TWO.url)]
-    assert look.changes() == []
+def test_own_record_that_somebody_removed_unseen_is_gone(reader: FileReader) -> None:
+    """The fleet has the record already, and would keep it, as the file is the same as before."""
+    reader.written(TWO.url, TWO)
+    assert reader.changes() == [Gone(TWO.url)]
+    assert reader.changes() == []
 
 
-def test_own_removal_that_somebody_undid_unseen_is_told(look: FileReader) -> None:
-    look.written(ONE.url, None)
-    assert look.changes() == [Put(WorkerRecord(ONE.url))]
-    assert look.changes() == []
+def test_own_removal_that_somebody_undid_unseen_is_a_put(reader: FileReader) -> None:
+    reader.written(ONE.url, None)
+    assert reader.changes() == [Put(WorkerRecord(ONE.url))]
+    assert reader.changes() == []
 
 
-def test_own_write_that_stands_is_told_once(path: Path, look: FileReader) -> None:
+def test_own_write_is_found_once(path: Path, reader: FileReader) -> None:
     write(path, TWO.url)
-    look.written(ONE.url, None)
-    look.written(TWO.url, WorkerRecord(TWO.url))
-    assert look.changes() == [Gone(ONE.url), Put(WorkerRecord(TWO.url))]
-    assert look.changes() == []
+    reader.written(ONE.url, None)
+    reader.written(TWO.url, WorkerRecord(TWO.url))
+    assert reader.changes() == [Gone(ONE.url), Put(WorkerRecord(TWO.url))]
+    assert reader.changes() == []
 
 
-def test_what_was_undone_while_the_file_was_broken_is_told_once_it_is_mended(
-    path: Path, look: FileReader
+def test_own_write_that_was_undone_in_a_broken_file_is_gone_once_it_is_mended(
+    path: Path, reader: FileReader
 ) -> None:
     path.write_text("[")
-    look.written(TWO.url, TWO)
+    reader.written(TWO.url, TWO)
     with pytest.raises(InvalidDocument):
-        look.changes()
+        reader.changes()
     write(path, ONE.url)
-    assert look.changes() == [Gone(TWO.url)]
+    assert reader.changes() == [Gone(TWO.url)]
 
 
-def test_marks_that_a_person_sets_and_takes_away_are_told_without_a_date(
-    path: Path, look: FileReader
-) -> None:
-    """As are those of a gateway that knows no order."""
-
-    def marked(**marks: object) -> None:
-        path.write_text(json.dumps({"workers": [ONE.url], **marks}))
-
-    said, there = Versioned(7, "a", True), {ONE.url: ["held"]}
-    marked(marks=there)
-    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=True)})]
-    marked(marks=there, marks_said={ONE.url: {"held": said.text}})
-    assert look.changes() == [CordonsChanged(ONE.url, {"held": said})]
-    marked(marks_said={ONE.url: {"held": said.text}})
-    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=False)})]
-    marked(marks=there)
-    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=True)})]
-    marked()
-    assert look.changes() == [CordonsChanged(ONE.url, {"held": undated(present=False)})]
-    marked(marks_lifted={ONE.url: {"held": said.text}})
-    assert look.changes() == [CordonsChanged(ONE.url, {"held": said._replace(present=False)})]
-    marked()
-    assert look.changes() == [], "what is remembered no more"
+def test_cordons_that_a_person_adds_and_removes_are_undated(path: Path, reader: FileReader) -> None:
+    """So are those of a gateway that knows no versions."""
+    entry, present = Versioned(7, "a", True), {ONE.url: ["held"]}
+    dated = {ONE.url: {"held": entry.text}}
+    steps: list[tuple[dict[str, object], Versioned | None]] = [
+        ({"marks": present}, undated(present=True)),
+        ({"marks": present, "marks_said": dated}, entry),
+        ({"marks_said": dated}, undated(present=False)),
+        ({"marks": present}, undated(present=True)),
+        ({}, undated(present=False)),
+        ({"marks_lifted": dated}, entry._replace(present=False)),
+        ({}, None),  # a tombstone that is forgotten is no change
+    ]
+    for members, expected in steps:
+        path.write_text(json.dumps({"workers": [ONE.url], **members}))
+        changes = [] if expected is None else [CordonsChanged(ONE.url, {"held": expected})]
+        assert reader.changes() == changes

@@ -1,6 +1,6 @@
 """A process that writes to a file of workers: PATH NAME COUNT.
 
-It registers COUNT workers, takes every third away again, and says when each is done: ``+URL``, ``-URL``.
+It registers COUNT workers, removes every third again, and prints each write that is done: ``+URL``, ``-URL``.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ async def _reply(
 ) -> None:
     data = json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(more or {})}
-    lines = [f"HTTP/1.1 {status} {PHRASES.get(status, 'ApiRefusal')}"]
+    lines = [f"HTTP/1.1 {status} {PHRASES.get(status, 'Refused')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode() + data)
     await writer.drain()

@@ -20,6 +20,8 @@ from tests.stores.kubernetes.following import QUICK, Site, stays
 from tests.stores.kubernetes.things import endpoint, pod, slice_
 from tests.support.gateway import until
 
+pytestmark = pytest.mark.virtual_time
+
 ONE, TWO, THREE = (f"http://10.0.0.{number}:30000" for number in (1, 2, 3))
 
 

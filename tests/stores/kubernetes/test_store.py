@@ -10,6 +10,8 @@ from tests.stores.kubernetes.following import Site
 from tests.stores.kubernetes.things import pod
 from tests.support.gateway import until
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def test_nothing_can_be_written(site: Site) -> None:
     """Workers are Kubernetes' own; whoever asks is told so, and nothing is sent."""

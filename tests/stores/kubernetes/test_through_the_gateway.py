@@ -1,4 +1,4 @@
-"""A gateway whose engines are pods: they join, leave and are kept through an outage while requests go on."""
+"""A gateway whose engines are pods, which are added, removed, and kept during an outage."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ async def gateway_of(site: Site) -> AsyncIterator[Rig]:
 
 
 async def ready(gateway: Rig) -> set[str]:
-    """URLs of the workers that take requests, as the gateway's own API has them."""
+    """Return the URLs of the workers that are ready."""
     workers = (await gateway.client.get("/workers")).json()["workers"]
     return {worker["url"] for worker in workers if worker["state"] == "ready"}
 
 
-async def takes(gateway: Rig, *sims: SimServer) -> None:
-    """Wait until these are all that take requests."""
+async def ready_workers_are(gateway: Rig, *sims: SimServer) -> None:
+    """Wait until exactly these workers are ready."""
     wanted = {sim.url for sim in sims}
 
     async def holds() -> bool:
@@ -59,17 +59,17 @@ async def generate(gateway: Rig, tokens: int = 2) -> httpx.Response:
 
 
 async def test_pods_join_and_leave_while_requests_go_on(site: Site) -> None:
-    """A pod that is on its way out finishes what it has and gets nothing new."""
+    """A pod that is being deleted finishes its requests and gets no new ones."""
     async with SimServer("sglang", SLOW) as first, SimServer("sglang", SLOW) as second:
         site.cluster.put("pods", engine_pod("a", first))
         async with gateway_of(site) as gateway:
-            await takes(gateway, first)
+            await ready_workers_are(gateway, first)
             running = asyncio.ensure_future(generate(gateway, tokens=40))
             await arrived(1, first)
             site.cluster.put("pods", engine_pod("b", second))
-            await takes(gateway, first, second)
+            await ready_workers_are(gateway, first, second)
             site.cluster.put("pods", engine_pod("a", first, leaving=True))
-            await takes(gateway, second)
+            await ready_workers_are(gateway, second)
             assert not running.done()
             assert [(await generate(gateway)).status_code for _ in range(3)] == [200] * 3
             assert (await running).status_code == 200
@@ -77,22 +77,22 @@ async def test_pods_join_and_leave_while_requests_go_on(site: Site) -> None:
 
 
 async def test_requests_go_on_while_the_api_server_is_away(site: Site) -> None:
-    """Its outage empties nothing, and what happened in it is known once it is over."""
+    """The fleet stays as it is known, and is updated after the outage."""
     async with SimServer("sglang", SLOW) as first, SimServer("sglang", SLOW) as second:
         site.cluster.put("pods", engine_pod("a", first))
         async with gateway_of(site) as gateway:
-            await takes(gateway, first)
+            await ready_workers_are(gateway, first)
             await site.server.stop()
             assert [(await generate(gateway)).status_code for _ in range(3)] == [200] * 3
             site.cluster.put("pods", engine_pod("b", second))
             site.cluster.delete("pods", "a")
             assert await ready(gateway) == {first.url}
             await site.server.start()
-            await takes(gateway, second)
+            await ready_workers_are(gateway, second)
 
 
 async def test_workers_cannot_be_registered_over_the_api(site: Site) -> None:
-    """Kubernetes is who says what a worker is; the refusal is JSON that says so."""
+    """Only Kubernetes adds workers; the error says so."""
     async with gateway_of(site) as gateway:
         reply = await gateway.client.post("/workers", json={"url": "http://127.0.0.1:1"})
         assert 400 <= reply.status_code < 500
