@@ -3,7 +3,7 @@
 Owns: the search and the replacement, in complete documents and across the pieces of a long one. Must never
 enter: JSON, knowledge of where ids stand.
 
-A private id is random, so its spelling stands nowhere but where it is the id.
+A private id is random, so every occurrence of its spelling is the id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class IdMapping:
         return self._pattern.sub(self._public, document)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is certain after ``data``; the last bytes may be the beginning of an id and are
+        """Return the bytes that are certain after ``data``; the last bytes may begin an id and are
         kept.
         """
         data = self._carry + data

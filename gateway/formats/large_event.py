@@ -51,7 +51,7 @@ class StreamRewriter(Protocol):
 class Summary:
     """The wanted members of a long object as a short JSON text.
 
-    ``cuts``: where in the long text the members to be cut out stand, with their commas; ``value``: the last
+    ``cuts``: the positions of the members to be cut out, with their commas; ``value``: the last
     one's value.
     """
 
@@ -74,7 +74,7 @@ def assemble(event: LargeEvent) -> Steps[bytes]:
 
 
 def find_data(event: bytes, *, lines: bool) -> Steps[tuple[bytes, Span] | None]:
-    """Return a text and where in it the event's data stands; None for an event without data.
+    """Return a text and the position of the event's data in it; None for an event without data.
 
     ``lines``: it may have several lines.
     """
@@ -106,7 +106,7 @@ def find_data(event: bytes, *, lines: bool) -> Steps[tuple[bytes, Span] | None]:
 
 
 def _line_ends(event: bytes) -> Generator[Span | None, None, None]:
-    """Yield where each line's end stands, and None after each step."""
+    """Yield the position of each line's end, and None after each step."""
     start, number = 0, 0
     while start < len(event):
         stop = min(start + STEP, len(event))
@@ -191,7 +191,7 @@ def _check_utf8(text: bytes, span: Span) -> Steps[None]:
 
 
 def emit(event: bytes, cuts: Sequence[Span], through: Sequence[StreamRewriter]) -> OutputSteps:
-    """Yield ``event`` in pieces, without what stands at ``cuts``, rewritten by each of ``through``."""
+    """Yield ``event`` in pieces, without the parts at ``cuts``, rewritten by each of ``through``."""
     start = 0
     for left, right in [*cuts, (len(event), len(event))]:
         for place in range(start, left, STEP):

@@ -42,7 +42,7 @@ class ReplyBuffer:
         return self.take() if self.over else b""
 
     def take(self) -> bytes:
-        """Return what is buffered, and forget it."""
+        """Return the buffered bytes and clear the buffer."""
         kept, rest = self._first, self._rest
         self._first, self._rest = b"", None
         return kept if rest is None else b"".join((kept, *rest))

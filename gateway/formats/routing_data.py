@@ -1,7 +1,7 @@
 """The member ``routing_data`` that a router behind a worker's URL adds to an event about its own choice.
 
 Owns: finding it, reading it, removing it from an event (as NVIDIA Dynamo adds it). Must never enter: a
-dialect, what is done with it.
+dialect, its use.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class EventScanner:
                 if end == len(pending):
                     break
             if end > self._large_from and not events:
-                large = end  # it came in many reads, so it is the first
+                large = end  # an event this large spans several reads, so it is the first
                 break
             event = bytes(pending[start:end])
             events.append((event, payload(event)))

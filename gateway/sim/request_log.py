@@ -15,12 +15,12 @@ from enum import StrEnum
 class Milestone(StrEnum):
     """A point in the life of a generate request."""
 
-    ARRIVED = "arrived"  # read in full, or acted upon before it was
+    ARRIVED = "arrived"  # read completely, or acted upon before
     STREAMING = "streaming"  # its first event was written
     FINISHED = "finished"  # its reply was written in full
     ABORTED = "aborted"  # its generation was stopped before its end
-    CLIENT_GONE = "client_gone"  # its connection was closed by the other side before the reply was whole
-    CUT = "cut"  # this side broke its connection off, as it was told to
+    CLIENT_GONE = "client_gone"  # its client disconnected before the reply was complete
+    CUT = "cut"  # the engine broke the connection, as configured or scripted
 
 
 @dataclass(slots=True, eq=False)

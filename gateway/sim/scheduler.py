@@ -25,7 +25,7 @@ from gateway.sim.tokens import WIDTH, pack
 _BURST = 256
 #: The version of the weights an engine starts with.
 FIRST_VERSION = "default"
-_FAILURE = "The simulated engine was told to fail this request."
+_FAILURE = "The simulated engine was configured to fail this request."
 
 
 class Pause(StrEnum):

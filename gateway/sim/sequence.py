@@ -167,7 +167,7 @@ class Sequence:
 class SequenceIndex:
     """Sequences by id. Several may have the same id.
 
-    Most ids have the same length, so that none is the prefix of another; this is known without a look at
+    Most ids have the same length, so that none is the prefix of another; this is known without checking
     each.
     """
 

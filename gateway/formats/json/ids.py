@@ -26,7 +26,7 @@ _IN_IDS = b"0123456789 \t\r\n"
 
 
 class LongIds(NamedTuple):
-    """A body without its list: ``rest`` has ``STAND_IN`` for the list, which stands at ``span`` and has
+    """A body without its list: ``rest`` has ``STAND_IN`` for the list, which was at ``span`` and has
     ``ids`` ids.
     """
 

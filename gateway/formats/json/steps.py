@@ -1,7 +1,7 @@
 """Reading a large JSON object in steps of bounded work, so that the event loop is not blocked.
 
-Owns: where the members of an object, or the entries of a list, stand. Must never enter: a dialect, what a
-member means, I/O.
+Owns: the positions of the members of an object and of the entries of a list. Must never enter: a dialect,
+what a member means, I/O.
 
 Every generator here yields after at most a few milliseconds of work and returns its result.
 """
@@ -147,7 +147,7 @@ def members(
                     found.cuts.append(_cut(text, part))
         outline.found.clear()
         if len(found.repeated) > _MOST_REPEATED:
-            raise msgspec.ValidationError(f"`{repeated}` stands in it more than {_MOST_REPEATED} times")
+            raise msgspec.ValidationError(f"`{repeated}` occurs in it more than {_MOST_REPEATED} times")
     return found
 
 

@@ -1,12 +1,12 @@
 """A large JSON text cut into windows, each of which is checked against the grammar by itself.
 
-Owns: where a text may be cut, and what is wrong with it. Must never enter: members, a dialect, I/O.
+Owns: where a text may be cut, and its errors. Must never enter: members, a dialect, I/O.
 
 msgspec reads fast but all at once, and nothing else runs in the process meanwhile: 64 MiB take 100 ms. So
-each window is given to msgspec by itself, after a few bytes that open what is open there: a list, an object,
-a string. The resulting error that the input is truncated is expected; any other error is the one msgspec has
-for the entire text, and is raised with its place in the entire text. Which brackets are open at the end of a
-window is known from its brackets alone, once its strings are removed.
+each window is given to msgspec by itself, after a few bytes that open the brackets and strings that are open
+there: a list, an object, a string. The resulting error that the input is truncated is expected; any other
+error is the one msgspec has for the entire text, and is raised with its place in the entire text. Which
+brackets are open at the end of a window is known from its brackets alone, once its strings are removed.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class GrammarChecker:
         """
         prefix = self._prefix() + self._carry
         piece = self._text[window.start : window.end]
-        # A little more text, as msgspec reports input that ends too early without a look at what it has.
+        # A little more text, as msgspec reports input that ends too early before it checks the rest.
         more = self._text[window.end : min(window.end + _LOOKAHEAD, self._end)]
         try:
             skip(prefix + piece + more)
@@ -213,6 +213,6 @@ def _shifted(error: msgspec.DecodeError, by: int) -> msgspec.DecodeError:
 
 
 def place_of(error: Exception) -> int:
-    """Return the place at which msgspec found an error; 0 if it does not tell."""
+    """Return the place at which msgspec found an error; 0 if it does not report one."""
     named = _PLACE.search(str(error))
     return int(named[1]) if named else 0

@@ -100,7 +100,7 @@ def read_fields(body: bytes) -> tuple[BodyFields, PromptIds | None]:
         try:
             fields = _decode(cut.rest)
         except (msgspec.DecodeError, RecursionError):
-            pass  # to be told of the whole body
+            pass  # reported for the entire body below
         else:
             if fields.input_ids == _STAND_IN:
                 start, end = cut.span

@@ -1,6 +1,7 @@
 """File paths in an engine's error messages, which are removed in every kind of reply.
 
-Owns: where the messages stand. Must never enter: the id (ids.py), the stream mode (mode_conversion.py).
+Owns: which members are error messages. Must never enter: the id (ids.py), the stream mode
+(mode_conversion.py).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns: the probes for it, the meaning of their replies, the conversion of one reply into the shape of the other
 (SGLang 0.5.22 and releases with /get_load). Must never enter: sending the probes, a policy.
 
-No reply tells that the next request would be refused, as none has the limit of the queue: only a 429 or 503
+No reply shows that the next request would be refused, as none has the limit of the queue: only a 429 or 503
 does.
 """
 
@@ -62,7 +62,7 @@ _get_load = msgspec.json.Decoder(list[_OldRank]).decode
 
 
 def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-    """Return the load of all ranks together, None if the reply does not tell."""
+    """Return the load of all ranks together, None if the reply does not contain it."""
     if reply.status != 200:
         return None
     read: Callable[[Any], WorkerLoad | None] = _read if question == LOADS else _read_old

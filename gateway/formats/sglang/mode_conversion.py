@@ -133,7 +133,7 @@ class _Cutter:
         """Return the new part of ``value``; an echo also repeats everything, or the last id."""
         length, checksum = sent.get(name, (1, crc32(value[:1])))
         if crc32(memoryview(value)[:length]) != checksum:
-            raise UpstreamMalformed("The worker took back what it had parsed before.")
+            raise UpstreamMalformed("The worker changed what it had sent before.")
         end = len(value) - 1
         sent[name] = (end, crc32(memoryview(value)[:end]))
         new = value[length:end]

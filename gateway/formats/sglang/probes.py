@@ -35,7 +35,9 @@ _RUST_FRONTEND = "Rust frontend: no n > 1, and requests stop only when their con
 
 
 def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-    """Return what the replies tell, any of which may be missing; None for a server of another kind."""
+    """Return what is known from the replies, any of which may be missing; None for a server of another
+    kind.
+    """
     info = _document(replies, _INFO) or _document(replies, _INFO_BEFORE)
     model = _document(replies, _MODEL)
     if not _is_sglang(info, model):

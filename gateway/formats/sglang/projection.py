@@ -117,7 +117,7 @@ def read(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: Header
 def _reserved_key(fields: BodyFields) -> InvalidRequest:
     key = next(key for key in RESERVED if getattr(fields, key) is not ABSENT)
     hint = " Name a rank by the header X-Data-Parallel-Rank." if key in _RANKS else ""
-    return InvalidRequest(f"{key} is set by whoever routes requests, not by clients.{hint}", param=key)
+    return InvalidRequest(f"{key} is set by the router, not by clients.{hint}", param=key)
 
 
 def _crash(rule: str, message: str, param: str) -> InvalidRequest:

@@ -67,4 +67,4 @@ def count(items: bytes | bytearray | msgspec.Raw) -> int:
     try:
         return len(_items(items))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UpstreamMalformed("The worker sent a list that is none.", cause=error) from error
+        raise UpstreamMalformed("The worker sent a value that is not a list.", cause=error) from error

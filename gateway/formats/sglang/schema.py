@@ -52,7 +52,7 @@ class SamplingParams(BaseModel):
 
 
 class GenerateRequest(BaseModel):
-    """A prompt (text, token ids or embeddings) or a list of prompts. Unknown keys are passed on."""
+    """A prompt (text, token ids or embeddings) or a list of prompts. Unknown keys are forwarded."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -96,7 +96,9 @@ class GenerateRequest(BaseModel):
     lora_path: str | list[str | None] | None = None
     custom_logit_processor: str | list[str | None] | None = None
     watermark: dict[str, Any] | list[dict[str, Any] | None] | None = None
-    priority: int | None = Field(None, description="Larger runs first unless the engine is told otherwise")
+    priority: int | None = Field(
+        None, description="Larger runs first unless the engine is configured otherwise"
+    )
     routing_key: str | None = None
     conversation_id: str | None = None
     extra_key: str | list[str] | None = None
@@ -161,7 +163,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """What the gateway answers itself. An engine's own errors come through as it spelled them."""
+    """The gateway's own error reply. An engine's own errors are relayed unchanged."""
 
     error: ErrorDetail
 

@@ -16,7 +16,7 @@ CUMULATIVE = "cumulative"
 
 
 class StreamMode:
-    """The mode of a stream: ``incremental`` is None until its events tell.
+    """The mode of a stream: ``incremental`` is None until an event shows it.
 
     ``declared`` is the mode the worker declares. It decides where the events leave both possible.
     """
@@ -31,7 +31,7 @@ class StreamMode:
         """Compare an event with the ids and the text that its sample had before, both without their closing
         bracket.
 
-        The first event of a sample tells nothing: it is the same in both modes.
+        The first event of a sample shows nothing: it is the same in both modes.
         """
         if len(ids) > 1:
             self.incremental = self._by_ids(ids, event)

@@ -2,7 +2,7 @@
 
 Owns: reading the facts of a document, also of one that is too long to be buffered. Must never enter: events.
 
-A quote inside a JSON string has a backslash before it, so the text that the scanner searches for stands only
+A quote inside a JSON string has a backslash before it, so the text that the scanner searches for occurs only
 where it is a member. A scanned reply is not known to be JSON; its first and last bracket must match.
 """
 
@@ -41,7 +41,7 @@ class UnaryReader:
         self._samples = samples
         self._samples_per_prompt = samples_per_prompt
         self._buffer = ReplyBuffer()
-        self._scanner: UnaryScanner | None = None  # there once the reply is too long to be held
+        self._scanner: UnaryScanner | None = None  # set once the reply is too long to be buffered
         self._id_mapping = id_mapping
 
     def feed(self, data: bytes) -> bytes:

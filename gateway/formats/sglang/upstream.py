@@ -1,6 +1,6 @@
 """The requests sent to an SGLang server: generate, and aborts.
 
-Owns: where the id stands in a body and how an abort is spelled (SGLang 0.5.22). Must never enter: choosing
+Owns: the place of the id in a body and how an abort is spelled (SGLang 0.5.22). Must never enter: choosing
 ids or workers.
 """
 

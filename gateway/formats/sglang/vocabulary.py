@@ -1,7 +1,7 @@
 """Token ids that crash an engine because its model has no such token.
 
 Owns: the fields of a request in which an id or a count is compared with the size of the vocabulary (SGLang
-0.5.22). Must never enter: finding out that size; no probe tells it.
+0.5.22). Must never enter: finding out that size; no probe reports it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _check(name: str, ends: Iterable[int | float], size: int) -> None:
 
 
 def check_in_steps(body: bytes, spans: Mapping[str, Span], size: int) -> Steps[None]:
-    """Check a large body whose members stand at ``spans``, in steps of a few milliseconds. Raises
+    """Check a large body whose members are at ``spans``, in steps of a few milliseconds. Raises
     InvalidRequest.
     """
     for name in Members.__struct_fields__:

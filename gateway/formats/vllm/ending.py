@@ -8,7 +8,7 @@ from __future__ import annotations
 from gateway.formats.contract import Ending, ReplyFacts
 
 #: The finish reason of a sample cut short by an abort call, a client that disconnected or a server that shuts
-#: down; the reply does not tell which.
+#: down; the reply does not show which.
 ABORTED = "abort"
 #: The engine turns this reason into an error of the entire reply; handled here in case one gets through.
 FAILED = "error"

@@ -3,7 +3,7 @@
 Owns: the probes for it, and the meaning of their replies (vLLM 0.33.0). Must never enter: sending them, a
 policy.
 
-No reply tells that the next request would be refused: only a 429 or 503 does.
+No reply shows that the next request would be refused: only a 429 or 503 does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _load = msgspec.json.Decoder(_Load).decode
 
 
 def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-    """Return the load of all engines together, None if the reply does not tell."""
+    """Return the load of all engines together, None if the reply does not contain it."""
     if reply.status != 200:
         return None
     return _of_metrics(reply.body) if question == METRICS else _of_load(reply.body)
@@ -64,4 +64,4 @@ def _of_load(body: bytes) -> WorkerLoad | None:
         load = _load(body).server_load
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return WorkerLoad(load, 0) if load > 0 else None  # 0 cannot be told from not tracked
+    return WorkerLoad(load, 0) if load > 0 else None  # 0 may mean that it is not tracked

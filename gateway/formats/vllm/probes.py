@@ -39,7 +39,9 @@ _REASONS = {
 
 
 def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-    """Return what the replies tell; None unless they are this engine's, or the route's in its dialect."""
+    """Return what is known from the replies; None unless they are this engine's, or the route's in its
+    dialect.
+    """
     version = _version(replies.get(VERSION.target))
     models = _models(replies.get(MODELS.target))
     named = version is not None or any(model.get("owned_by") == "vllm" for model in models)

@@ -4,7 +4,7 @@ Owns: which fields are read and how an id is named (rules of vLLM 0.33.0). Must 
 body, which the engine judges in its own words; building token ids.
 
 Only what is no JSON object is refused here: the engine answers everything else itself. The one input known to
-crash it is an id outside its vocabulary, on a server without a tokenizer; no probe tells that size, so ids
+crash it is an id outside its vocabulary, on a server without a tokenizer; no probe reports that size, so ids
 are compared with it only if the user configured it.
 """
 

@@ -102,7 +102,7 @@ class StreamReader:
         self._passthrough = passthrough
         self._scanner = scanner
         self._closing = b""  # the [DONE] event as the worker wrote it
-        self._unsent = b""  # good events that came in one read with a broken one
+        self._unsent = b""  # complete events received in one read with a malformed one
         self._ended = False
 
     def feed(self, data: bytes) -> bytes:

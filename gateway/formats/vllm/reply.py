@@ -22,7 +22,7 @@ class _Details(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    """Token counts: of one sample if they stand beside a choice, else of the entire reply."""
+    """Token counts: of one sample if there is a choice in the same chunk, else of the entire reply."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

@@ -37,7 +37,7 @@ class UnaryReader:
         self.identity = mapper is None
         self._mapper = mapper
         self._buffer = ReplyBuffer()
-        self._scanner: _Scanner | None = None  # there once the reply is too long to be held
+        self._scanner: _Scanner | None = None  # set once the reply is too long to be buffered
 
     def feed(self, data: bytes) -> bytes:
         data = self._buffer.feed(data)
@@ -64,7 +64,7 @@ class UnaryReader:
             _note_reply(self.facts, body)
             return body if self._mapper is None else self._mapper.map(body)
         if not self._scanner.closed:
-            raise UpstreamIncomplete("The worker's reply ended before it was whole")
+            raise UpstreamIncomplete("The worker's reply ended before it was complete")
         self.facts.terminal = True
         return b"" if self._mapper is None else self._mapper.flush()
 

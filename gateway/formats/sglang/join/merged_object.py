@@ -138,7 +138,7 @@ def append(held: bytearray, value: msgspec.Raw | bytes) -> None:
         del held[start:]
         if bytes(value) == _NULL:
             return
-        raise UpstreamMalformed("The worker sent a member that is of another kind than before.")
+        raise UpstreamMalformed("The worker sent a member of another type than before.")
     held.pop()
     if held[0] == _STRING:
         held.pop(start)

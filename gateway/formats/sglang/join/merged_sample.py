@@ -178,7 +178,7 @@ class MergedSample:
         # The Rust frontend leaves a stop token out of the ids, but counts it.
         stopped = b'"stop"' in bytes(event.meta.get("finish_reason", NULL))
         if missing and not (missing == 1 and stopped):
-            raise UpstreamMalformed("The worker's stream counts other tokens than it sent.")
+            raise UpstreamMalformed("The worker's stream counts more or fewer tokens than it sent.")
 
 
 def index_of(event: RawEvent) -> int:

@@ -16,14 +16,14 @@ from types import MappingProxyType
 class MergeRule(StrEnum):
     """The way a member of the joined reply is made."""
 
-    APPEND = "append"  # all that came, in order; an incremental stream sends each part once
+    APPEND = "append"  # all parts in order; an incremental stream sends each part once
     MOST = "most"  # a running total: the largest
-    LAST = "last"  # what the latest event says that has it
-    FIRST = "first"  # what the first event says that has it
-    REPEATED = "repeated"  # whole in each event that has it: the latest, never appended
+    LAST = "last"  # the value in the latest event that has it
+    FIRST = "first"  # the value in the first event that has it
+    REPEATED = "repeated"  # complete in each event that has it: the latest, never appended
     TERMINAL = "terminal"  # only the event that ends a sample has it
     MEMBERS = "members"  # an object, whose members are classed one by one
-    PER_INDEX = "per_index"  # tells the samples of a stream apart, and no reply has it
+    PER_INDEX = "per_index"  # distinguishes the samples of a stream; no reply has it
 
 
 _APPEND, _MOST, _LAST, _FIRST = MergeRule.APPEND, MergeRule.MOST, MergeRule.LAST, MergeRule.FIRST
