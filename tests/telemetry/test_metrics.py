@@ -27,8 +27,9 @@ from gateway.formats.contract import Ending
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.loop.tasks import Tasks
 from gateway.stores.record import WorkerRecord
+from gateway.telemetry import families
 from gateway.telemetry.exposition import CurrentValues
-from gateway.telemetry.families import REASONS
+from gateway.telemetry.families import REASONS, Family
 from gateway.telemetry.tally import MODELS_LIMIT
 from gateway.upstream.address import Address
 from tests.support.calls import calls_of
@@ -384,9 +385,14 @@ def test_scrape_takes_a_bounded_number_of_calls_for_each_worker() -> None:
     assert calls_of(metrics.render) < 50 * len(fleet)
 
 
-def test_every_metric_is_documented_with_its_type_and_labels(metrics: Telemetry) -> None:
-    body = metrics.render()
-    kinds = dict(re.findall(r"^# TYPE dynamo_frontend_(\S+) (\S+)$", body.decode(), re.MULTILINE))
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
-    assert dict(rows) == kinds
-    assert len(rows) == len(kinds)
+def test_every_metric_is_documented_with_its_type_labels_and_meaning(metrics: Telemetry) -> None:
+    scraped = re.findall(r"^# TYPE dynamo_frontend_(\S+) ", metrics.render().decode(), re.MULTILINE)
+    known = {family.name: family for family in vars(families).values() if isinstance(family, Family)}
+    assert sorted(scraped) == sorted(known)
+    rows = [
+        line for line in DOCS.read_text().splitlines() if re.match(r"\| `\w+` \| (counter|gauge|hist)", line)
+    ]
+    assert sorted(rows) == sorted(
+        f"| `{each.name}` | {each.kind} | {', '.join(each.labels) or '–'} | {each.text} |"
+        for each in known.values()
+    )
