@@ -247,7 +247,7 @@ class ClientConnection(asyncio.Protocol):
         unserved = self._parser.requests or self._parser.request is not None
         return bool(unserved) or (self._tls and self.write_paused)
 
-    def hung_up(self) -> None:
+    def on_hangup(self) -> None:
         self._disconnect_requests()
         self._transport.abort()
 

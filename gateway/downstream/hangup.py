@@ -20,7 +20,7 @@ class PolledConnection(Protocol):
         """Return True as long as the event loop would not report a disconnect by itself."""
         ...
 
-    def hung_up(self) -> None:
+    def on_hangup(self) -> None:
         """Act on the disconnect."""
         ...
 
@@ -63,6 +63,6 @@ class HangupPoller:
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLRDHUP)
         if poll.poll(0):
-            connection.hung_up()
+            connection.on_hangup()
         elif connection.needs_hangup_poll():
             self._schedule()

@@ -1,4 +1,4 @@
-"""``make fuzz``: every target in turn, for as long as it is told; a failing input is kept and named.
+"""``make fuzz``: fuzz each target in turn for a given time; keep and name a failing input.
 
 Owns: the command line and the clock. Must never enter: what is fuzzed.
 """
@@ -21,15 +21,15 @@ from tests.fuzz.hostile import cut, mutated, random_cuts
 from tests.fuzz.target import CORPUS, Target
 from tests.fuzz.targets import TARGETS
 
-#: Inputs tried on a target before the next one has its turn.
+#: Inputs tried on one target before the next one.
 _TURN = 250
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="make fuzz", description="Hostile bytes, for a while.")
+    parser = argparse.ArgumentParser(prog="make fuzz", description="Try hostile bytes for a given time.")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=0.0, help="how long")
-    length.add_argument("--seconds", type=float, default=10.0, help="the same; 10 unless told")
+    length.add_argument("--seconds", type=float, default=10.0, help="the same; default: 10")
     parser.add_argument("--target", choices=sorted(TARGETS), action="append", help="only these")
     parser.add_argument(
         "--seed", type=int, default=random.randrange(2**32), help="to try the same inputs again"
@@ -49,7 +49,7 @@ def _fuzz(targets: list[Target[Any]], seconds: float, number: int) -> int:
             failing = _turn(target, number + turn, end)
             tried[target.name] += _TURN
             if failing is not None:
-                print(f"{target.name} fails on {_kept(target, failing)}: mend it, and keep that input")
+                print(f"{target.name} fails on {_keep(target, failing)}: fix it and keep that input")
                 return 1
         turn += 1
     print("inputs tried: " + ", ".join(f"{name} {count}" for name, count in tried.items()))
@@ -57,7 +57,7 @@ def _fuzz(targets: list[Target[Any]], seconds: float, number: int) -> int:
 
 
 def _turn(target: Target[Any], number: int, end: float) -> bytes | None:
-    """Some inputs for one target; the smallest one found to fail, if any does."""
+    """Try some inputs on one target; return the smallest one that fails, if any does."""
     seeds = [path.read_bytes() for path in target.corpus()]
     last = b""
 
@@ -77,13 +77,13 @@ def _turn(target: Target[Any], number: int, end: float) -> bytes | None:
 
     try:
         try_some()
-    except Exception:  # noqa: BLE001 - whatever it is, it is what was looked for
+    except Exception:  # noqa: BLE001 - any exception is a finding
         traceback.print_exc()
         return last
     return None
 
 
-def _kept(target: Target[Any], data: bytes) -> Path:
+def _keep(target: Target[Any], data: bytes) -> Path:
     path = CORPUS / target.name / f"found-{hashlib.sha256(data).hexdigest()[:12]}"
     path.write_bytes(data)
     return path

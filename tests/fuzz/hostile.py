@@ -1,6 +1,6 @@
-"""Strategies for what a hostile peer makes of good bytes: odd lengths, line ends, nesting, numbers.
+"""Strategies for hostile bytes: correct messages with odd lengths, line ends, nesting and numbers.
 
-Owns: those changes, and how bytes are cut into reads. Must never enter: what is fuzzed.
+Owns: the changes, and how bytes are cut into reads. Must never enter: what is fuzzed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 Pieces = tuple[bytes, ...]
 
-#: Up to this length, in bytes, a case is also read one byte at a time.
+#: Inputs of up to so many bytes are also read one byte at a time.
 SINGLE_BYTES = 4096
 
 _NUMBERS = (
@@ -81,7 +81,7 @@ _NUMBER = re.compile(rb"[0-9]+")
 _MEMBER = re.compile(rb'"\w+" ?: ?')
 _LINE = re.compile(rb"[^\n]*\n")
 
-#: A change: bytes, where (0..1), what, and how many.
+#: A change: the bytes, a position (0 to 1), other bytes, and a count.
 _Change = Callable[[bytes, float, bytes, int], bytes]
 
 
@@ -120,17 +120,17 @@ def _swap_case(data: bytes, where: float, what: bytes, count: int) -> bytes:
 
 
 def _renumber(data: bytes, where: float, what: bytes, count: int) -> bytes:
-    """Another number in place of one."""
+    """Replace a number by another one."""
     return _at(_NUMBER, data, where, lambda found: _NUMBERS[count % len(_NUMBERS)])
 
 
 def _repeat_member(data: bytes, where: float, what: bytes, count: int) -> bytes:
-    """A JSON member twice, the first time with another value."""
+    """Repeat a JSON member, with another value first."""
     return _at(_MEMBER, data, where, lambda found: found + (what or b"0") + b"," + found)
 
 
 def _fold(data: bytes, where: float, what: bytes, count: int) -> bytes:
-    """A line that goes on in the next one, or ends in half a line end."""
+    """Continue a line in the next one, or end it with half a line end."""
     ends = (b"\r\n ", b"\r\n\t", b"\n", b"\r", b"\r\r\n")
     return _at(_LINE, data, where, lambda found: found.rstrip(b"\r\n") + ends[count % len(ends)])
 
@@ -155,7 +155,7 @@ _CHANGES: Sequence[_Change] = (
 
 @st.composite
 def mutated(draw: DrawFn, seeds: Sequence[bytes]) -> bytes:
-    """One of ``seeds`` after up to four changes, some of them with a piece of another one."""
+    """Return one of ``seeds`` after up to four changes, some of them with a part of another one."""
     data = draw(st.sampled_from(seeds))
     words = st.sampled_from(_TOKENS) | st.binary(max_size=4) | st.sampled_from(seeds)
     for change in draw(st.lists(st.sampled_from(_CHANGES), max_size=4)):
@@ -165,18 +165,18 @@ def mutated(draw: DrawFn, seeds: Sequence[bytes]) -> bytes:
 
 
 def random_cuts(size: int) -> SearchStrategy[list[int]]:
-    """Places between the reads of ``size`` bytes."""
+    """Return positions between the reads of ``size`` bytes."""
     return st.lists(st.integers(1, max(1, size - 1)), max_size=8)
 
 
 def cut(data: bytes, places: Sequence[int]) -> Pieces:
-    """``data`` cut at ``places``, none of the pieces empty."""
+    """Return ``data`` cut at ``places``, without empty pieces."""
     inside = sorted({place for place in places if 0 < place < len(data)})
     return tuple(data[start:end] for start, end in pairwise((0, *inside, len(data))) if start < end)
 
 
 def usual_cuts(data: bytes) -> list[Pieces]:
-    """Ways to cut ``data`` that are the same each time: bytes one by one, and some that its content tells."""
+    """Return deterministic ways to cut ``data``: byte by byte, and at places that depend on its content."""
     middle = zlib.crc32(data) % max(1, len(data))
     ends = [match.end() + shift for match in _LINE.finditer(data) for shift in (0, -1)]
     ways = [cut(data, [middle]), cut(data, ends[:200]), cut(data, range(7, len(data), 61))]

@@ -1,6 +1,6 @@
-"""A client's bytes at the gateway's end of a connection: gateway.downstream without a socket.
+"""The bytes of a client at gateway.downstream, without a socket.
 
-Owns: the application that answers each request, and what must hold of those it is given. Must never enter: a
+Owns: an application that answers each request, and what must hold of the requests. Must never enter: a
 dialect.
 """
 
@@ -28,7 +28,7 @@ from tests.fuzz.target import Target
 from tests.fuzz.wire import Wire
 
 LIMIT = 1 << 20
-#: What a request would be at a worker: method, target, header lines but for those of its framing, body.
+#: A request: method, target, header lines without those of the framing, body.
 Request = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]
 _REQUEST_LINE = re.compile(rb"\A([A-Z-]+) +(\S+) +(HTTP/1\.[01]\r\n)")
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -36,15 +36,17 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 @dataclass(frozen=True)
 class Served:
-    """``statuses`` are those of the replies, interim ones left out; the last one, to what is no request, is
-    not sent where the bytes before it came in the same read."""
+    """The requests that were served, and the statuses of final replies.
+
+    The reply to invalid bytes depends on the cuts: it is not sent after a request in the same read.
+    """
 
     requests: tuple[Request, ...]
     statuses: tuple[int, ...] = field(compare=False)
 
 
 class _Application:
-    """Reads each request to its end and says 200."""
+    """Reads each request to its end and replies 200."""
 
     def __init__(self) -> None:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
@@ -52,7 +54,7 @@ class _Application:
         self.requests: list[Request] = []
 
     def hit(self, limit: str) -> None:
-        """Nobody counts."""
+        """Do nothing."""
 
     def direct_route(self, path: bytes, method: bytes) -> Begin:
         return self._begin
@@ -60,19 +62,19 @@ class _Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("every path is served directly")
 
-    def _begin(self, call: ServerRequest) -> None:
-        CoroutineStepper().start(self._serve(call))
+    def _begin(self, request: ServerRequest) -> None:
+        CoroutineStepper().start(self._serve(request))
 
-    async def _serve(self, call: ServerRequest) -> None:
+    async def _serve(self, request: ServerRequest) -> None:
         try:
-            body = await call.read_body(LIMIT)
-            lines = tuple((bytes(n), bytes(v)) for n, v in call.headers if n not in _FRAMING)
-            self.requests.append((bytes(call.method), bytes(call.target), lines, bytes(body)))
-            await call.reply(200, [], b"")
+            body = await request.read_body(LIMIT)
+            lines = tuple((bytes(n), bytes(v)) for n, v in request.headers if n not in _FRAMING)
+            self.requests.append((bytes(request.method), bytes(request.target), lines, bytes(body)))
+            await request.reply(200, [], b"")
         except Cancelled:
             pass
         except RequestTooLarge:
-            await call.reply(413, [], b"", close=True)
+            await request.reply(413, [], b"", close=True)
 
 
 def read(pieces: Sequence[bytes]) -> Served:
@@ -87,8 +89,8 @@ async def _read(pieces: Sequence[bytes]) -> Served:
         if wire.closed:
             break
         connection.data_received(piece)
-        held = [connection._parser.request, *connection._parser.requests]
-        assert sum(call.body.unread for call in held if call is not None) <= LIMIT + len(piece)
+        pending = [connection._parser.request, *connection._parser.requests]
+        assert sum(request.body.unread for request in pending if request is not None) <= LIMIT + len(piece)
         for _ in range(4):
             await asyncio.sleep(0)
     connection.eof_received()
@@ -97,7 +99,7 @@ async def _read(pieces: Sequence[bytes]) -> Served:
 
 
 def _statuses(written: bytes) -> tuple[int, ...]:
-    """Of replies whose bodies hold no line like a status line."""
+    """Return the statuses of replies whose bodies contain no line like a status line."""
     lines = [line for line in written.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
     found = [int(line.split(b" ")[1]) for line in lines]
     return tuple(status for status in found if status >= 200)
@@ -113,16 +115,16 @@ def judge(data: bytes, served: Served) -> None:
     assert served.statuses.count(200) == len(served.requests), "one reply for each request"
     assert all(status in (200, 400, 413, 431) for status in served.statuses), served.statuses
     if b"RTSP/" in data or b"ICE/" in data:
-        return  # the parser reads these as well and does not tell: the same shapes, and no proxy passes them
+        return  # the parser accepts these protocols as well without reporting it; no proxy forwards them
     other = reference(data)
     assert other[: len(served.requests)] == list(served.requests), f"another reading: {other!r}"
 
 
 def reference(data: bytes) -> list[Request]:
-    """The requests in ``data`` as another implementation reads them, up to what it refuses."""
+    """Return the requests in ``data`` as h11 reads them, up to the first one that it rejects."""
     found: list[Request] = []
     while data:
-        # It is stricter than RFC 9112 asks about blanks in the first line and line ends before it.
+        # h11 is stricter than RFC 9112 about spaces in the first line and line ends before it.
         other = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
         other.receive_data(_REQUEST_LINE.sub(rb"\1 \2 \3", data.lstrip(b"\r\n"), count=1))
         other.receive_data(b"")
@@ -130,13 +132,13 @@ def reference(data: bytes) -> list[Request]:
             found.append(_one(other))
         except h11.ProtocolError:
             break
-        kept = (b"connection", b"keep-alive") in found[-1][2]  # in HTTP/1.0 it knows of nothing that goes on
-        data = other.trailing_data[0] if kept or other.their_state is not h11.MUST_CLOSE else b""
+        persistent = (b"connection", b"keep-alive") in found[-1][2]  # h11 ignores this in HTTP/1.0
+        data = other.trailing_data[0] if persistent or other.their_state is not h11.MUST_CLOSE else b""
     return found
 
 
 def _one(other: h11.Connection) -> Request:
-    """The first request of a connection that holds all of it. Raises h11.ProtocolError."""
+    """Return the first request of a connection that has all its bytes. Raises h11.ProtocolError."""
     request = other.next_event()
     if not isinstance(request, h11.Request):
         raise h11.RemoteProtocolError("no request")

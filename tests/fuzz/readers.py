@@ -1,7 +1,6 @@
-"""A worker's reply in the hands of each format's readers: relay and join, a stream and a whole reply.
+"""The reply of a worker in the readers of each format: relayed and joined, streamed and unary.
 
-Owns: the requests that are answered, and what must hold of what a client is told. Must never enter: what a
-reply means.
+Owns: the requests that are answered, and what must hold of the output. Must never enter: what a reply means.
 """
 
 from __future__ import annotations
@@ -22,20 +21,22 @@ from gateway.testing.model import ModelWorker
 from tests.fuzz.target import Target
 
 EVENTS: Headers = [(b"content-type", b"text/event-stream")]
-WHOLE: Headers = [(b"content-type", b"application/json")]
-#: Under which a worker knows an exchange whose client calls it by another, hard one.
+JSON: Headers = [(b"content-type", b"application/json")]
+#: A dispatch id, and a public id that is hard to quote.
 PRIVATE = "0123456789abcdef" * 2
 PUBLIC = 'job-"1"\\\u00e9'
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """``stream`` and ``whole`` are requests, for two samples where there can be; ``verbatim`` is the same
-    format without all that changes a reply but for ids."""
+    """A format with a ``stream`` and a ``unary`` request, for two samples where the format allows it.
+
+    ``verbatim`` is the same format configured to change nothing of a reply but ids.
+    """
 
     format: AnyFormat
     stream: bytes
-    whole: bytes
+    unary: bytes
     verbatim: AnyFormat
 
 
@@ -60,9 +61,9 @@ def _dialects() -> dict[str, Dialect]:
 
 
 def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Outcome]:
-    """What a client is told, for each reader, under its own id and a private one."""
-    told: dict[str, Outcome] = {}
-    for kind, body, headers in (("stream", dialect.stream, EVENTS), ("whole", dialect.whole, WHOLE)):
+    """Return the output of each reader, under the client's id and under a private one."""
+    outcomes: dict[str, Outcome] = {}
+    for kind, body, headers in (("stream", dialect.stream, EVENTS), ("unary", dialect.unary, JSON)):
         request = dialect.format.parse(body, [])
         named = dialect.format.project(request).ids or ("a",)
         same = Ids(named, named)
@@ -80,30 +81,30 @@ def read(dialect: Dialect, pieces: Sequence[bytes]) -> dict[str, Outcome]:
                 continue  # not every format joins streams
             head = ReplyHead(200, headers)
             worker = ModelWorker(WorkerInfo("w", format.capability, usable=True, models=("m",)))
-            told[f"{kind} {maker}"] = drive(make(request, worker, same, head), pieces)
+            outcomes[f"{kind} {maker}"] = drive(make(request, worker, same, head), pieces)
             if maker != "verbatim":
-                told[f"{kind} {maker}, private id"] = drive(make(request, worker, other, head), pieces)
-    return told
+                outcomes[f"{kind} {maker}, private id"] = drive(make(request, worker, other, head), pieces)
+    return outcomes
 
 
-def judge(dialect: Dialect, data: bytes, told: dict[str, Outcome]) -> None:
-    for name, each in told.items():
-        _judge_facts(each.facts, whole=each.failure is None)
-        if each.failure is UpstreamMalformed and "whole" not in name:
-            assert not each.facts.ending, "an ending of what did not end"
-    relayed = told["stream verbatim"]
+def judge(dialect: Dialect, data: bytes, outcomes: dict[str, Outcome]) -> None:
+    for name, each in outcomes.items():
+        _judge_facts(each.facts, complete=each.failure is None)
+        if each.failure is UpstreamMalformed and "unary" not in name:
+            assert not each.facts.ending, "an ending of an incomplete stream"
+    relayed = outcomes["stream verbatim"]
     if b"routing_data" not in data:
         assert _is_part(relayed, data), f"bytes that the worker did not send: {relayed.out!r}"
-    whole = told["whole verbatim"]
-    if whole.failure is None:
-        assert whole.out == data
-    assert told["stream reader"].failure == relayed.failure
+    unary = outcomes["unary verbatim"]
+    if unary.failure is None:
+        assert unary.out == data
+    assert outcomes["stream reader"].failure == relayed.failure
 
 
-def _is_part(told: Outcome, data: bytes) -> bool:
-    """Whether stretches of ``data``, in order, are all that was passed on, but for the word of a failure."""
-    out = told.out
-    if told.failure is not None:
+def _is_part(outcome: Outcome, data: bytes) -> bool:
+    """Return True if the output is made of parts of ``data`` in order, except for the event of a failure."""
+    out = outcome.out
+    if outcome.failure is not None:
         out = out[: out.rindex(b'data: {"error"')] if b'data: {"error"' in out else out
     at = 0
     while out:
@@ -118,13 +119,13 @@ def _is_part(told: Outcome, data: bytes) -> bool:
     return True
 
 
-def _judge_facts(facts: ReplyFacts, *, whole: bool) -> None:
+def _judge_facts(facts: ReplyFacts, *, complete: bool) -> None:
     counts = (facts.tokens, facts.prompt_tokens or 0, facts.cached_tokens or 0)
     assert all(type(count) is int for count in counts), counts
     assert facts.tokens >= 0
     assert all(isinstance(reason, str) for reason in facts.finish_reasons)
     assert facts.error_status is None or 400 <= facts.error_status <= 599
-    assert not whole or facts.ending is not None
+    assert not complete or facts.ending is not None
 
 
 def targets() -> list[Target[Any]]:

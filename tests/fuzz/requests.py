@@ -1,7 +1,6 @@
-"""A client's body in the hands of each format: read at once and in steps, and sent on under a private id.
+"""The body of a request in each format: parsed at once and in steps, and forwarded under a private id.
 
-Owns: what must hold of a request that is taken, and of one that is refused. Must never enter: what members
-mean.
+Owns: what must hold of accepted and of refused requests. Must never enter: what members mean.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ PRIVATE = "0123456789abcdef" * 2
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What became of a body. ``bodies``: as sent under the client's own id, and under a private one."""
+class Parsed:
+    """The result for one body. ``bodies`` are forwarded under the client's own id and under a private one."""
 
     refusal: str | None
     ids: tuple[str, ...] = ()
     bodies: tuple[bytes, bytes] = (b"", b"")
 
 
-def read(format: AnyFormat, pieces: Sequence[bytes]) -> Asked:
+def read(format: AnyFormat, pieces: Sequence[bytes]) -> Parsed:
     body = b"".join(pieces)
-    at_once = _asked(format, body)
+    at_once = _parsed(format, body)
     if isinstance(format, Stepwise):
-        in_steps = _asked_in_steps(format, body)
+        in_steps = _parsed_in_steps(format, body)
         if in_steps.refusal is not None and not _is_text(body):
-            return at_once  # which leaves a name that is no text, and that nobody looks for, to the worker
+            return at_once  # parsed at once, an unknown member whose name is not text is left to the worker
         assert (in_steps.refusal is None) == (at_once.refusal is None), (in_steps, at_once)
         assert in_steps.ids == at_once.ids, "read at once and in steps"
         assert in_steps.bodies == at_once.bodies, "sent on after it was read at once and in steps"
@@ -55,24 +54,24 @@ def _is_text(body: bytes) -> bool:
     return True
 
 
-def _asked(format: AnyFormat, body: bytes) -> Asked:
+def _parsed(format: AnyFormat, body: bytes) -> Parsed:
     try:
         request = format.parse(body, [])
     except InvalidRequest as error:
-        return Asked(error.message)
+        return Parsed(error.message)
     return _sent(format, request)
 
 
-def _asked_in_steps(format: AnyFormat, body: bytes) -> Asked:
+def _parsed_in_steps(format: AnyFormat, body: bytes) -> Parsed:
     assert isinstance(format, Stepwise)
     try:
-        request = _whole(format.parse_in_steps(body, []))
+        request = _run(format.parse_in_steps(body, []))
     except InvalidRequest as error:
-        return Asked(error.message)
+        return Parsed(error.message)
     return _sent(format, request)
 
 
-def _whole(steps: Generator[None, None, Any]) -> Any:
+def _run(steps: Generator[None, None, Any]) -> Any:
     while True:
         try:
             next(steps)
@@ -80,7 +79,7 @@ def _whole(steps: Generator[None, None, Any]) -> Any:
             return end.value
 
 
-def _sent(format: AnyFormat, request: Any) -> Asked:
+def _sent(format: AnyFormat, request: Any) -> Parsed:
     projection = format.project(request)
     worker = ModelWorker(WorkerInfo("w", format.capability, usable=True, models=("m",)))
     named = projection.ids
@@ -91,7 +90,7 @@ def _sent(format: AnyFormat, request: Any) -> Asked:
     own, other = (format.upstream(request, worker, Ids(public, ids)) for ids in (public, private))
     for call in (own, *format.abort(worker, request, Ids(public, private))):
         _judge_head(call)
-    return Asked(None, named, (_bytes(own), _bytes(other)))
+    return Parsed(None, named, (_bytes(own), _bytes(other)))
 
 
 def _bytes(request: UpstreamRequest) -> bytes:
@@ -104,13 +103,13 @@ def _judge_head(request: UpstreamRequest) -> None:
         assert not set(b"\r\n\0").intersection(name + value), (name, value)
 
 
-def judge(member: str, data: bytes, asked: Asked) -> None:
+def judge(member: str, data: bytes, parsed: Parsed) -> None:
     """``member`` holds the id; none: a header does, and the body needs no change."""
-    if asked.refusal is not None:
-        assert asked.refusal
+    if parsed.refusal is not None:
+        assert parsed.refusal
         return
-    own, other = asked.bodies
-    if not member or (asked.ids and all(asked.ids)):
+    own, other = parsed.bodies
+    if not member or (parsed.ids and all(parsed.ids)):
         assert own == data, "a body that needs no change"
     if not member:
         assert other == data

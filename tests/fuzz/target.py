@@ -1,6 +1,6 @@
-"""What can be fuzzed, and the one law of all of it: cutting bytes into reads in another way changes nothing.
+"""A fuzzing target, and the law for all targets: the cuts between reads change nothing of the result.
 
-Owns: the record of a target, and trying bytes on it. Must never enter: what a target does with them.
+Owns: trying bytes on a target. Must never enter: what a target does with them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ CORPUS = Path(__file__).parents[2] / "fixtures" / "fuzz"
 
 @dataclass(frozen=True)
 class Target(Generic[T]):
-    """``read`` takes bytes as they come from a peer and tells all that was made of them; ``judge`` fails by
-    AssertionError where that is wrong for the bytes as a whole. Any other exception is a fault as well."""
+    """One parser or reader under test.
+
+    ``read`` takes the reads from a peer and returns the result; ``judge`` raises AssertionError if the result
+    is wrong for the complete bytes. Any other exception is a fault as well.
+    """
 
     name: str
     read: Callable[[Sequence[bytes]], T]
     judge: Callable[[bytes, T], None]
 
     def check(self, data: bytes, ways: Iterable[Pieces] = ()) -> None:
-        """Try ``data``, whole and cut in ``ways`` and the usual ones."""
-        whole = self.read((data,) if data else ())
-        self.judge(data, whole)
+        """Try ``data`` in one read, in the usual cuts, and cut in ``ways``."""
+        expected = self.read((data,) if data else ())
+        self.judge(data, expected)
         for pieces in (*usual_cuts(data), *ways):
-            told = self.read(pieces)
-            self.judge(data, told)
-            assert told == whole, (
-                f"cut into {[len(piece) for piece in pieces][:40]}: {told!r}, whole: {whole!r}"
+            result = self.read(pieces)
+            self.judge(data, result)
+            assert result == expected, (
+                f"cut into {[len(piece) for piece in pieces][:40]}: {result!r}, in one read: {expected!r}"
             )
 
     def corpus(self) -> list[Path]:
-        """The kept inputs, in the order of their names."""
+        """Return the files of kept inputs, sorted by name."""
         return sorted((CORPUS / self.name).iterdir())

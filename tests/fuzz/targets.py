@@ -1,4 +1,4 @@
-"""All that is fuzzed, by name."""
+"""All fuzzing targets by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every input that was kept is read as it should be, however it is cut; ``make fuzz`` looks for more."""
+"""Every kept input is handled correctly, however it is cut into reads. (``make fuzz`` looks for more.)"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.targets import TARGETS
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_corpus_holds(name: str) -> None:
-    """No crash, no other reading for other cuts, no byte that nobody sent."""
+    """No exception, the same result for all cuts, and no bytes that the peer did not send."""
     target = TARGETS[name]
     kept = target.corpus()
     assert kept
@@ -31,7 +31,7 @@ def test_corpus_has_no_folder_of_a_target_that_is_gone() -> None:
     assert {path.name for path in CORPUS.iterdir()} == set(TARGETS)
 
 
-def test_usual_cuts_leave_the_bytes_as_they_are() -> None:
+def test_usual_cuts_keep_all_bytes() -> None:
     data = b"HTTP/1.1 200 OK\r\n\r\n" * 9
     ways = usual_cuts(data)
     assert len(ways) > 2
@@ -39,12 +39,12 @@ def test_usual_cuts_leave_the_bytes_as_they_are() -> None:
 
 
 def test_reader_whose_output_depends_on_the_cuts_is_found() -> None:
-    """The law can fail: here a scanner that is new with each read."""
+    """The check of the law can fail: this reader starts a new scanner with each read."""
 
     def read(pieces: Sequence[bytes]) -> list[bytes]:
         return [event for piece in pieces for event, _ in EventScanner().feed(piece)]
 
-    forgetful = Target("forgetful", read, lambda data, told: None)
+    forgetful = Target("forgetful", read, lambda data, result: None)
     with pytest.raises(AssertionError, match="cut into"):
         forgetful.check(b"data: a\n\ndata: b\n\n")
 
@@ -54,13 +54,13 @@ def test_failing_input_is_kept_and_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """``make fuzz`` fails, and the smallest input that it found is there to be replayed."""
+    """``make fuzz`` fails and stores the smallest failing input."""
     corpus = tmp_path_factory.mktemp("corpus")
     (corpus / "brittle").mkdir()
     (corpus / "brittle" / "seed").write_bytes(b"data: a\n\n")
 
-    def judge(data: bytes, told: bytes) -> None:
-        assert b"[DONE]" not in told
+    def judge(data: bytes, result: bytes) -> None:
+        assert b"[DONE]" not in result
 
     monkeypatch.setattr("tests.fuzz.target.CORPUS", corpus)
     monkeypatch.setattr("tests.fuzz.__main__.CORPUS", corpus)

@@ -1,4 +1,4 @@
-"""A worker's bytes at the gateway's end of a connection: gateway.upstream.connection without a socket.
+"""The bytes of a worker at gateway.upstream.connection, without a socket.
 
 Owns: what must hold of a reply. Must never enter: a dialect.
 """
@@ -24,10 +24,10 @@ _NEXT = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext"
 
 @dataclass(frozen=True)
 class Reply:
-    """What was made of the bytes. ``failure`` is what a reader is told in the end.
+    """The reply as it was read. ``failure`` is the error that a reader gets at the end.
 
-    ``again``: the connection carries another exchange. A line end behind the reply that comes in a read of
-    its own rules that out, and so it depends on the cuts.
+    ``again``: the connection carries another exchange. It depends on the cuts, because a line end after the
+    reply rules it out if it arrives in a read of its own.
     """
 
     head: tuple[int, tuple[tuple[bytes, bytes], ...]] | None
@@ -53,27 +53,27 @@ async def _read(pieces: Sequence[bytes]) -> Reply:
         deliver(connection, piece)
         assert connection._reply.buffered <= HIGH_WATER + READ_SIZE
         failure = failure or _take(connection, body)
-    whole = connection.ready and failure is None
+    complete = connection.ready and failure is None
     head = connection._reply.head
-    again = whole and connection.recycle()
+    again = complete and connection.recycle()
     if again:
         connection.send(REQUEST, BODY)
         deliver(connection, _NEXT)
         assert connection.take() == b"next", "a reply changed the one after it"
-    elif not whole:
+    elif not complete:
         if not wire.closed:
             connection.eof_received()
         connection.connection_lost(None)
         failure = failure or _take(connection, body)
         head = connection._reply.head
-    return Reply(_told(head), b"".join(body), failure, bool(again))
+    return Reply(_plain(head), b"".join(body), failure, bool(again))
 
 
 def _take(connection: Connection, body: list[bytes]) -> type[Exception] | None:
-    """What can be read now; the failure, if there is one."""
+    """Append what can be read now to ``body``; return the failure, if there is one."""
     while connection.ready:
         try:
-            if connection._reply.head is None:  # which a reader waits for first
+            if connection._reply.head is None:  # a reader waits for the head first
                 raise connection._error or AssertionError("ready for nothing")
             part = connection.take()
         except (UpstreamIncomplete, UpstreamMalformed) as error:
@@ -84,7 +84,7 @@ def _take(connection: Connection, body: list[bytes]) -> type[Exception] | None:
     return None
 
 
-def _told(head: ReplyHead | None) -> tuple[int, tuple[tuple[bytes, bytes], ...]] | None:
+def _plain(head: ReplyHead | None) -> tuple[int, tuple[tuple[bytes, bytes], ...]] | None:
     return None if head is None else (head.status, tuple((bytes(n), bytes(v)) for n, v in head.headers))
 
 
@@ -106,13 +106,13 @@ def judge(data: bytes, reply: Reply) -> None:
 
 
 def _made_of(data: bytes, body: bytes) -> bool:
-    """Whether ``body`` is ``data`` with some of it left out."""
-    left = iter(data)
-    return all(byte in left for byte in body)
+    """Return True if ``body`` is a subsequence of ``data``."""
+    remaining = iter(data)
+    return all(byte in remaining for byte in body)
 
 
 def reference(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Status, body and what follows as another implementation reads them; None where it refuses the bytes."""
+    """Return status, body and the rest as h11 reads them; None if it rejects the bytes."""
     other = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
     other.send(h11.Request(method="POST", target="/", headers=[("host", "w"), ("content-length", "0")]))
     other.send(h11.EndOfMessage())

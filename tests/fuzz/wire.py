@@ -1,6 +1,6 @@
-"""A transport that leads nowhere, for protocols that are fed by hand.
+"""A transport without a socket, for protocols whose callbacks a test calls.
 
-Owns: what was written, and whether reading is paused. Must never enter: HTTP.
+Owns: the written bytes, and whether reading is paused. Must never enter: HTTP.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Wire(asyncio.Transport):
-    """``plain``: not over TLS. No kernel can be asked about either kind."""
+    """A transport that records what is written. ``plain``: not over TLS."""
 
     def __init__(self, *, plain: bool) -> None:
         super().__init__({} if plain else {"sslcontext": True})
@@ -39,7 +39,7 @@ class Wire(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Nobody is there to be told that no more comes."""
+        """Do nothing: there is no peer."""
 
     def is_closing(self) -> bool:
         return self.closed
