@@ -205,7 +205,7 @@ async def test_one_that_is_interrupted_leaves_the_line() -> None:
             assert it.names == ["b"]
 
 
-async def test_model_that_turns_out_to_be_nobodys_is_told_so() -> None:
+async def test_request_for_an_unknown_model_gets_its_error() -> None:
     async with stage() as it:
         with it.requests("a", model="m9") as (task,):
             await waiting(it, 1)
@@ -215,7 +215,7 @@ async def test_model_that_turns_out_to_be_nobodys_is_told_so() -> None:
                 await task
 
 
-async def test_change_that_nobody_told_of_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_that_was_not_reported_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "LOOK_INTERVAL", 0.01)
     async with stage() as it:
         worker = it.ready("w", "m1")
@@ -273,7 +273,7 @@ async def test_line_whose_first_has_waited_longest_is_called_first() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.03])
-async def test_all_who_wait_for_room_are_told_when_the_last_worker_goes(seconds: float) -> None:
+async def test_all_that_wait_for_a_slot_are_refused_when_the_last_worker_leaves(seconds: float) -> None:
     """At once where nobody may wait for one to come, else when each has waited so long for that."""
     async with stage(most=1, seconds=seconds) as it:
         worker = it.ready("w")
@@ -289,7 +289,7 @@ async def test_all_who_wait_for_room_are_told_when_the_last_worker_goes(seconds:
             assert time.monotonic() - gone >= seconds
 
 
-async def test_one_that_may_go_to_no_worker_with_or_without_room_is_told() -> None:
+async def test_request_that_was_sent_to_every_worker_is_refused() -> None:
     async with stage(most=1, seconds=0) as it:
         one, two = it.ready("one"), it.ready("two")
         for _ in range(2):

@@ -142,7 +142,7 @@ async def test_open_lifts_every_hold() -> None:
     assert await records(store) == Reset({A.url: A})
 
 
-async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
+async def test_changes_without_a_record_are_sent_to_the_other_processes() -> None:
     """A worker given at the start is held, opened, removed and taken back in all of them."""
     sent: list[Changes] = []
 
@@ -160,7 +160,7 @@ async def test_what_no_record_can_say_is_said_to_the_other_processes() -> None:
     assert sent == [{A.url: each} for each in words]
 
 
-async def test_opening_old_weights_is_said_with_their_version() -> None:
+async def test_uncordoning_old_weights_is_sent_with_their_version() -> None:
     """Others have the same hold, each for itself."""
     registration, fleet, _, members = desk()
     members.pin(A)

@@ -45,7 +45,7 @@ def test_model_of_those_that_are_not_to_be_used_is_away(state: WorkerState) -> N
     assert roster.of_model("x") == ()
 
 
-def test_model_that_was_said_stands_in_for_one_that_was_not_told() -> None:
+def test_registered_model_stands_in_for_one_that_is_not_reported() -> None:
     silent = member("a", WorkerState.READY)
     silent.record = WorkerRecord(silent.url, model="said")
     assert roster_of("generate", [silent, READY]).of_model("said") == ((silent,),)

@@ -41,8 +41,8 @@ def test_held_worker_becomes_usable_through_open_alone(happened: list[WorkerEven
 @given(events)
 def test_busy_worker_never_counts_as_dead(happened: list[WorkerEvent]) -> None:
     """As long as it only says that it is."""
-    said = [event for event in happened if event in (WorkerEvent.FULL, WorkerEvent.SERVES)]
-    assert after(READY, *said) in (READY, BUSY)
+    reported = [event for event in happened if event in (WorkerEvent.FULL, WorkerEvent.SERVES)]
+    assert after(READY, *reported) in (READY, BUSY)
 
 
 @given(events)

@@ -64,7 +64,7 @@ async def test_every_change_is_applied_in_order_until_the_store_is_closed(member
     assert members.applied == [[A.url], B.url, f"-{A.url}"]
 
 
-async def test_record_that_may_be_no_worker_is_passed_over_and_told_of(
+async def test_record_that_is_not_allowed_is_left_out_and_logged(
     members: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whenever it comes: others than this gateway write to the store."""
@@ -96,7 +96,7 @@ async def test_cordons_are_applied_before_the_workers_they_are_about(members: An
     assert members.applied == [{A.url: there}, [A.url], (A.url, away)]
 
 
-async def test_change_that_cannot_be_applied_is_told_of_until_all_are_applied_again(members: Any) -> None:
+async def test_fleet_is_unhealthy_from_a_failed_change_until_all_are_applied_again(members: Any) -> None:
     """Begun again, it begins with all there is. Meanwhile the fleet is not said to be what the store has."""
 
     def fail(record: WorkerRecord) -> None:

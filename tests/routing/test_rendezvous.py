@@ -85,7 +85,7 @@ def test_no_two_workers_weigh_the_same(key: str, names: list[str]) -> None:
     assert len(set(found)) == len(names) and all(0 < weight < 2**64 for weight in found)
 
 
-def test_home_that_is_away_is_told_as_unavailable() -> None:
+def test_home_that_gets_no_requests_counts_as_unavailable() -> None:
     """And the key stays where it went, for as long as that lasts."""
     members = fleet(4)
     home, placement = RendezvousAffinity().assign("k", members, members)

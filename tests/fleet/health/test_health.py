@@ -109,16 +109,16 @@ async def test_worker_that_cannot_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("only", "said"), [(None, "it does not speak echo or other"), ("other", "it does not speak other")]
+    ("only", "reason"), [(None, "it does not speak echo or other"), ("other", "it does not speak other")]
 )
-async def test_worker_of_another_kind(only: str | None, said: str) -> None:
+async def test_worker_of_another_kind(only: str | None, reason: str) -> None:
     """A server that is no engine we know, or not the one it was declared to be, never joins."""
     async with engine() as server:
         if only is None:
             server.answers["/info"] = (200, b"<html>")
         worker = server.worker(only=only)
         async with watched(worker, formats=(ECHO, OTHER)):
-            await until(lambda: worker.reason == said)
+            await until(lambda: worker.reason == reason)
             assert worker.state is JOINING
 
 
@@ -413,12 +413,12 @@ async def test_worker_that_refuses_is_busy_for_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("retry_after", "seconds"),
     [(b"7", 7), (b"0", module.BUSY_SECONDS), (b"86400", module.BUSY_LIMIT), (b"Wed, 21 Oct", 1)],
 )
-async def test_busy_for_as_long_as_it_says_within_bounds(told: bytes, seconds: float) -> None:
+async def test_busy_for_as_long_as_it_says_within_bounds(retry_after: bytes, seconds: float) -> None:
     async with ready(interval=NEVER) as (_, worker, health, _):
-        health.report_busy(worker, 503, told)
+        health.report_busy(worker, 503, retry_after)
         assert worker.vitals.busy_until - time.monotonic() == pytest.approx(seconds)
 
 
@@ -471,7 +471,7 @@ async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good()
             await becomes(worker, READY)
 
 
-async def test_nobody_at_the_url_is_told_apart_from_silence() -> None:
+async def test_unreachable_worker_is_distinguished_from_one_that_does_not_answer() -> None:
     """Whoever comes next is another process only in the first case."""
     unreachable: list[Worker] = []
     async with ready(patience=0.05, on_unreachable=unreachable.append) as (server, worker, _, _):

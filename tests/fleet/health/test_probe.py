@@ -83,10 +83,10 @@ async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPat
 async def test_answer_that_dribbles() -> None:
     """A worker that sends a byte now and then does not hold its prober for ever."""
 
-    came, gone = asyncio.Event(), asyncio.Event()
+    arrived, gone = asyncio.Event(), asyncio.Event()
 
     async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.set()
+        arrived.set()
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
         with suppress(ConnectionError):
             while not writer.transport.is_closing():
@@ -99,7 +99,7 @@ async def test_answer_that_dribbles() -> None:
     server = await asyncio.start_server(dribble, "127.0.0.1", 0)
     async with server:
         worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
-        while not came.is_set():  # on a busy machine even connecting may take longer than the limit
+        while not arrived.is_set():  # on a busy machine even connecting may take longer than the limit
             assert await ask(worker, ProbeRequest("GET", "/info"), patience=0.05) is None
         await gone.wait()
 
