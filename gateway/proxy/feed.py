@@ -17,7 +17,7 @@ async def feed(live: LiveExchange) -> bytes:  # noqa: C901 - runs for every read
     client, record, attempt, deadlines = live.client, live.record, live.attempt, live.deadlines
     assert attempt is not None, "a reply needs an attempt"
     connection, reader = attempt.connection, attempt.reader
-    facts, feed, unflushed = reader.facts, reader.feed, reader.streaming
+    facts, inspect, unflushed = reader.facts, reader.feed, reader.streaming
     # No comment into a body that was not inspected: it may be compressed.
     commented = unflushed and not reader.identity
     interval = live.services.sse_comment_interval if commented else None
@@ -38,7 +38,7 @@ async def feed(live: LiveExchange) -> bytes:  # noqa: C901 - runs for every read
             deadlines.body_received()
         if not data:
             return b""
-        out = feed(data)
+        out = inspect(data)
         if facts.tokens != record.tokens:
             live.update_tokens(facts.tokens)
         if out:

@@ -47,8 +47,6 @@ from gateway.upstream.encode import encode_head
 
 log = logging.getLogger(__name__)
 
-HeaderLines = list[tuple[bytes, bytes]]
-
 
 class GenerateHandler:
     """The handler of one inference route.
