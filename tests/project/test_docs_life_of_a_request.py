@@ -24,7 +24,7 @@ def phases_of(source: str) -> list[str]:
 
 
 def test_headings_are_the_handlers_phases() -> None:
-    """The page has a section for each phase, in the handler's order and by its name; the handler stays short."""
+    """The page has a section for each phase, in the order of the handler, which stays short."""
     source = HANDLER.read_text()
     phases = phases_of(source)
     assert len(phases) == 9 and source.count("\n") < 250

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.support.gateway import RawClient, generates
+from tests.performance.ticking import ticking
+from tests.support.gateway import RawClient, eventually, generates
 from tests.support.generate import KINDS, body_of, event_of
 from tests.support.processes import MEBIBYTE, resident
 from tests.support.served import served
@@ -40,66 +41,39 @@ async def test_unread_stream_of_300_000_events_grows_the_gateway_by_a_mebibyte_a
         await sim.abort_called(1)
 
 
-#: Asks for a path again and again on one connection until its input ends; prints the longest time in seconds.
-POLLER = """
-import http.client, select, sys, time
-connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=30)
-longest = 0.0
-while not select.select([sys.stdin], [], [], 0.02)[0]:
-    start = time.perf_counter()
-    connection.request("GET", "/health")
-    reply = connection.getresponse()
-    assert reply.status == 200, reply.status
-    reply.read()
-    longest = max(longest, time.perf_counter() - start)
-    print(longest, flush=True)
-print(longest)
-"""
-
-
-async def _poller(port: int) -> asyncio.subprocess.Process:
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", POLLER, str(port), stdin=pipe, stdout=pipe, stderr=pipe
-    )
-
-
-async def _longest(poller: asyncio.subprocess.Process) -> float:
-    out, err = await poller.communicate(b"")
-    assert poller.returncode == 0, err.decode()
-    return float(out.split()[-1])
-
-
-async def _burst(kind: str, port: int) -> float:
-    """2,000 requests at once, all answered by 200; how long /health took at most meanwhile, in seconds."""
-    body = json.dumps(body_of(kind)).encode()
-    clients = [await RawClient.connect(port) for _ in range(2000)]
-    poller = await _poller(port)
-    assert poller.stdout is not None
-    await poller.stdout.readline()
-    for client in clients:
-        client.request(KINDS[kind], body)
-    heads = await asyncio.gather(*(client.head() for client in clients))
-    longest = await _longest(poller)
-    for client in clients:
-        client.leave()
-    assert {head.split(b" ")[1] for head in heads} == {b"200"}
-    return longest
-
-
 @pytest.mark.parametrize("kind", KINDS)
-async def test_two_thousand_requests_at_once_all_get_200_while_health_answers(kind: str) -> None:
-    """Two workers that take their time; none refused, shares even, /health within 100 ms.
+async def test_two_thousand_requests_at_once_all_get_200_and_delay_nothing_else(
+    kind: str, tmp_path: Path
+) -> None:
+    """None is refused, shares are even, and no iteration of the event loop takes 100 ms of CPU time.
 
-    Other processes of a busy machine may delay any answer, so the best of up to six bursts counts.
+    So /health is answered within that time. The best of up to four bursts counts, as other processes of a
+    busy machine make the same work take longer. Connecting has no limit, as they may starve the engines.
     """
     config = SimConfig(start_delay=0.5, log_limit=16000)
+    body = json.dumps(body_of(kind)).encode()
     async with SimServer(kind, config) as one, SimServer(kind, config) as two:
-        async with served(one.url, two.url) as gateway:
-            times: list[float] = []
-            while len(times) < 6 and min(times, default=1.0) >= 0.1:
-                times.append(await _burst(kind, gateway.port))
+        flags = ("--worker", one.url, "--worker", two.url, "--connect-timeout-secs", "600")
+        async with ticking(tmp_path, *flags) as gateway:
+            async with httpx.AsyncClient(trust_env=False, base_url=gateway.url) as probe:
+
+                async def ready() -> bool:
+                    rows = (await probe.get("/workers")).json()["workers"]
+                    return [row["state"] for row in rows] == ["ready", "ready"]
+
+                await eventually(ready, 60)
+            longest: list[float] = []
+            while len(longest) < 4 and min(longest, default=1.0) >= 0.1:
+                clients = [await RawClient.connect(gateway.port) for _ in range(2000)]
+                await gateway.forget()
+                for client in clients:
+                    client.request(KINDS[kind], body)
+                heads = await asyncio.gather(*(client.head() for client in clients))
+                longest.append(gateway.longest)
+                for client in clients:
+                    client.leave()
+                assert {head.split(b" ")[1] for head in heads} == {b"200"}
             shares = sorted(len(generates(sim)) for sim in (one, two))
-            assert sum(shares) == 2000 * len(times)
+            assert sum(shares) == 2000 * len(longest)
             assert shares[1] <= 1.1 * shares[0], shares
-    assert min(times) < 0.1, f"/health took {min(times) * 1000:.0f} ms"
+    assert min(longest) < 0.1, f"{min(longest) * 1000:.0f} ms"
