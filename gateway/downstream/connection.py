@@ -1,4 +1,4 @@
-"""One client connection: requests in, one reply for each, in the order of the requests.
+"""A client connection: requests in, one reply for each, in the order of the requests.
 
 Owns: pipelining, flow control, keep-alive, closing, and which requests go to a generate handler. Must never
 enter: a dialect, the content of replies. uvicorn makes one for each accepted socket (its ``http`` option).

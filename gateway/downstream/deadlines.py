@@ -1,4 +1,4 @@
-"""How long a client may take for its next step.
+"""The time limits on each step of a client.
 
 Owns: the timer, and the judgement which client is too slow. Must never enter: a socket, what is done about
 it.
@@ -19,7 +19,7 @@ READ_STEP: Final = 16 * 1024
 
 
 class Phase(StrEnum):
-    """What a connection waits for."""
+    """A state of a connection, named after what it waits for."""
 
     #: For the first byte of a request.
     IDLE = "idle"

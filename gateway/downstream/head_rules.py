@@ -1,4 +1,4 @@
-"""What the head of a request may contain, beyond what the parser accepts.
+"""The rules for the head of a request that the parser does not enforce.
 
 Owns: the rejection of a head that is too large or that another server could read differently, and which
 lines frame the body. Must never enter: a socket, replies.

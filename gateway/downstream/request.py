@@ -1,4 +1,4 @@
-"""One request on one client connection, and the framing of its reply.
+"""A request on a client connection, and the framing of its reply.
 
 Owns: the disconnect of the client as the handler learns it, and the reply. Must never enter: parsing, a
 dialect, ASGI. The handler sees a ServerRequest as ``gateway.downstream.client.Client``.
@@ -55,7 +55,7 @@ class ServerWire(Protocol):
 
 
 class ServerRequest:
-    """One request and its reply. ``target`` is as it stood on the request line.
+    """A request and its reply. ``target`` is as it stood on the request line.
 
     Made when the head of the request is complete: ``accepted_at`` is that time (``time.monotonic``, seconds).
     """

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 client connection to a worker.
+"""An HTTP/1.1 client connection to a worker.
 
 Owns: the order of a request and its reply, back-pressure, and how an early end is reported. Must never enter:
 a dialect, the choice of a worker, retries.
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receipt = ReceiptProof(transport)
         if transport.get_extra_info("sslcontext") is not None:
             self._sliced_writer = SlicedWriter(self._transport)
-            # asyncio counts the encrypted bytes it holds as well; its default is eight times this.
+            # asyncio also counts encrypted bytes that it buffers; its default is eight times this.
             cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
         enable_tcp_keepalive(transport)
 
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             self.changed.fire()
             return True
         self._end(None)
-        self.close()  # to flush what is unsent first could take for ever: nobody reads it
+        self.close()  # without flushing: the worker may never read the unsent bytes
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""How much is read from a worker's socket at once.
+"""The size of each read from the socket of a worker.
 
 Owns: the buffer sizes. Must never enter: HTTP.
 """

@@ -16,7 +16,7 @@ REFUSAL_WAIT = 0.25
 
 
 class ReceiptProof:
-    """What one connection knows of whether its worker received the current request.
+    """The evidence of one connection on whether its worker received the current request.
 
     No byte of a request can have reached a worker if three things are true. The worker had closed its side (a
     reset alone may follow a request that was read and not yet acknowledged). It acknowledged none of the

@@ -129,7 +129,7 @@ def _judge_facts(facts: ReplyFacts, *, complete: bool) -> None:
 
 
 def targets() -> list[Target[Any]]:
-    """One for each dialect."""
+    """Return one target for each dialect."""
     return [
         Target(f"reply-{name}", partial(read, dialect), partial(judge, dialect))
         for name, dialect in _dialects().items()

@@ -132,7 +132,7 @@ def _members(body: bytes) -> list[tuple[str, Any]] | None:
 
 
 def targets() -> list[Target[Any]]:
-    """One for each format."""
+    """Return one target for each format."""
     members = {"sglang": "rid", "vllm": ""}
     formats = load_formats()
     return [

@@ -17,7 +17,7 @@ BODY = b"{}"
 
 
 class Peer:
-    """One accepted connection."""
+    """An accepted connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
