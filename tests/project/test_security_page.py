@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()
-MODEL = PAGE.split("## What each can reach")[1].split("## What it is made of")[0]
+MODEL = PAGE.split("## What each attacker can reach")[1].split("## Dependencies")[0]
 ROWS = [
     line for line in MODEL.splitlines() if line.startswith("| ") and not line.endswith(("- |", " test |"))
 ]

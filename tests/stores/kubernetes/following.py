@@ -1,4 +1,4 @@
-"""Stores that follow an API server, and who reads them."""
+"""Stores that follow a simulated API server, and their readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.stores.kubernetes.server import ApiServer
 from tests.stores.watching import Watched
 from tests.support.gateway import until
 
-#: Pauses that a test can wait for. What is slow takes an hour: a test that waited for it would fail.
+#: Short delays. The slow delay is an hour, so a test that needs it fails.
 QUICK = Timing(
     watch=20, slack=5, answer=5, delays=BackoffDelays(first=0.01, longest=0.03, slow=3600, most=3600)
 )
@@ -51,12 +51,12 @@ class Reader(Watched):
         self.end()
 
     async def knows(self, *urls: str) -> None:
-        """Wait until these are all workers."""
+        """Wait until exactly these are the workers."""
         await until(lambda: self.records is not None and self.urls == set(urls))
 
 
 class Site:
-    """A cluster, and the stores that follow it until the end of a test."""
+    """A simulated cluster, and the stores that follow it until the end of a test."""
 
     def __init__(self, server: ApiServer, certificates: Path, token: Path) -> None:
         self.server = server
@@ -91,7 +91,7 @@ class Site:
         return reader
 
     async def follow(self, store: KubernetesStore | None = None) -> Reader:
-        """A reader whose watch stands."""
+        """Return a reader whose watch is open."""
         reader = self.read(store or self.store())
         await until(lambda: reader.store.healthy and self.server.watching > 0)
         return reader
@@ -103,7 +103,7 @@ class Site:
 
 
 async def stays(check: Callable[[], bool], moments: int = 10) -> None:
-    """Hold that ``check`` is true now and for some turns of the loop, 0.1 s in all."""
+    """Assert that ``check`` stays true for 0.1 s."""
     for _ in range(moments):
         assert check()
         await asyncio.sleep(0.01)

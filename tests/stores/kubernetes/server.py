@@ -62,14 +62,14 @@ class Watch:
         self.woken.set()
 
     def advance(self, cluster: Cluster) -> list[Object]:
-        """What came since it was asked last. Raises Status."""
+        """Return the events since the last call. Raises Status."""
         events = cluster.events(self.resource, self._namespace, self._matches, self._version)
         self._version = cluster.version
         return events
 
 
 class ApiServer:
-    """``asked`` has all requests; ``faults`` are answered first, each once, before anything is looked at."""
+    """A simulated API server. ``asked`` has all requests; each of ``faults`` is the reply to one request."""
 
     def __init__(self, authority: trustme.CA) -> None:
         self.cluster = Cluster()
@@ -108,7 +108,7 @@ class ApiServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Die: nothing more is said on any connection."""
+        """Abort all connections and accept no more."""
         if self._server is not None:
             self._server.close()
         for writer in self._writers:
@@ -117,18 +117,18 @@ class ApiServer:
 
     @property
     def watching(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._watches)
 
     def bookmark(self) -> None:
-        """Tell all watches that want to know it how far they are."""
+        """Send a bookmark to all watches that allow bookmarks."""
         for watch in self._watches:
             mark = {"kind": watch.resource, "metadata": {"resourceVersion": str(self.cluster.version)}}
             if watch.asked.query.get("allowWatchBookmarks") == "true":
                 watch.emit({"type": "BOOKMARK", "object": mark})
 
     def emit(self, event: Object) -> None:
-        """Send ``event`` to all watches; one of type ERROR ends them, as it does in life."""
+        """Send ``event`` to all watches; one of type ERROR ends them, as in Kubernetes."""
         for watch in self._watches:
             watch.emit(event)
 
@@ -166,7 +166,7 @@ class ApiServer:
             await _reply(writer, status.code, status.body)
 
     def _admit(self, asked: Asked) -> tuple[str, str | None]:
-        """Which collection is asked for, by whom. Raises Status."""
+        """Return the collection and namespace of a request. Raises Status."""
         if asked.token != self.token:
             raise Status(401, "Unauthorized", "Unauthorized")
         resource, namespace = _collection(asked.path)
@@ -245,7 +245,7 @@ async def _reply(
 
 @asynccontextmanager
 async def api_server(folder: Path) -> AsyncIterator[tuple[ApiServer, Path, Path]]:
-    """A running server, and the files of its certificates and its token."""
+    """Yield a running server, and the files of its certificates and its token."""
     authority = trustme.CA()
     certificates, token = folder / "ca.crt", folder / "token"
     authority.cert_pem.write_to_path(str(certificates))

@@ -15,11 +15,11 @@ def read(**annotations: str) -> Annotations:
     )
 
 
-def test_nothing_said_is_nothing_set() -> None:
+def test_without_annotations_nothing_is_set() -> None:
     assert Annotations.read({"other/port": "x", "tito-gateway": "x"}) == Annotations()
 
 
-def test_all_that_can_be_said() -> None:
+def test_all_annotations_are_parsed() -> None:
     assert read(
         port="30000, http",
         scheme="HTTPS",
@@ -43,7 +43,7 @@ def test_all_that_can_be_said() -> None:
     )
 
 
-def test_empty_value_is_nothing_said() -> None:
+def test_empty_value_is_unset() -> None:
     names = (
         "port",
         "scheme",
@@ -77,13 +77,13 @@ def test_empty_value_is_nothing_said() -> None:
         ("labels", "=x"),
     ],
 )
-def test_bad_value_is_told_by_the_name_of_its_annotation(name: str, value: str) -> None:
+def test_error_names_the_annotation(name: str, value: str) -> None:
     with pytest.raises(BadAnnotation, match=re.escape(f"tito-gateway/{name}: ")) as caught:
         Annotations.read({f"tito-gateway/{name}": value})
     assert len(str(caught.value)) < 200
 
 
-def test_unknown_names_are_kept_to_be_told() -> None:
+def test_unknown_names_are_kept_for_the_log() -> None:
     assert read(modle="x", model="y").unknown == ("modle",)
 
 

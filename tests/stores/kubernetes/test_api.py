@@ -26,7 +26,7 @@ async def stream(*chunks: bytes | Exception) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def test_events_are_whole_however_they_were_split() -> None:
+async def test_events_are_parsed_however_the_bytes_are_split() -> None:
     """What came of an event waits for the rest of it; several in one piece come together."""
     data = b'{"n": 1}\n\n{"n": 2}\n{"n": "\xc2\x85"}\n'
     for size in range(1, len(data) + 1):

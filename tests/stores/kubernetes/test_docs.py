@@ -22,8 +22,8 @@ from tests.stores.kubernetes.following import Site
 from tests.stores.kubernetes.things import pod
 from tests.support.gateway import until
 
-PAGE_SIZE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
-BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE_SIZE, re.MULTILINE | re.DOTALL)
+PAGE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 OBJECTS: list[Object] = [object_ for block in BLOCKS for object_ in yaml.safe_load_all(block)]
 
 
@@ -66,7 +66,7 @@ async def test_rights_of_the_role_are_enough_and_none_is_too_much(site: Site) ->
 
 def test_other_kind_is_named_with_its_group() -> None:
     group = RESOURCES["endpointslices"].path.split("/")[2]
-    assert f"`apiGroups: [{group}]`, `resources: [endpointslices]`" in PAGE_SIZE
+    assert f"`apiGroups: [{group}]`, `resources: [endpointslices]`" in PAGE
 
 
 def test_gateway_starts_with_the_arguments_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_engine_shown_is_given_time_to_finish() -> None:
 
 
 def test_every_annotation_has_its_row() -> None:
-    documented = re.findall(rf"^\| `{PREFIX}([a-z-]+)` \|", PAGE_SIZE, re.MULTILINE)
+    documented = re.findall(rf"^\| `{PREFIX}([a-z-]+)` \|", PAGE, re.MULTILINE)
     known = {field.name.replace("_", "-") for field in fields(Annotations)} - {"unknown", "ports"} | {"port"}
     assert len(documented) == len(set(documented))
     assert set(documented) == known
@@ -110,7 +110,7 @@ def test_every_annotation_has_its_row() -> None:
 
 def test_every_flag_named_exists() -> None:
     known = {flag_of(name) for name in Settings.model_fields}
-    named = set(re.findall(r"(--(?:kubernetes|discovery)[a-z-]*)", PAGE_SIZE))
+    named = set(re.findall(r"(--(?:kubernetes|discovery)[a-z-]*)", PAGE))
     assert named <= known
     assert {flag for flag in known if flag.startswith("--kubernetes")} == {
         flag for flag in named if flag.startswith("--kubernetes")
@@ -120,6 +120,6 @@ def test_every_flag_named_exists() -> None:
 def test_times_are_those_of_the_product() -> None:
     timing = Timing()
     delays = timing.delays
-    assert f"pauses that grow from {delays.first:g} s to {delays.longest:g} s" in PAGE_SIZE
-    assert f"within {timing.watch + timing.slack:g} s in any case" in PAGE_SIZE
-    assert f"every {delays.slow / 2:g} to {delays.slow:g} s" in PAGE_SIZE
+    assert f"pauses that grow from {delays.first:g} s to {delays.longest:g} s" in PAGE
+    assert f"within {timing.watch + timing.slack:g} s in any case" in PAGE
+    assert f"every {delays.slow / 2:g} to {delays.slow:g} s" in PAGE

@@ -1,4 +1,4 @@
-"""Following the API server: whatever happens to it, the workers are those it knows, or knew last."""
+"""Following the API server: the workers are those of its objects, or the last known ones in an outage."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def busy(status: int, **headers: str) -> tuple[Status, dict[str, str]]:
     return Status(status, "Busy", "too many requests, please try again later"), named
 
 
-async def test_fleet_that_is_there_comes_first_and_whole(site: Site) -> None:
-    """The first change is a Reset with every pod that matches, even when there is none."""
+async def test_first_change_is_a_reset_with_all_matching_pods(site: Site) -> None:
+    """Even if there is none."""
     reader = await site.follow()
     assert reader.changes == [Reset({})]
     site.cluster.put("pods", pod("a", "10.0.0.1"))
@@ -41,8 +41,7 @@ async def test_fleet_that_is_there_comes_first_and_whole(site: Site) -> None:
     assert other.urls == {ONE, TWO}
 
 
-async def test_changes_come_in_order(site: Site) -> None:
-    """Each change of a pod is told as it happens, once."""
+async def test_changes_are_yielded_in_order(site: Site) -> None:
     reader = await site.follow()
     site.cluster.put("pods", pod("a", "10.0.0.1"))
     site.cluster.put("pods", pod("b", "10.0.0.2", ready=False))
@@ -54,8 +53,7 @@ async def test_changes_come_in_order(site: Site) -> None:
     assert reported == [ONE, THREE, TWO, Gone(ONE)]
 
 
-async def test_heartbeat_of_a_pod_is_no_change(site: Site) -> None:
-    """A pod that is written again, with nothing new for us, is not told again."""
+async def test_status_update_of_a_pod_is_no_change(site: Site) -> None:
     reader = await site.follow()
     site.cluster.put("pods", object_ := pod("a"))
     object_["status"]["hostIP"] = "10.1.1.1"
@@ -66,8 +64,7 @@ async def test_heartbeat_of_a_pod_is_no_change(site: Site) -> None:
 
 
 @pytest.mark.parametrize("end", ["ready", "leaving"])
-async def test_pod_that_must_not_be_used_any_more_is_gone(site: Site, end: str) -> None:
-    """An unready pod leaves, and so does one whose end was asked for, long before it is deleted."""
+async def test_pod_that_becomes_unready_or_is_being_deleted_is_gone(site: Site, end: str) -> None:
     site.cluster.put("pods", object_ := pod("a"))
     reader = await site.follow()
     object_ = pod("a", ready=end != "ready", leaving=end == "leaving")
@@ -86,8 +83,8 @@ async def test_pod_that_is_ready_again_is_back(site: Site) -> None:
         await reader.knows(*urls)
 
 
-async def test_only_pods_of_the_selector_are_workers(site: Site) -> None:
-    """The server is asked for the selector; a pod whose labels cease to match is gone."""
+async def test_only_pods_that_match_the_selector_are_workers(site: Site) -> None:
+    """The server filters; a pod whose labels no longer match is gone."""
     site.cluster.put("pods", pod("a", labels={"app": "engine", "tier": "gpu"}))
     site.cluster.put("pods", pod("b", "10.0.0.2", labels={"app": "web"}))
     reader = await site.follow(site.store(selector="app in (engine, decoder),tier!=cpu"))
@@ -107,8 +104,7 @@ async def test_one_namespace_or_all(site: Site) -> None:
     assert site.server.lists[0].path == "/api/v1/namespaces/blue/pods"
 
 
-async def test_pod_that_takes_over_an_address_is_told_apart(site: Site) -> None:
-    """The end of the old pod, which comes late, does not take the new one away."""
+async def test_late_end_of_a_pod_does_not_remove_the_new_pod_at_its_address(site: Site) -> None:
     site.cluster.put("pods", pod("a", uid="old"))
     reader = await site.follow()
     site.cluster.put("pods", pod("a", uid="old", leaving=True))
@@ -120,8 +116,8 @@ async def test_pod_that_takes_over_an_address_is_told_apart(site: Site) -> None:
     assert reader.fleet[ONE].labels["kubernetes/uid"] == "new"
 
 
-async def test_pod_that_was_replaced_in_one_moment_is_another_record(site: Site) -> None:
-    """Same name, same address, another UID, and no end seen: the engine behind it is another."""
+async def test_pod_with_a_new_uid_is_a_changed_record(site: Site) -> None:
+    """Same name and address, but another engine."""
     site.cluster.put("pods", pod("a", uid="old"))
     reader = await site.follow()
     site.cluster.put("pods", pod("a", uid="new"))
@@ -130,7 +126,7 @@ async def test_pod_that_was_replaced_in_one_moment_is_another_record(site: Site)
 
 
 async def test_large_fleet_is_listed_in_pages(site: Site) -> None:
-    """512 pods come as one Reset, from pages of one moment."""
+    """512 pods are one Reset, from pages of one snapshot."""
     for number in range(512):
         site.cluster.put("pods", pod(f"p{number:03}", f"10.1.{number // 256}.{number % 256}"))
     reader = await site.follow()
@@ -139,17 +135,17 @@ async def test_large_fleet_is_listed_in_pages(site: Site) -> None:
     assert {each.query["limit"] for each in site.server.lists} == {str(follower.PAGE_SIZE)}
 
 
-async def test_large_fleet_that_comes_at_once_is_seen_at_once(site: Site) -> None:
+async def test_512_pods_that_appear_at_once_are_all_added(site: Site) -> None:
     reader = await site.follow()
     for number in range(512):
         site.cluster.put("pods", pod(f"p{number:03}", f"10.1.{number // 256}.{number % 256}"))
     await until(lambda: len(reader.fleet) == 512, seconds=5)
 
 
-async def test_list_whose_first_page_is_forgotten_is_read_in_one_piece(
+async def test_list_whose_snapshot_expires_is_read_without_pages(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A 410 between two pages is no failure, and no page of the broken list is believed."""
+    """A 410 between two pages is not a failure, and no page of the incomplete list is used."""
     monkeypatch.setattr(follower, "PAGE_SIZE", 2)
     for number in (1, 2, 3):
         site.cluster.put("pods", pod(f"p{number}", f"10.0.0.{number}"))
@@ -168,8 +164,8 @@ async def test_list_whose_first_page_is_forgotten_is_read_in_one_piece(
     assert [each.query.get("limit") for each in site.server.lists] == ["2", "2", None]
 
 
-async def test_watch_goes_on_from_where_the_last_one_ended(site: Site) -> None:
-    """A watch that the server closes in time is followed by another, with no list between."""
+async def test_watch_continues_from_the_last_resource_version(site: Site) -> None:
+    """When the server closes a watch, the next one begins without a list."""
     site.server.watch_limit = 0.02
     reader = await site.follow()
     for number in (1, 2, 3):
@@ -180,15 +176,15 @@ async def test_watch_goes_on_from_where_the_last_one_ended(site: Site) -> None:
     assert [isinstance(change, Put) for change in reader.changes[1:]] == [True] * 3
 
 
-async def test_server_is_asked_to_close_the_watch_in_time(site: Site) -> None:
-    """Between half of the limit and all of it: replicas of a gateway do not come back in step."""
+async def test_server_is_asked_to_close_the_watch_after_a_random_time(site: Site) -> None:
+    """Between half of the limit and all of it, so that gateways do not reconnect at the same time."""
     await site.follow()
     seconds = int(site.server.watches[0].query["timeoutSeconds"])
     assert QUICK.watch / 2 <= seconds <= QUICK.watch
 
 
-async def test_bookmark_spares_a_new_list(site: Site) -> None:
-    """Where nothing of ours changed for long, a bookmark keeps the place from being forgotten."""
+async def test_bookmark_avoids_a_new_list(site: Site) -> None:
+    """It updates the resourceVersion where no object of the selection changes for long."""
     reader = await site.follow()
     for _ in range(5):
         site.cluster.put("endpointslices", slice_("x"))
@@ -204,8 +200,8 @@ async def test_bookmark_spares_a_new_list(site: Site) -> None:
     assert reader.resets == 1
 
 
-async def test_place_that_the_server_forgot_is_found_by_a_list(site: Site) -> None:
-    """410 as a status: all is listed again and told as a Reset, without what went meanwhile."""
+async def test_expired_resource_version_leads_to_a_list(site: Site) -> None:
+    """410 as a status: a Reset has what was added and removed meanwhile."""
     site.cluster.put("pods", pod("a", "10.0.0.1"))
     site.cluster.put("pods", pod("b", "10.0.0.2"))
     reader = await site.follow()
@@ -218,10 +214,10 @@ async def test_place_that_the_server_forgot_is_found_by_a_list(site: Site) -> No
     assert [type(change) for change in reader.changes] == [Reset, Reset]
 
 
-async def test_error_event_that_says_gone_leads_to_a_list(
+async def test_error_event_with_code_410_leads_to_a_list(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """410 as an event within a watch; the list follows without a pause and without a word."""
+    """410 as an event: the list follows without a delay, and nothing is logged."""
     store = site.store(timing=replace(QUICK, delays=BackoffDelays(first=30)))
     reader = await site.follow(store)
     site.cluster.put("pods", pod("a"))
@@ -231,10 +227,8 @@ async def test_error_event_that_says_gone_leads_to_a_list(
     assert store.healthy and not caplog.records
 
 
-async def test_watch_that_was_of_use_ends_the_trouble_before_it(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What fails after it is a first failure again: a lost place is found without a pause and a word."""
+async def test_useful_watch_resets_the_backoff(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """The next failure is a first one again: a list follows without a delay, and nothing is logged."""
     site.server.faults = [busy(503), busy(503)]
     reader = await site.follow()
     site.cluster.put("pods", pod("a"))
@@ -245,16 +239,15 @@ async def test_watch_that_was_of_use_ends_the_trouble_before_it(
     assert reader.store.healthy and not caplog.records
 
 
-async def test_server_that_forgets_at_once_is_not_stormed(site: Site) -> None:
-    """A 410 to every watch is answered with growing pauses, and not with a list a millisecond."""
+async def test_410_to_every_watch_is_answered_with_growing_delays(site: Site) -> None:
     site.server.garbage = b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'
     reader = site.read(site.store(timing=replace(QUICK, delays=BackoffDelays(first=30, longest=30))))
     await until(lambda: len(site.server.lists) == 2)
     await stays(lambda: len(site.server.lists) == 2 and reader.resets <= 2)
 
 
-async def test_place_ahead_of_a_server_that_was_restored_is_given_up(site: Site) -> None:
-    """After a restore from a backup, versions start again: all is listed anew."""
+async def test_restored_server_with_older_versions_leads_to_a_list(site: Site) -> None:
+    """As after a restore from a backup."""
     for number in range(10):
         site.cluster.put("pods", pod("a", labels={"app": "engine", "try": str(number)}))
     reader = await site.follow()
@@ -266,8 +259,10 @@ async def test_place_ahead_of_a_server_that_was_restored_is_given_up(site: Site)
     await reader.knows(ONE, TWO)
 
 
-async def test_fleet_stays_as_known_during_an_outage(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """No change is told while the server is away; one line says so, and what happened is caught up with."""
+async def test_fleet_stays_as_it_is_known_during_an_outage(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One log line reports it; the changes of that time follow afterwards."""
     caplog.set_level(logging.INFO)
     site.cluster.put("pods", pod("a", "10.0.0.1"))
     reader = await site.follow()
@@ -284,7 +279,7 @@ async def test_fleet_stays_as_known_during_an_outage(site: Site, caplog: pytest.
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 3
 
 
-async def test_server_that_comes_after_the_gateway_is_found(site: Site) -> None:
+async def test_server_that_starts_after_the_gateway_is_found(site: Site) -> None:
     await site.server.stop()
     reader = site.read(site.store())
     await until(lambda: "cannot be reached" in reader.store.reason)
@@ -294,10 +289,10 @@ async def test_server_that_comes_after_the_gateway_is_found(site: Site) -> None:
     await reader.knows(ONE)
 
 
-async def test_connection_that_died_in_silence_is_given_up(
+async def test_dead_connection_is_closed_once_its_watch_is_overdue(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that neither speaks nor closes is left once its watch is overdue; nothing is missed."""
+    """No change is missed."""
     reader = await site.follow(site.store(timing=replace(QUICK, watch=0.02, slack=0.1)))
     site.server.silent = True
     site.cluster.put("pods", pod("a"))
@@ -307,7 +302,7 @@ async def test_connection_that_died_in_silence_is_given_up(
     assert reader.resets == 1
 
 
-async def test_server_that_does_not_answer_is_given_up(site: Site) -> None:
+async def test_request_without_an_answer_times_out(site: Site) -> None:
     site.server.silent = True
     store = site.store(timing=replace(QUICK, answer=0.1))
     site.read(store)
@@ -316,8 +311,8 @@ async def test_server_that_does_not_answer_is_given_up(site: Site) -> None:
     await until(lambda: store.healthy)
 
 
-async def test_watch_that_ends_as_soon_as_it_begins_is_a_failure(site: Site) -> None:
-    """A server that closes every watch at once is not asked as fast as it can answer."""
+async def test_watch_that_ends_at_once_is_a_failure(site: Site) -> None:
+    """It is not repeated without a delay."""
     site.server.watch_limit = 0
     store = site.store(timing=replace(QUICK, delays=BackoffDelays(first=30)))
     site.read(store)
@@ -326,8 +321,8 @@ async def test_watch_that_ends_as_soon_as_it_begins_is_a_failure(site: Site) -> 
 
 
 @pytest.mark.parametrize("garbage", [b"not json\n", b"[]\n", b'{"type": "ERROR"}\n', b"\xff\n"])
-async def test_watch_that_makes_no_sense_is_begun_again(site: Site, garbage: bytes) -> None:
-    """Nothing is believed, nobody is told, and the place is kept."""
+async def test_watch_with_invalid_events_is_repeated(site: Site, garbage: bytes) -> None:
+    """No change follows from it, and the resourceVersion is kept."""
     site.server.garbage = garbage
     reader = site.read(site.store())
     await until(lambda: len(site.server.watches) > 2)
@@ -339,7 +334,7 @@ async def test_watch_that_makes_no_sense_is_begun_again(site: Site, garbage: byt
 @pytest.mark.parametrize(
     "event", [{"type": "SOMETHING"}, {"type": "ADDED"}, {"type": "ADDED", "object": 3}, {}]
 )
-async def test_event_of_an_odd_shape_is_passed_over(site: Site, event: dict[str, object]) -> None:
+async def test_event_with_an_unexpected_structure_is_ignored(site: Site, event: dict[str, object]) -> None:
     reader = await site.follow()
     site.server.emit({"type": "", **event})
     site.cluster.put("pods", pod("a"))
@@ -347,7 +342,7 @@ async def test_event_of_an_odd_shape_is_passed_over(site: Site, event: dict[str,
     assert len(site.server.watches) == 1
 
 
-async def test_text_that_unicode_breaks_lines_at_breaks_no_event(site: Site) -> None:
+async def test_unicode_line_separators_do_not_split_events(site: Site) -> None:
     reader = await site.follow()
     site.cluster.put("pods", pod("a", model="m\u0085x", labels={"app": "engine", "x": "\u2028"}))
     site.cluster.put("pods", pod("b", "10.0.0.2"))
@@ -355,8 +350,8 @@ async def test_text_that_unicode_breaks_lines_at_breaks_no_event(site: Site) -> 
     assert len(site.server.watches) == 1
 
 
-async def test_server_that_is_busy_is_left_alone_for_as_long_as_it_says(site: Site) -> None:
-    """429 with Retry-After: no request before its time, however short our own pauses are."""
+async def test_retry_after_of_a_busy_server_is_obeyed(site: Site) -> None:
+    """However short the own delays are."""
     site.server.faults = [busy(429, retry_after="1")]
     loop = asyncio.get_running_loop()
     store = site.store()
@@ -367,8 +362,7 @@ async def test_server_that_is_busy_is_left_alone_for_as_long_as_it_says(site: Si
     assert loop.time() - began >= 1
 
 
-async def test_server_in_trouble_is_asked_again_with_the_place_kept(site: Site) -> None:
-    """5xx and 429 to a watch lose nothing: no new list."""
+async def test_server_errors_do_not_lead_to_a_new_list(site: Site) -> None:
     reader = await site.follow()
     site.server.faults = [busy(503), busy(500), busy(429)]
     await site.server.stop()
@@ -377,8 +371,8 @@ async def test_server_in_trouble_is_asked_again_with_the_place_kept(site: Site) 
     assert len(site.server.lists) == 1
 
 
-async def test_token_that_rotates_is_read_again(site: Site) -> None:
-    """The file is read for every watch; a watch that runs is not disturbed."""
+async def test_rotated_token_is_read_again(site: Site) -> None:
+    """For each new watch; one that runs is not interrupted."""
     site.server.watch_limit = 0.05
     reader = await site.follow(site.store(timing=QUICK))
     site.server.token = "second-token"
@@ -391,7 +385,7 @@ async def test_token_that_rotates_is_read_again(site: Site) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"two words", b"\xff"])
-async def test_token_file_without_a_token_is_told_and_read_again(
+async def test_token_file_without_a_token_is_reported_and_read_again(
     site: Site, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = site.token.read_bytes()
@@ -408,8 +402,8 @@ async def test_token_file_without_a_token_is_told_and_read_again(
     assert "two words" not in caplog.text
 
 
-async def test_who_may_not_list_is_told_why_and_asks_slowly(site: Site) -> None:
-    """403: the server's own words are the reason, and it is not asked again soon."""
+async def test_missing_right_to_list_is_reported_and_retried_slowly(site: Site) -> None:
+    """403: the server's message is the reason."""
     site.server.rights.verbs = set()
     store = site.store()
     reader = site.read(store)
@@ -418,8 +412,8 @@ async def test_who_may_not_list_is_told_why_and_asks_slowly(site: Site) -> None:
     await stays(lambda: len(site.server.asked) == 1 and reader.changes == [])
 
 
-async def test_who_may_list_and_not_watch_lists_slowly(site: Site) -> None:
-    """The fleet is there, the store is not healthy, and says what is missing."""
+async def test_without_the_right_to_watch_the_fleet_is_listed_slowly(site: Site) -> None:
+    """The store is unhealthy, and its reason names the missing right."""
     site.server.rights.verbs = {"list"}
     site.cluster.put("pods", pod("a"))
     store = site.store(timing=replace(QUICK, delays=BackoffDelays(slow=0.02)))
@@ -433,7 +427,7 @@ async def test_who_may_list_and_not_watch_lists_slowly(site: Site) -> None:
     await until(lambda: store.healthy)
 
 
-async def test_selector_that_the_server_does_not_understand_is_told(site: Site) -> None:
+async def test_invalid_selector_is_reported(site: Site) -> None:
     store = site.store(selector="app in engine")
     site.read(store)
     await until(lambda: "400" in store.reason)
@@ -441,7 +435,7 @@ async def test_selector_that_the_server_does_not_understand_is_told(site: Site) 
 
 
 async def test_server_of_another_authority_is_not_trusted(site: Site, tmp_path: Path) -> None:
-    """No token is sent to it; once its certificates are in the file, all is well."""
+    """It gets no token."""
     other, good = tmp_path / "other.crt", site.certificates.read_bytes()
     trustme.CA().cert_pem.write_to_path(str(other))
     store = site.store(access=ApiServerAccess(site.server.url, site.token, other))
@@ -453,7 +447,7 @@ async def test_server_of_another_authority_is_not_trusted(site: Site, tmp_path: 
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
-async def test_file_without_certificates_is_told(site: Site, content: bytes | None) -> None:
+async def test_file_without_certificates_is_reported(site: Site, content: bytes | None) -> None:
     site.certificates.unlink()
     if content is not None:
         site.certificates.write_bytes(content)
@@ -463,7 +457,7 @@ async def test_file_without_certificates_is_told(site: Site, content: bytes | No
     assert not site.server.asked
 
 
-async def test_bad_annotation_is_logged_once_and_costs_no_other_pod(
+async def test_invalid_annotation_is_logged_once_and_affects_no_other_pod(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.cluster.put("pods", bad := pod("a", priority="high"))
@@ -482,7 +476,7 @@ async def test_bad_annotation_is_logged_once_and_costs_no_other_pod(
 
 
 async def test_slices_of_a_service_are_one_fleet(site: Site) -> None:
-    """Endpoints of several slices are merged, in both families, and followed through all conditions."""
+    """Endpoints of several slices and both IP families are merged."""
     kept = endpoint("10.0.0.1", "a", ready=True, serving=True, terminating=False)
     site.cluster.put("endpointslices", slice_("s1", kept, endpoint("10.0.0.2", "b", ready=True)))
     site.cluster.put("endpointslices", slice_("s2", endpoint("10.0.0.3", "c")))

@@ -108,7 +108,7 @@ def test_port_of_a_sidecar_can_be_named() -> None:
         ([HTTP], {"port": "api"}, "no container has a TCP port named 'api'"),
     ],
 )
-def test_pod_whose_port_is_not_known_is_passed_over(
+def test_pod_without_a_known_port_is_ignored(
     ports: list[Object], defaults: dict[str, Any], words: str
 ) -> None:
     assert words in problem(pod("a", ports=ports), **defaults)
@@ -117,7 +117,7 @@ def test_pod_whose_port_is_not_known_is_passed_over(
 @pytest.mark.parametrize(
     "object_", [pod("a", ready=False, priority="x"), pod("a", leaving=True, priority="x")]
 )
-def test_pod_that_is_not_to_be_used_is_not_complained_of(object_: Object) -> None:
+def test_problems_of_a_pod_that_is_not_used_are_not_reported(object_: Object) -> None:
     assert problem(object_) == ""
 
 
@@ -131,7 +131,7 @@ def test_pod_without_conditions_is_not_ready() -> None:
     "annotations",
     [{"model": "m" * 300}, {"bootstrap_port": "70000"}, {"labels": ",".join(f"l{n}=x" for n in range(70))}],
 )
-def test_mark_that_no_record_can_hold_passes_the_pod_over(annotations: dict[str, str]) -> None:
+def test_pod_with_an_annotation_that_no_record_can_hold_is_ignored(annotations: dict[str, str]) -> None:
     object_ = pod("a")
     object_["metadata"]["annotations"] = {
         f"tito-gateway/{name.replace('_', '-')}": value for name, value in annotations.items()
@@ -139,7 +139,7 @@ def test_mark_that_no_record_can_hold_passes_the_pod_over(annotations: dict[str,
     assert problem(object_).startswith("ignored: ")
 
 
-def test_misspelt_annotation_is_told_and_does_no_harm() -> None:
+def test_unknown_annotation_is_reported_and_otherwise_ignored() -> None:
     reading = read_pod(pod("a", modle="x"), Defaults())
     assert len(reading.candidates) == 1
     assert reading.problem == "unknown: tito-gateway/modle"

@@ -100,11 +100,11 @@ def test_labels_of_the_service_speak_for_its_workers_and_annotations_are_heard_f
     }
 
 
-def test_bad_label_is_told() -> None:
+def test_invalid_label_is_reported() -> None:
     assert "tito-gateway/priority" in problem(slice_("s", labels={"tito-gateway/priority": "x"}))
 
 
-def test_endpoint_without_an_address_costs_no_other() -> None:
+def test_endpoint_without_an_address_affects_no_other() -> None:
     broken = endpoint("10.0.0.9")
     broken["addresses"] = []
     object_ = slice_("s", broken, endpoint("10.0.0.1"))

@@ -1,4 +1,4 @@
-"""The store's own promises, beside what is followed."""
+"""The store in Kubernetes: read-only, and closed in every state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 async def test_nothing_can_be_written(site: Site) -> None:
-    """Workers are Kubernetes' own; whoever asks is told so, and nothing is sent."""
+    """The error names Kubernetes, and nothing is sent."""
     store = site.store()
     assert not store.writable
     with pytest.raises(ReadOnlyStore, match="Kubernetes"):
@@ -32,7 +32,7 @@ async def test_store_is_not_healthy_before_it_was_reached(site: Site) -> None:
 
 
 async def test_closing_ends_every_watch(site: Site) -> None:
-    """Those that wait for the server, for a change and for a pause all end, and so does their connection."""
+    """And their connections."""
     store = site.store()
     readers = [await site.follow(store) for _ in range(2)]
     await until(lambda: site.server.watching == 2)
