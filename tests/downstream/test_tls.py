@@ -15,7 +15,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from gateway.downstream import tls
-from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
+from gateway.downstream.limits import OVER_LIMIT_IDLE_SECONDS, RESERVED_CONNECTIONS, ClientLimits
 from gateway.downstream.tls import Acceptor
 from tests.security.certificates import Authority
 from tests.security.test_tls_in import client_of, secured
@@ -45,14 +45,15 @@ async def _hits(gateway: Rig) -> str:
     return next((line for line in scrape.splitlines() if 'limit="sockets"' in line), "")
 
 
+@pytest.mark.virtual_time
 async def test_handshake_has_the_time_limit_of_a_head(authority: Authority) -> None:
     """Other clients are served meanwhile."""
-    async with secured(authority, header_timeout_secs=0.3) as gateway:
-        began = time.monotonic()
+    async with secured(authority, header_timeout_secs=5) as gateway:
+        started = time.monotonic()
         [silent] = await _silent(gateway, 1)
         assert await _live(gateway, authority) == b"HTTP/1.1 200"
         assert await silent.reader.read() == b""
-        assert 0.3 <= time.monotonic() - began < 5
+        assert time.monotonic() - started == pytest.approx(5, abs=0.1)
         silent.leave()
 
 
@@ -80,15 +81,15 @@ async def test_connection_over_the_limit_is_closed_before_its_handshake(authorit
         kept.leave()
 
 
-async def test_handshake_of_a_reserved_connection_has_less_time(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tls, "OVER_LIMIT_IDLE_SECONDS", 0.2)
+@pytest.mark.virtual_time
+async def test_handshake_of_a_reserved_connection_has_less_time(authority: Authority) -> None:
     async with secured(authority, max_connections=1) as gateway:
-        patient, crowded = await _silent(gateway, 2)
-        assert await asyncio.wait_for(crowded.reader.read(), 5) == b""
-        assert not patient.reader.at_eof()
-        for client in (patient, crowded):
+        started = time.monotonic()
+        first, reserved = await _silent(gateway, 2)
+        assert await reserved.reader.read() == b""
+        assert time.monotonic() - started == pytest.approx(OVER_LIMIT_IDLE_SECONDS, abs=0.1)
+        assert not first.reader.at_eof()
+        for client in (first, reserved):
             client.leave()
 
 
