@@ -37,7 +37,7 @@ def at(path: str) -> Endpoint:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("generate", "must start with a slash: 'generate'"),
         ("", "must start with a slash"),
@@ -53,11 +53,11 @@ def at(path: str) -> Endpoint:
         ("/a%20b", "a character"),
     ],
 )
-def test_path_that_cannot_be_matched_is_refused(path: str, said: str) -> None:
+def test_path_that_cannot_be_matched_is_refused(path: str, message: str) -> None:
     """The message shows the path as it was given."""
     with pytest.raises(CatalogError) as caught:
         validate_catalog([at(path)])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert repr(path) in str(caught.value)
 
 
@@ -126,7 +126,7 @@ def test_path_that_several_formats_declare_is_for_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other", "message"),
     [
         ({"aborts": ("/x",)}, {"aborts": ("/x",)}, "'/x' is declared as abort call by format 'a' and as"),
         ({"aborts": ("/x",)}, {"loads": ("/x",)}, "'/x' is declared as abort call by format 'a' and as load"),
@@ -138,10 +138,10 @@ def test_path_that_several_formats_declare_is_for_all_of_them() -> None:
     ],
 )
 def test_declarations_that_contradict_each_other_are_refused(
-    one: Mapping[str, Any], other: Mapping[str, Any], said: str
+    one: Mapping[str, Any], other: Mapping[str, Any], message: str
 ) -> None:
     """Both formats are named."""
-    with pytest.raises(CatalogError, match=said):
+    with pytest.raises(CatalogError, match=message):
         engine_routes([declaring("a", **one), declaring("b", **other)])
 
 

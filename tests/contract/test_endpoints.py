@@ -1,4 +1,4 @@
-"""What clients of either dialect see of a whole gateway, on every path that speaks it."""
+"""What clients of both dialects see of a complete gateway, on every path that speaks them."""
 
 from __future__ import annotations
 

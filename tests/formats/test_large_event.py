@@ -114,7 +114,7 @@ def result(
 
 
 def remaining(reader: Reader) -> Iterator[bytes]:
-    """What the steps give that were left to be done."""
+    """What the steps give that were remaining to be done."""
     while (steps := reader.facts.steps) is not None:
         reader.facts.steps = None
         for part in steps:

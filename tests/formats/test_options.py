@@ -1,4 +1,4 @@
-"""Settings of formats: what their texts mean, and what is said of bad ones."""
+"""Settings of formats: what their texts mean, and what is message of bad ones."""
 
 from __future__ import annotations
 

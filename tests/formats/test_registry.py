@@ -57,7 +57,7 @@ def replaced(name: str, value: Any) -> Any:
     return type("Changed", (VllmFormat,), {name: value})()
 
 
-def test_own_formats_are_found_by_the_same_door() -> None:
+def test_own_formats_are_found_by_the_same_entry_points() -> None:
     """They are plugins like any other, in the order of names."""
     formats = load_formats()
     assert list(formats) == sorted(formats)
@@ -76,7 +76,7 @@ def test_good_plugin_is_loaded_under_its_own_name(plugin: Callable[..., EntryPoi
     assert list(load_formats([plugin(renamed(), "whatever"), plugin(FORMAT)])) == ["other", "vllm"]
 
 
-def test_protocol_is_checked_whole() -> None:
+def test_every_member_is_checked() -> None:
     """No member of the contract is left out of these tests."""
     assert registry.REQUIRED.keys() == {*METHODS, *ATTRIBUTES}
     assert registry.OPTIONAL.keys() == set(OPTIONAL)
@@ -84,14 +84,14 @@ def test_protocol_is_checked_whole() -> None:
 
 @pytest.mark.parametrize("member", METHODS + ATTRIBUTES)
 def test_missing_member_is_named(member: str, plugin: Callable[..., EntryPoint]) -> None:
-    """The message says which plugin lacks what."""
+    """The message names the plugin and the member."""
     with pytest.raises(FormatError, match=rf"plugin mine = \S+:FORMAT: {member} is missing"):
         load_formats([plugin(without(member), "mine")])
 
 
 @pytest.mark.parametrize("member", METHODS + OPTIONAL)
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "message"),
     [
         (lambda self, other: None, "takes"),
         (lambda self, a, b, c, d, e: None, r"takes \(a, b, c, d, e\) instead of"),
@@ -101,10 +101,10 @@ def test_missing_member_is_named(member: str, plugin: Callable[..., EntryPoint])
     ],
 )
 def test_wrong_signature_is_named(
-    member: str, method: Any, said: str, plugin: Callable[..., EntryPoint]
+    member: str, method: Any, message: str, plugin: Callable[..., EntryPoint]
 ) -> None:
     """Names and number of parameters are those of the protocol."""
-    with pytest.raises(FormatError, match=rf"FORMAT: {member} {said}"):
+    with pytest.raises(FormatError, match=rf"FORMAT: {member} {message}"):
         load_formats([plugin(replaced(member, method))])
 
 
@@ -115,14 +115,14 @@ def _keyword_parse(self: Any, body: bytes, *, headers: Any) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "message"),
     [(_async_parse, "parse is async"), (_keyword_parse, "by position and by name"), (int, "parse")],
 )
 def test_method_that_cannot_be_called_as_the_handler_does_is_named(
-    method: Any, said: str, plugin: Callable[..., EntryPoint]
+    method: Any, message: str, plugin: Callable[..., EntryPoint]
 ) -> None:
     """Async methods and keyword-only parameters pass a check of names only."""
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=message):
         load_formats([plugin(replaced("parse", method))])
 
 
@@ -169,7 +169,7 @@ def test_abort_routes_need_the_reading_of_abort_calls(plugin: Callable[..., Entr
 
 
 def test_class_in_place_of_an_instance_is_refused(plugin: Callable[..., EntryPoint]) -> None:
-    """A common slip, told as such."""
+    """A common mistake, named as such."""
     with pytest.raises(FormatError, match="is a class"):
         load_formats([plugin(VllmFormat)])
 
@@ -188,17 +188,17 @@ def test_two_of_one_name_are_refused(plugin: Callable[..., EntryPoint]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [("no_such_module_at_all:FORMAT", "ModuleNotFoundError"), ("json:FORMAT", "AttributeError")],
 )
-def test_plugin_that_is_not_there_is_named(value: str, said: str) -> None:
+def test_plugin_that_is_not_there_is_named(value: str, message: str) -> None:
     """An entry point may outlive its module."""
-    with pytest.raises(FormatError, match=f"plugin gone = {value}: cannot be imported: {said}"):
+    with pytest.raises(FormatError, match=f"plugin gone = {value}: cannot be imported: {message}"):
         load_formats([EntryPoint("gone", value, GROUP)])
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("1/0", "ZeroDivisionError"),
         ("def", "SyntaxError"),
@@ -210,13 +210,13 @@ def test_plugin_that_is_not_there_is_named(value: str, said: str) -> None:
     ],
 )
 def test_plugin_that_breaks_at_import_is_named(
-    source: str, said: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    source: str, message: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else's mistake is told as theirs."""
+    """The message names the plugin at fault."""
     (tmp_path / "broken_format_plugin.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "broken_format_plugin", raising=False)
-    with pytest.raises(FormatError, match=f"plugin broken = broken_format_plugin:F: .*{said}"):
+    with pytest.raises(FormatError, match=f"plugin broken = broken_format_plugin:F: .*{message}"):
         load_formats([EntryPoint("broken", "broken_format_plugin:F", GROUP)])
 
 

@@ -142,7 +142,7 @@ async def test_control_calls_go_to_the_workers_of_the_formats_that_declare_them(
 
 
 @pytest.mark.usefixtures("installed")
-async def test_failures_are_told_in_the_dialect() -> None:
+async def test_failures_are_rendered_in_the_dialect() -> None:
     """A refusal before, and a failure after commit; at /generate, too, if the settings say so."""
     async with beside(generate_format="echo", endpoint=()) as of:
         http = of.gateway.client

@@ -1,4 +1,4 @@
-"""The suite on the wire can fail: breaks that only a whole gateway shows are found out."""
+"""The endpoint suite can fail: it finds breaks that only a complete gateway shows."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SEARCH = settings(max_examples=5000, phases=[Phase.generate], derandomize=True, 
 
 @QUICK
 @given(st.binary(max_size=64).flatmap(lambda data: st.tuples(st.just(data), splits(data))))
-def test_pieces_of_a_cut_are_the_whole_and_none_is_empty(case: tuple[bytes, tuple[bytes, ...]]) -> None:
+def test_pieces_joined_are_the_data_and_none_is_empty(case: tuple[bytes, tuple[bytes, ...]]) -> None:
     data, pieces = case
     assert b"".join(pieces) == data
     assert all(pieces) or pieces == (b"",)

@@ -36,15 +36,15 @@ class Scripted:
 
 def test_reply_that_goes_well_is_all_that_was_given_out() -> None:
     reader: Reader = Scripted()
-    told = drive(reader, [b"a", b"", b"b"])
-    assert (told.out, told.failure, told.facts) == (b"AB.", None, reader.facts)
+    outcome = drive(reader, [b"a", b"", b"b"])
+    assert (outcome.out, outcome.failure, outcome.facts) == (b"AB.", None, reader.facts)
 
 
 @pytest.mark.parametrize("kind", [UpstreamIncomplete, UpstreamMalformed])
 @pytest.mark.parametrize(("at", "out"), [(b"b", b"A!no"), (b"", b"AB!no")], ids=["feed", "finish"])
 def test_failure_ends_what_was_given_out(kind: type[GatewayError], at: bytes, out: bytes) -> None:
-    told = drive(Scripted(kind("no"), at=at), [b"a", b"b"])
-    assert (told.out, told.failure) == (out, kind)
+    outcome = drive(Scripted(kind("no"), at=at), [b"a", b"b"])
+    assert (outcome.out, outcome.failure) == (out, kind)
 
 
 def test_exception_that_no_reader_may_raise_is_passed_on() -> None:

@@ -22,7 +22,7 @@ from gateway.testing.model import ModelExchange, ModelWorker, private_ids
 
 PATH = "/v1/chat/completions"
 EVENTS = ReplyHead(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
-WHOLE = ReplyHead(200, [(b"content-type", b"application/json")])
+JSON_HEAD = ReplyHead(200, [(b"content-type", b"application/json")])
 ENDINGS = {"stop": Ending.STOP, "length": Ending.LENGTH, "tool_calls": Ending.OTHER}
 
 
@@ -52,7 +52,7 @@ def _exchanges(draw: DrawFn) -> ModelExchange:
         headers=[(b"content-type", b"application/json"), (b"x-request-id", id.encode())],
         stream_head=EVENTS,
         stream=tuple(_stream(id, texts, finish, usage)),
-        unary_head=WHOLE,
+        unary_head=JSON_HEAD,
         unary=_unary(id, texts, finish, usage),
         tokens=len(texts),
         prompt_tokens=usage["prompt_tokens"],

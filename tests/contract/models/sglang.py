@@ -25,7 +25,7 @@ JSON = ReplyHead(200, ((b"content-type", b"application/json"),))
 EVENTS = ReplyHead(200, ((b"content-type", b"text/event-stream; charset=utf-8"),))
 DONE = b"data: [DONE]\n\n"
 
-#: What an id decodes to. None: nothing yet, its bytes are whole only with the next id.
+#: What an id decodes to. None: nothing yet, its bytes are complete only with the next id.
 WORDS = (" the", "é", None, '"', "\\", "\n", "😀", "", "]", "a")
 #: Of each token, and sent in parts by an incremental stream.
 PER_TOKEN = (
@@ -82,7 +82,7 @@ class Sample:
     echo: bool
     wanted: Wanted
     sent: int = field(default=0)
-    told: int = field(default=0)
+    sent_text: int = field(default=0)
 
     @property
     def status(self) -> int | None:
@@ -96,12 +96,12 @@ class Sample:
             words.pop()
         return "".join("\ufffd" if word is None else word for word in words)
 
-    def whole(self, count: int, *, over: bool, first: bool) -> dict[str, Any]:
+    def document(self, count: int, *, over: bool, first: bool) -> dict[str, Any]:
         """All that is known after ``count`` ids: what a cumulative stream and a reply without one hold."""
         wanted = self.wanted
         document: dict[str, Any] = {}
         if wanted.text or self.echo and over:
-            # An echo has the text that was decoded by then; nothing makes it whole.
+            # An echo has the text that was decoded by then; nothing completes it.
             decoded = self.text(count, over=over and not self.echo)
             document["text"] = decoded if wanted.text else ""
         document["output_ids"] = self.ids[:count]
@@ -115,14 +115,14 @@ class Sample:
 
     def part(self, count: int, *, over: bool, first: bool) -> dict[str, Any]:
         """What an incremental stream sends when ``count`` ids are known."""
-        document = self.whole(count, over=over, first=first)
+        document = self.document(count, over=over, first=first)
         before, self.sent = self.sent, count
         if self.echo and over:
             document["output_ids"] = document["output_ids"][-1:]
             return document
         document["output_ids"] = document["output_ids"][before:]
         if "text" in document:
-            document["text"], self.told = document["text"][self.told :], len(document["text"])
+            document["text"], self.sent_text = document["text"][self.sent_text :], len(document["text"])
         meta = document["meta_info"]
         meta.update({name: meta[name][before:] for name in PER_TOKEN if name in meta})
         return document
@@ -207,12 +207,12 @@ class Sample:
 
 
 class SglangModel:
-    """SGLang 0.5.22. ``stream_mode`` is how it streams; ``told``: its probes say so."""
+    """SGLang 0.5.22. ``stream_mode`` is how it streams; ``reported``: its probes contain the mode."""
 
-    def __init__(self, stream_mode: str = "incremental", *, told: bool = True) -> None:
+    def __init__(self, stream_mode: str = "incremental", *, reported: bool = True) -> None:
         self.incremental = stream_mode == "incremental"
         self.worker = View(
-            WorkerInfo("sglang", FORMAT.capability, True, stream_mode=stream_mode if told else None)
+            WorkerInfo("sglang", FORMAT.capability, True, stream_mode=stream_mode if reported else None)
         )
 
     @property
@@ -243,7 +243,7 @@ def _exchanges(draw: DrawFn, incremental: bool) -> ModelExchange:
     ]
     stream = _stream(draw, samples)
     failed = [sample for sample in _order(stream, samples) if sample.status is not None]
-    replies = [sample.whole(len(sample.ids), over=True, first=True) for sample in samples]
+    replies = [sample.document(len(sample.ids), over=True, first=True) for sample in samples]
     unary = _json(replies if listed else replies[0])
     head = JSON
     if failed:
@@ -266,7 +266,7 @@ def _exchanges(draw: DrawFn, incremental: bool) -> ModelExchange:
 
 _TOKEN = st.integers(0, 99)
 _BOOL = st.booleans()
-# Like none that are drawn elsewhere: two of one spelling could not be told apart in a reply.
+# Like none that are drawn elsewhere: two of one spelling could not be distinguished in a reply.
 _ID = st.integers(0, 2**112 - 1).map("job-{:028x}".format)
 _WANTED = st.tuples(
     st.sampled_from((True, True, False)), _BOOL, st.integers(0, 2), _BOOL, _BOOL, _BOOL, _BOOL, _BOOL
@@ -332,7 +332,7 @@ def _stream(draw: DrawFn, samples: list[Sample]) -> list[bytes]:
         place = draw(st.sampled_from(waiting)) if len(waiting) > 1 else waiting[0]
         count, over = queues[place].pop(0)
         sample = samples[place]
-        make = sample.part if sample.wanted.incremental else sample.whole
+        make = sample.part if sample.wanted.incremental else sample.document
         document = make(count, over=over, first=place in fresh)
         fresh.discard(place)
         if sample.index is not None:
@@ -359,16 +359,16 @@ def _error(sample: Sample) -> tuple[ReplyHead, bytes]:
 
 
 def _refused(body: dict[str, Any]) -> ModelExchange:
-    """A value error: found before anything is made, but after the status of a stream has left."""
-    told = {"message": "max_new_tokens must be at least 0, got -1."}
+    """A value error: found before anything is made, but after the status of a stream was sent."""
+    error = {"message": "max_new_tokens must be at least 0, got -1."}
     more = {"type": "invalid_request_error", "code": 400, "retryable": False}
     return ModelExchange(
         body=_json(body),
         headers=(),
         stream_head=EVENTS,
-        stream=(_event({"error": told | more}), DONE),
+        stream=(_event({"error": error | more}), DONE),
         unary_head=ReplyHead(400, JSON.headers),
-        unary=_json({"error": told}),
+        unary=_json({"error": error}),
         tokens=0,
         prompt_tokens=None,
         finish_reasons=(),

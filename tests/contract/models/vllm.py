@@ -72,7 +72,7 @@ class Sample:
         """The choice for tokens ``start`` to ``end``."""
         kept = self.ends if last else dict.fromkeys(self.ends)
         content = None if self.logprobs is None else {"content": self.logprobs[start:end]}
-        said = {} if self.texts is None else {"text": "".join(self.texts[start:end])}
+        text = {} if self.texts is None else {"text": "".join(self.texts[start:end])}
         return {
             "index": self.index,
             "finish_reason": self.finish if last else None,
@@ -81,7 +81,7 @@ class Sample:
             "routed_experts": kept["routed_experts"],
             "sampling_mask": None if not self.masks else self.masks[start:end] or None,
             "weight_versions": kept["weight_versions"],
-            **said,
+            **text,
             "logprobs": content,
         }
 
@@ -133,7 +133,7 @@ class Asked:
         }
 
     def usage_chunk(self) -> Json:
-        """Nulls are left out, at any depth."""
+        """Nulls are omitted, at any depth."""
         usage = without_nulls(self.usage(sum(len(sample.tokens) for sample in self.samples)))
         metrics = {} if self.metrics is None else {"metrics": without_nulls(self.metrics)}
         return {
@@ -303,13 +303,13 @@ def entry(token: int, top: int) -> Json:
 
 @st.composite
 def ends(draw: DrawFn, finish: str, size: int) -> Json:
-    whole: Json = {
+    complete: Json = {
         "stop_reason": draw(st.sampled_from((None, 2, "w"))) if finish == "stop" else None,
         # Without slashes: in a reply with an error status they would look like a path, which is cut.
         "routed_experts": base64.b64encode(draw(st.binary(min_size=12, max_size=24)), b"+0").decode(),
         "weight_versions": [{"version": "default", "start": 0, "end": size}],
     }
-    return whole | dict.fromkeys(draw(st.sampled_from(((), ("routed_experts",), tuple(whole)))))
+    return complete | dict.fromkeys(draw(st.sampled_from(((), ("routed_experts",), tuple(complete)))))
 
 
 @st.composite

@@ -42,7 +42,7 @@ RESPONSES = (
 
 
 @pytest.mark.parametrize("events", [CHAT, RESPONSES, (b": ping\n\n", b"event: x\ndata: y\n\n")])
-def test_whole_events_are_passed_on_as_they_come(events: tuple[bytes, ...]) -> None:
+def test_complete_events_are_relayed_at_once(events: tuple[bytes, ...]) -> None:
     it = read()
     assert it.streaming
     for each in events:
@@ -76,10 +76,10 @@ def test_token_ids_are_counted_one_by_one() -> None:
 @pytest.mark.parametrize("kept", range(len(CHAT) - 1))
 def test_chat_stream_without_its_end_is_incomplete(kept: int) -> None:
     """What was passed on stays, and the dialect's own word for a failure follows."""
-    told = drive(read(), CHAT[:kept])
-    assert told.failure is UpstreamIncomplete
-    assert told.out.startswith(b"".join(CHAT[:kept])) and told.out.endswith(DONE)
-    assert b'{"error":{"message":' in told.out
+    outcome = drive(read(), CHAT[:kept])
+    assert outcome.failure is UpstreamIncomplete
+    assert outcome.out.startswith(b"".join(CHAT[:kept])) and outcome.out.endswith(DONE)
+    assert b'{"error":{"message":' in outcome.out
 
 
 def test_stream_that_ends_inside_an_event_is_incomplete() -> None:
@@ -125,7 +125,7 @@ def test_private_id_is_mapped_back_wherever_it_stands(split: int | None) -> None
     )
 
 
-def whole(body: bytes) -> Outcome:
+def unary(body: bytes) -> Outcome:
     return drive(read(kind="application/json"), (body,))
 
 
@@ -133,13 +133,13 @@ def whole(body: bytes) -> Outcome:
     "body", [b"", b"{", b"[1]", b"\xff", b'{"usage":7,"choices":{}}', b'{"choices":[1]}']
 )
 def test_reply_that_cannot_be_read_is_passed_on(body: bytes) -> None:
-    told = whole(body)
-    assert (told.out, told.failure, told.facts.ending) == (body, None, Ending.OPAQUE)
+    outcome = unary(body)
+    assert (outcome.out, outcome.failure, outcome.facts.ending) == (body, None, Ending.OPAQUE)
 
 
-def test_whole_reply_tells_its_usage() -> None:
+def test_usage_of_a_unary_reply_is_read() -> None:
     choices = [{"finish_reason": "length"}, {"finish_reason": "stop"}]
-    facts = whole(json.dumps({"choices": choices, "usage": USAGE}).encode()).facts
+    facts = unary(json.dumps({"choices": choices, "usage": USAGE}).encode()).facts
     assert (facts.tokens, facts.prompt_tokens, facts.ending) == (3, 5, Ending.OTHER)
 
 
@@ -147,7 +147,7 @@ def test_whole_reply_tells_its_usage() -> None:
     ("kind", "streaming"),
     [("application/json", False), ("text/plain", False), ("application/x-ndjson", True), ("audio/wav", True)],
 )
-def test_only_what_comes_whole_is_held(kind: str, streaming: bool) -> None:
+def test_only_unary_replies_are_buffered(kind: str, streaming: bool) -> None:
     it = read(kind=kind)
     assert it.streaming is streaming
     assert it.feed(b"x") == (b"x" if streaming else b"")

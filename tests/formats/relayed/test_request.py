@@ -75,7 +75,7 @@ def test_id_in_a_header_that_no_header_can_hold_is_none() -> None:
 
 
 @given(st.binary(max_size=200), st.lists(st.tuples(st.sampled_from([JSON[0], b"x-model"]), st.binary())))
-def test_any_request_is_taken_and_sent_as_it_came(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+def test_any_request_is_forwarded_unchanged(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
     """An odd body is the engine's to refuse."""
     request = FORMAT.parse(body, headers)
     sent = FORMAT.upstream(request, WORKER, Ids(("p",), ("p",)))
@@ -126,9 +126,9 @@ def test_big_body_tells_in_steps_what_it_tells_at_once(
     """And the same goes to the engine under another id."""
     ids = Ids(("p",), ("0123456789abcdef",))
     with mock.patch.object(json_windows, "WINDOW", 64):
-        found, whole = in_steps(body, headers), FORMAT.parse(body, headers)
-    assert WORDS(found) == WORDS(whole)
-    one, other = (FORMAT.upstream(request, WORKER, ids) for request in (found, whole))
+        found, at_once = in_steps(body, headers), FORMAT.parse(body, headers)
+    assert WORDS(found) == WORDS(at_once)
+    one, other = (FORMAT.upstream(request, WORKER, ids) for request in (found, at_once))
     assert (one.headers, b"".join((one.body, *one.rest))) == (other.headers, other.body)
 
 
@@ -156,7 +156,7 @@ def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield() -> None:
         (b'{"n":3,"prompt":[[1]],"use_beam_search":true}', "several fan searched"),
     ],
 )
-def test_request_of_several_prompts_or_replies_is_told_from_a_single_one(body: bytes, marks: str) -> None:
+def test_request_of_several_prompts_or_replies_is_recognised(body: bytes, marks: str) -> None:
     """Where it is not clear it counts as several: these are ended by closing their connection."""
     request = parse(body, [JSON])
     found = {"several": not request.single, "fan": request.fan, "searched": request.searched}

@@ -26,13 +26,13 @@ def converted(parsed: ParsedExchange, format: SglangFormat, stream: bytes, data:
     return result.out
 
 
-@pytest.mark.parametrize("result", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
 @pytest.mark.parametrize("sent", MODES)
-def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, result: bool) -> None:
+def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, reported: bool) -> None:
     """Also where the engine merged events, and back again."""
-    model = SglangModel(sent, told=result)
+    model = SglangModel(sent, reported=reported)
     there = FORMAT.configured({"stream_mode": MODES[sent]})
-    back = SglangModel(MODES[sent], told=result)
+    back = SglangModel(MODES[sent], reported=reported)
     home = FORMAT.configured({"stream_mode": sent})
 
     @settings(max_examples=60, deadline=None)
