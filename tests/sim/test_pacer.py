@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import pytest
+
 from gateway.sim.pacer import Pacer
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_steps_come_in_the_order_of_their_delays() -> None:

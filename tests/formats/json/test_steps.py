@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -362,27 +361,35 @@ def big(case: str) -> bytes:
     return b"%b[%b%b]}" % (_HEAD, objects, b",oops" if case == "no JSON at its end" else b"")
 
 
-@pytest.mark.parametrize("case", ["ids", "string", "objects", "no JSON at its end", *ENTRIES])
-@pytest.mark.parametrize("kind", FORMATS)
-def test_step_of_a_big_body_is_short(kind: str, case: str) -> None:
-    """A few milliseconds of CPU, however big the body; the second best of its kind, as memory is not free."""
-    body = big(case)
+def step_times(kind: str, body: bytes) -> list[float]:
+    """The CPU time of each step, in seconds, the longest first."""
     steps = CHECKED[kind].parse_in_steps(body, [])
     taken: list[float] = []
-    gc.freeze()  # as the product does: what the tests hold is not to be gone through meanwhile
+    with pytest.raises((StopIteration, InvalidRequest)):
+        while True:
+            start = time.thread_time()
+            try:
+                next(steps)
+            finally:
+                taken.append(time.thread_time() - start)
+    return sorted(taken, reverse=True)
+
+
+@pytest.mark.parametrize("case", ["ids", "string", "objects", "no JSON at its end", *ENTRIES])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_step_of_a_large_body_is_short(kind: str, case: str) -> None:
+    """A few milliseconds of CPU, however large the body: the second longest step of the best of five runs."""
+    body = big(case)
+    gc.freeze()  # as the product does: the collector does not visit the objects of the tests
     try:
-        with pytest.raises((StopIteration, InvalidRequest)):
-            while True:
-                start = time.thread_time()
-                try:
-                    next(steps)
-                finally:
-                    taken.append(time.thread_time() - start)
+        for _ in range(5):
+            taken = step_times(kind, body)
+            assert len(taken) >= SIZE // (128 * 1024)
+            if taken[1] < 0.02:
+                return
     finally:
         gc.unfreeze()
-    longest = next(islice(sorted(taken, reverse=True), 1, None))
-    assert len(taken) >= SIZE // (128 * 1024)
-    assert longest < 0.02, f"{longest * 1000:.1f} ms"
+    raise AssertionError(f"{taken[1] * 1000:.1f} ms")
 
 
 @pytest.mark.parametrize("case", ENTRIES)
