@@ -1,12 +1,16 @@
-"""Models as schemas: they stand anywhere in a document, and say all that their model says."""
+"""Schemas without references: they can be put anywhere in a document."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 from pydantic import BaseModel, Field
 
 from gateway.formats.openapi import schema_of
+from gateway.formats.sglang import FORMAT as SGLANG
+from gateway.formats.vllm import FORMAT as VLLM
 
 
 class Inner(BaseModel):
@@ -40,3 +44,11 @@ def test_schema_holds_what_it_referred_to_at_any_depth() -> None:
 def test_members_beside_a_reference_override_those_it_refers_to() -> None:
     one = schema_of(Outer)["properties"]["one"]
     assert (one["description"], one["title"]) == ("This one.", "Inner")
+
+
+@pytest.mark.parametrize("format", [SGLANG, VLLM])
+def test_operation_of_a_format_is_json_without_references(format: Any) -> None:
+    """It can be put into any document as it is."""
+    text = json.dumps(format.openapi())
+    assert json.loads(text) == format.openapi()
+    assert '"$ref"' not in text and '"$defs"' not in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -37,20 +36,6 @@ def test_schema_refuses_a_wrong_type() -> None:
 
 def test_schema_has_no_key_that_is_refused() -> None:
     assert not set(RESERVED) & set(GenerateRequest.model_fields)
-
-
-def references(node: Any) -> list[str]:
-    if isinstance(node, dict):
-        own = [node["$ref"]] if "$ref" in node else []
-        return own + [found for value in node.values() for found in references(value)]
-    return [found for item in node for found in references(item)] if isinstance(node, list) else []
-
-
-def test_operation_stands_alone() -> None:
-    """Every schema is written out, so the operation can be put into any document."""
-    operation = FORMAT.openapi()
-    assert references(operation) == []
-    json.dumps(operation)
 
 
 def test_operation_has_examples_of_both_kinds_that_fit() -> None:

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.schema import GenerateReply, GenerateRequest
 from tests.formats.vllm.support import recorded
-
-
-def nodes(node: Any) -> Iterator[Any]:
-    yield node
-    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    for child in children:
-        yield from nodes(child)
-
-
-def test_operation_is_json_without_references() -> None:
-    """It can be put into any document as it is."""
-    operation = FORMAT.openapi()
-    assert json.loads(json.dumps(operation)) == operation
-    assert not [
-        node for node in nodes(operation) if isinstance(node, dict) and {"$ref", "$defs"} & node.keys()
-    ]
 
 
 def test_schemas_show_the_fields_that_users_need() -> None:

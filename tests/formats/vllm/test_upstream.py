@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Ids
 from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.vllm import FORMAT
 from tests.formats.support import PRIVATE, View
-from tests.formats.vllm.support import fuzzed, recorded, request
+from tests.formats.vllm.support import recorded, request
 
 ODD = b'{ "token_ids" :[1,  2],"x":123456789012345678901234567890,"y":1e-7,"y":2, "request_id": "mine"}\n'
 
@@ -23,12 +21,6 @@ def test_body_is_never_touched() -> None:
     asked = request(ODD)
     for ids in (PRIVATE, Ids(("mine",), ("mine",))):
         assert FORMAT.upstream(asked, View(), ids).body is ODD
-
-
-def test_request_goes_to_the_generate_route_under_the_prefix() -> None:
-    """A worker behind a path prefix is asked there."""
-    sent = FORMAT.upstream(request(), View(prefix=b"/a/b"), PRIVATE)
-    assert (sent.method, sent.target) == (b"POST", b"/a/b/inference/v1/generate")
 
 
 def test_dispatch_id_replaces_every_line_of_the_client() -> None:
@@ -44,30 +36,6 @@ def test_id_from_the_body_goes_out_in_the_header() -> None:
     assert sent.headers == [(b"x-request-id", b"mine")]
 
 
-def test_end_to_end_headers_pass_and_others_do_not() -> None:
-    """Rank, session, tracing and unknown lines reach the engine; what is about the connection does not."""
-    kept = [
-        (b"content-type", b"application/json"),
-        (b"x-data-parallel-rank", b"1"),
-        (b"x-session-id", b"s"),
-        (b"authorization", b"Bearer mine"),
-        (b"traceparent", b"00-1"),
-    ]
-    dropped = [(b"host", b"h"), (b"content-length", b"2"), (b"connection", b"close"), (b"te", b"x")]
-    sent = FORMAT.upstream(request(headers=[*dropped, *kept]), View(), PRIVATE)
-    assert list(sent.headers)[:-1] == kept
-
-
-def test_worker_key_replaces_the_clients_in_both_calls() -> None:
-    """A worker with a key of its own gets that one, for the request and its abort."""
-    asked = request(headers=[(b"authorization", b"Bearer mine")])
-    view = View(authorization=b"Bearer its")
-    sent = FORMAT.upstream(asked, view, PRIVATE)
-    (abort,) = FORMAT.abort(view, asked, PRIVATE)
-    for call in (sent, abort):
-        assert [value for name, value in call.headers if name == b"authorization"] == [b"Bearer its"]
-
-
 def test_abort_names_the_engines_own_spelling() -> None:
     """The bare id would be answered 200 and do nothing."""
     asked = request(headers=[(b"authorization", b"Bearer mine")])
@@ -75,12 +43,6 @@ def test_abort_names_the_engines_own_spelling() -> None:
     assert (abort.method, abort.target) == (b"POST", b"/p/inference/v1/abort_requests")
     assert json.loads(abort.body) == {"request_ids": ["generate-tokens-" + PRIVATE.dispatch[0]]}
     assert abort.headers == [(b"content-type", b"application/json"), (b"authorization", b"Bearer mine")]
-
-
-def test_abort_without_a_key_sends_none() -> None:
-    """Nothing is invented."""
-    (abort,) = FORMAT.abort(View(), request(), PRIVATE)
-    assert abort.headers == [(b"content-type", b"application/json")]
 
 
 @pytest.mark.parametrize(
@@ -129,13 +91,3 @@ def test_client_abort_of_odd_types_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         FORMAT.aborted_ids(body)
     assert caught.value.param == "request_ids"
-
-
-@fuzzed
-@given(st.binary(max_size=60))
-def test_client_abort_of_any_bytes_returns_or_refuses(body: bytes) -> None:
-    """No bytes raise anything but InvalidRequest."""
-    try:
-        FORMAT.aborted_ids(body)
-    except InvalidRequest:
-        pass
