@@ -59,6 +59,8 @@ SMALL_BODY = 64 * 1024
 BUSY_STATUSES = frozenset({429, 503})
 
 NO_IDS = Ids((), ())
+NO_PROJECTION = Projection(stream=False)
+NOTHING: frozenset[str | int] = frozenset()
 
 
 class LiveExchange:
@@ -74,12 +76,8 @@ class LiveExchange:
     #: The request's body, b"" once it is released, and what its format made of it.
     body = b""
     request: Any = None
-    projection = Projection(stream=False)
-    ids = NO_IDS
     #: Requests with the same key go to the same worker.
     routing_key: str | None = None
-    #: Public ids and prompt numbers aborted while no worker had the exchange, for the worker that gets it.
-    aborted_before_dispatch: frozenset[str | int] = frozenset()
     #: Identifies the body, whatever id the client gave it; b"" until it is needed.
     digest = b""
     #: Monotonic time until which it may be queued for a worker; 0: it was not queued.
@@ -93,6 +91,11 @@ class LiveExchange:
         self.path = endpoint
         self.stepper = CoroutineStepper()
         self.services = services
+        # Not class attributes: mypyc supports only constants of built-in types as their values.
+        self.projection = NO_PROJECTION
+        self.ids = NO_IDS
+        #: Public ids and prompt numbers aborted before dispatch, for the worker that gets the exchange.
+        self.aborted_before_dispatch: frozenset[str | int] = NOTHING
         metrics = services.metrics
         record = self.record = ExchangeRecord(format.name, endpoint, client.accepted_at, metrics.gap_bounds)
         record.operation = operation

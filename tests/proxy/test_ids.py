@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.proxy import live as run
+from gateway.proxy import live
 from gateway.proxy.live import STREAM_LINGER
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.request_log import Arrival
@@ -171,7 +171,7 @@ async def test_id_of_a_stream_that_ended_is_not_the_next_ones_at_the_engine_for_
             reply, arrival = await on.ask(named(kind, name))
             assert shown(kind, reply) == name
             assert spelled_at_the_engine(kind, arrival) not in ("stream", "stream-2")
-        monkeypatch.setattr(run, "STREAM_LINGER", 0.01)
+        monkeypatch.setattr(live, "STREAM_LINGER", 0.01)
         await (await on.start("soon", 2)).rest()
 
         async def free() -> bool:
