@@ -43,8 +43,8 @@ def test_change_keeps_the_state_of_its_moment() -> None:
     assert (change.state, change.reason) == (WorkerState.JOINING, "not probed yet")
 
 
-def test_full_backlog_gives_way_to_one_mark() -> None:
-    """What does not fit is not kept, what comes after the mark is, and the others miss nothing."""
+def test_full_backlog_is_replaced_by_none() -> None:
+    """What comes after it is kept, and other followers miss nothing."""
     followers = Followers()
     with followers.follow() as slow, followers.follow() as swift:
         for _ in range(BACKLOG):

@@ -122,7 +122,7 @@ async def waiting(it: Stage, count: int) -> None:
     await until(lambda: it.queue.waiting == count)
 
 
-async def test_first_come_is_first_served() -> None:
+async def test_requests_are_served_in_the_order_of_their_arrival() -> None:
     async with stage() as it:
         with it.requests("a", "b", "c"):
             await waiting(it, 3)
@@ -131,7 +131,7 @@ async def test_first_come_is_first_served() -> None:
             assert it.names == ["a", "b", "c"]
 
 
-async def test_line_for_a_model_that_is_away_holds_up_no_other() -> None:
+async def test_requests_for_another_model_do_not_wait_for_each_other() -> None:
     async with stage() as it:
         it.member("away", "m1")
         with it.requests("a", model="m1"), it.requests("b", model="m2"):
@@ -141,8 +141,8 @@ async def test_line_for_a_model_that_is_away_holds_up_no_other() -> None:
             assert it.queue.has_earlier("cap", "m1") and not it.queue.has_earlier("cap", "m2")
 
 
-async def test_line_is_not_given_to_the_first_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that comes a moment later gets its share."""
+async def test_first_usable_worker_does_not_get_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that becomes usable a moment later gets its share."""
     monkeypatch.setattr(queues, "ROUND", 4)
     async with stage() as it:
         with it.requests(*map(str, range(20))):
@@ -154,8 +154,8 @@ async def test_line_is_not_given_to_the_first_worker_at_once(monkeypatch: pytest
             assert first.in_flight == second.in_flight == 10
 
 
-async def test_request_goes_to_no_worker_that_had_it_before() -> None:
-    """And those behind it do not wait for that; another process behind the URL is another worker."""
+async def test_request_is_not_sent_to_a_worker_again() -> None:
+    """Later requests do not wait for that; another process at the URL is another worker."""
     async with stage() as it:
         worker = it.ready("w")
         task = Driven(it.request("tried", tried={worker: worker.incarnation}))
@@ -168,7 +168,7 @@ async def test_request_goes_to_no_worker_that_had_it_before() -> None:
             await task
 
 
-async def test_time_is_up_for_each_by_itself() -> None:
+async def test_each_request_has_its_own_deadline() -> None:
     async with stage(seconds=0.05) as it:
         with it.requests("a", "b") as tasks:
             for task in tasks:
@@ -178,7 +178,7 @@ async def test_time_is_up_for_each_by_itself() -> None:
         assert all(wait > 0.04 for wait in it.counts.waits)
 
 
-async def test_room_is_bounded_by_number_and_by_bytes() -> None:
+async def test_queue_is_bounded_by_number_and_by_bytes() -> None:
     async with stage(requests=2, size=10) as it:
         with it.requests("a"):
             await waiting(it, 1)
@@ -194,7 +194,7 @@ async def test_room_is_bounded_by_number_and_by_bytes() -> None:
         await it.request("large", size=10)  # what left is counted no more
 
 
-async def test_one_that_is_interrupted_leaves_the_line() -> None:
+async def test_interrupted_request_leaves_the_queue() -> None:
     async with stage() as it:
         with it.requests("a", "b") as (first, second):
             await waiting(it, 2)
@@ -231,8 +231,8 @@ async def test_change_that_was_not_reported_is_noticed(monkeypatch: pytest.Monke
 # -- workers that may have so many at once
 
 
-async def test_request_waits_for_room_as_long_as_it_takes_and_gets_it_in_its_turn() -> None:
-    """However short the time is that one may wait for a worker to come."""
+async def test_request_waits_for_a_slot_as_long_as_it_takes_and_gets_it_in_its_turn() -> None:
+    """However short the limit of waiting for a usable worker is."""
     async with stage(most=1, seconds=0.01) as it:
         it.ready("w")
         worker = it.fleet.lease("cap", None)
@@ -248,7 +248,7 @@ async def test_request_waits_for_room_as_long_as_it_takes_and_gets_it_in_its_tur
         assert it.counts.refused == []
 
 
-async def test_who_comes_as_room_is_given_back_does_not_overtake() -> None:
+async def test_request_that_arrives_as_a_slot_becomes_free_does_not_overtake() -> None:
     """Whatever model it is for: the workers may be the same."""
     async with stage(most=1, seconds=0) as it:
         it.ready("w", "m1")
@@ -261,7 +261,7 @@ async def test_who_comes_as_room_is_given_back_does_not_overtake() -> None:
             await until(lambda: it.names == ["first"])
 
 
-async def test_line_whose_first_has_waited_longest_is_called_first() -> None:
+async def test_line_whose_first_request_has_waited_longest_goes_first() -> None:
     async with stage(most=1, seconds=0) as it:
         it.ready("w", "m1", "m2")
         worker = it.fleet.lease("cap", None)
@@ -274,7 +274,7 @@ async def test_line_whose_first_has_waited_longest_is_called_first() -> None:
 
 @pytest.mark.parametrize("seconds", [0, 0.03])
 async def test_all_that_wait_for_a_slot_are_refused_when_the_last_worker_leaves(seconds: float) -> None:
-    """At once where nobody may wait for one to come, else when each has waited so long for that."""
+    """At once if requests do not wait for a usable worker, else when each has waited so long for that."""
     async with stage(most=1, seconds=seconds) as it:
         worker = it.ready("w")
         it.fleet.lease("cap", None)
@@ -304,8 +304,8 @@ async def test_request_that_was_sent_to_every_worker_is_refused() -> None:
                 await task
 
 
-async def test_never_one_more_than_a_worker_may_have_whatever_comes_and_goes() -> None:
-    """Storms of arrivals, ends and leavers: all who stay are served, in the order in which they came."""
+async def test_no_worker_ever_has_more_requests_than_allowed() -> None:
+    """In storms of arrivals, ends and disconnects; all others are served in the order of their arrival."""
     choice = random.Random(7)
     async with stage(most=3, seconds=0) as it:
         workers = [it.ready("one"), it.ready("two")]

@@ -13,8 +13,7 @@ from tests.fleet.engine import EchoFormat, engine
 CALL = WorkerCall(b"GET", b"/info")
 
 
-async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> None:
-    """Of each kind, and the others wait."""
+async def test_connections_of_each_kind_are_capped_and_others_wait() -> None:
     async with engine() as server:
         worker = server.worker()
         worker.quotas.limit(3)
@@ -26,8 +25,7 @@ async def test_no_more_calls_and_questions_are_under_way_than_there_may_be() -> 
             assert None not in await asyncio.gather(*asking) and server.most_at_once == 3
 
 
-async def test_workers_that_answer_nothing_keep_no_question_to_others_waiting() -> None:
-    """But for the first one, which asks whether anybody is there."""
+async def test_workers_that_do_not_answer_delay_only_first_contacts() -> None:
     async with engine() as server:
         worker = server.worker()
         worker.quotas.limit(1)
@@ -37,8 +35,8 @@ async def test_workers_that_answer_nothing_keep_no_question_to_others_waiting() 
             assert await ask_probe(worker, EchoFormat.health, first_contact=True) is not None
 
 
-async def test_call_that_waits_for_others_is_over_in_its_time() -> None:
-    """One to a single worker waits for nobody."""
+async def test_call_that_waits_for_its_quota_ends_in_time() -> None:
+    """A call to a single worker is not capped."""
     async with engine() as server:
         worker = server.worker()
         worker.quotas.limit(1)

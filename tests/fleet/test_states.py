@@ -30,8 +30,8 @@ def test_every_state_has_its_row() -> None:
 
 
 @given(events)
-def test_held_worker_becomes_usable_through_open_alone(happened: list[WorkerEvent]) -> None:
-    """However good its probes are. (A held worker that died is held again: Fleet.on sees to that.)"""
+def test_cordoned_worker_becomes_usable_through_uncordon_alone(happened: list[WorkerEvent]) -> None:
+    """However good its probes are. (One that died is cordoned again by Fleet.on.)"""
     without = [event for event in happened if event not in (WorkerEvent.UNCORDON, WorkerEvent.DIE)]
     without = [event for event in without if event not in (WorkerEvent.CANNOT, WorkerEvent.DRAIN)]
     assert after(HELD, *without) is HELD
@@ -39,8 +39,7 @@ def test_held_worker_becomes_usable_through_open_alone(happened: list[WorkerEven
 
 
 @given(events)
-def test_busy_worker_never_counts_as_dead(happened: list[WorkerEvent]) -> None:
-    """As long as it only says that it is."""
+def test_worker_that_only_reports_to_be_full_never_counts_as_dead(happened: list[WorkerEvent]) -> None:
     reported = [event for event in happened if event in (WorkerEvent.FULL, WorkerEvent.SERVES)]
     assert after(READY, *reported) in (READY, BUSY)
 
@@ -53,7 +52,7 @@ def test_draining_worker_gets_nothing_new_unless_it_is_registered_again(happened
 
 
 @given(events)
-def test_gone_is_for_good(happened: list[WorkerEvent]) -> None:
+def test_gone_is_final(happened: list[WorkerEvent]) -> None:
     assert after(WorkerState.GONE, *happened) is WorkerState.GONE
 
 
@@ -62,16 +61,16 @@ def test_every_member_can_be_drained(state: WorkerState) -> None:
     assert after(state, WorkerEvent.DRAIN, WorkerEvent.LEAVE) is WorkerState.GONE
 
 
-def test_good_probe_clears_everything_but_a_hold() -> None:
+def test_good_probe_clears_everything_but_a_cordon() -> None:
     for state in (JOINING, BUSY, SUSPECT, DEAD):
         assert after(state, WorkerEvent.SERVES) is READY
 
 
-def test_usable_states_come_in_the_order_of_their_fitness() -> None:
+def test_usable_states_are_listed_best_first() -> None:
     assert USABLE == (READY, BUSY, SUSPECT)
 
 
-def test_table_of_the_documentation_is_the_table() -> None:
+def test_table_in_the_documentation_is_the_transition_table() -> None:
     """docs/fleet.md: a row per state, a column per event, - where nothing changes."""
     table = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     start = next(index for index, line in enumerate(table) if line.startswith("| state | serves"))

@@ -26,8 +26,8 @@ async def generate(rigged: Rig, kind: str, tokens: int = 2) -> httpx.Response:
 
 
 @pytest.mark.parametrize("kind", PATHS)
-async def test_worker_that_is_full_is_passed_over_while_another_is_not(kind: str) -> None:
-    """What it refuses goes to the client as it is, and makes it busy, not dead."""
+async def test_full_worker_is_passed_over_while_another_is_ready(kind: str) -> None:
+    """Its refusal goes to the client unchanged, and makes it busy, not dead."""
     config = SimConfig(max_running=1, max_queued=1, token_delay=0.02)
     async with SimServer(kind, config) as full, rig(full.url) as rigged:
         (worker,) = rigged.app.fleet.workers
@@ -48,8 +48,7 @@ async def test_worker_that_is_full_is_passed_over_while_another_is_not(kind: str
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def test_paused_engine_keeps_what_it_is_sent() -> None:
-    """It is paused around the gateway: it takes requests, answers them later, and never counts as dead."""
+async def test_engine_that_was_paused_directly_answers_later_and_is_not_dead() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, probe_interval_secs=0.02) as rigged:
         (worker,) = rigged.app.fleet.workers
         async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
@@ -64,7 +63,7 @@ async def test_paused_engine_keeps_what_it_is_sent() -> None:
 
 @pytest.mark.parametrize("kind", PATHS)
 async def test_restarted_engine_serves_again(kind: str) -> None:
-    """It is dead in between, with its holds and its load as they should be."""
+    """It is dead in between, and its load is forgotten."""
     async with rig(probe_interval_secs=0.1) as rigged:
         async with SimServer(kind, SimConfig()) as first:
             await rigged.client.post("/workers", json={"url": first.url})
@@ -78,8 +77,7 @@ async def test_restarted_engine_serves_again(kind: str) -> None:
             assert (await generate(rigged, kind)).status_code == 200
 
 
-async def test_every_move_is_counted() -> None:
-    """In the metrics, as the log has it."""
+async def test_every_transition_is_counted_in_the_metrics() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         await rigged.client.post(f"/workers/{sim.url}/cordon")
         await rigged.client.delete(f"/workers/{sim.url}")

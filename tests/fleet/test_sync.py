@@ -84,7 +84,7 @@ async def test_record_that_is_not_allowed_is_left_out_and_logged(
 
 
 async def test_cordons_are_applied_before_the_workers_they_are_about(members: Any) -> None:
-    """So that one which is paused joins as such."""
+    """So a paused worker joins as cordoned."""
 
     class CordoningStore(MemoryStore):
         async def watch(self) -> AsyncGenerator[Change, None]:
@@ -97,7 +97,6 @@ async def test_cordons_are_applied_before_the_workers_they_are_about(members: An
 
 
 async def test_fleet_is_unhealthy_from_a_failed_change_until_all_are_applied_again(members: Any) -> None:
-    """Begun again, it begins with all there is. Meanwhile the fleet is not said to be what the store has."""
 
     def fail(record: WorkerRecord) -> None:
         raise RuntimeError("a bug")

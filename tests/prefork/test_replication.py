@@ -81,8 +81,8 @@ class Supervised:
         channel.close()
 
 
-async def test_every_process_knows_before_the_edit_returns() -> None:
-    """A worker is not called before all have stopped giving it requests."""
+async def test_every_process_has_a_cordon_before_its_write_returns() -> None:
+    """A worker is not called before no process gives it requests any more."""
     async with Supervised(3) as processes:
         await processes[1].replication.write({URL: {PAUSE: True}})
         assert [process.cordons for process in processes] == [{URL: {PAUSE}}] * 3
@@ -97,9 +97,8 @@ async def test_process_that_starts_later_learns_the_cordons() -> None:
         assert new.cordons == {URL: {BY_OWNER}}
 
 
-async def test_older_answer_that_comes_late_undoes_nothing() -> None:
-    """A process that was started asks what was said before it, and is told what is said meanwhile: a worker
-    that was resumed stays so."""
+async def test_older_answer_that_arrives_late_undoes_nothing() -> None:
+    """A process that starts fetches older cordons and receives newer ones at the same time."""
     async with Supervised(2) as (old, new):
         await old.replication.write({URL: {PAUSE: True}})
         older = old.replication.cordons.all
@@ -109,8 +108,7 @@ async def test_older_answer_that_comes_late_undoes_nothing() -> None:
         assert new.cordons == {} == old.cordons
 
 
-async def test_pause_and_resume_at_once_end_alike_everywhere() -> None:
-    """Each is told to one process before it hears of the other's."""
+async def test_concurrent_pause_and_resume_end_alike_in_all_processes() -> None:
     async with Supervised(3) as processes:
         for _ in range(20):
             await asyncio.gather(
@@ -120,8 +118,8 @@ async def test_pause_and_resume_at_once_end_alike_everywhere() -> None:
             assert len({str(process.cordons) for process in processes}) == 1
 
 
-async def test_edit_counts_here_though_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
-    """And it is told of."""
+async def test_write_counts_here_although_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged."""
     async with Supervised(1) as (alone,):
         alone.channel.shutdown(socket.SHUT_WR)
         await until(lambda: alone.peers.supervisor_lost)

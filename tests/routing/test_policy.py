@@ -26,8 +26,7 @@ class Loaded:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("workers", [2, 4, 8])
-def test_burst_is_shared_exactly(seed: int, workers: int) -> None:
-    """Forty requests at once over equal workers give each the same number."""
+def test_least_in_flight_shares_a_burst_exactly(seed: int, workers: int) -> None:
     picks, fleet = LeastInFlight(Random(seed)), [Loaded() for _ in range(workers)]
     for _ in range(40):
         picks.pick(fleet).in_flight += 1
@@ -35,29 +34,25 @@ def test_burst_is_shared_exactly(seed: int, workers: int) -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers())
-def test_least_loaded_is_picked(loads: list[int], seed: int) -> None:
-    """Nobody has fewer leases than the worker that is picked."""
+def test_least_in_flight_picks_a_worker_with_the_fewest_leases(loads: list[int], seed: int) -> None:
     assert LeastInFlight(Random(seed)).pick([Loaded(load) for load in loads]).in_flight == min(loads)
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Requests one after another do not all go to the first worker, but to all alike."""
     picks, fleet = LeastInFlight(Random(1)), [Loaded(3), Loaded(1), Loaded(1), Loaded(1)]
     counts = Counter(fleet.index(picks.pick(fleet)) for _ in range(3000))
     assert set(counts) == {1, 2, 3}
     assert min(counts.values()) > 900
 
 
-def test_burst_evens_out_what_was_uneven() -> None:
-    """A worker that is behind catches up first."""
+def test_least_in_flight_evens_out_uneven_loads() -> None:
     picks, fleet = LeastInFlight(Random(1)), [Loaded(10), Loaded(0)]
     for _ in range(10):
         picks.pick(fleet).in_flight += 1
     assert [worker.in_flight for worker in fleet] == [10, 10]
 
 
-def test_requests_of_others_count_as_load() -> None:
-    """A gateway that shares its workers makes room for what other gateways sent them."""
+def test_least_loaded_counts_requests_of_other_gateways() -> None:
     picks, fleet = LeastLoaded(Random(1)), [Loaded(0, 5), Loaded(2, 0), Loaded(1, 1)]
     for _ in range(6):
         picks.pick(fleet).in_flight += 1
@@ -66,7 +61,6 @@ def test_requests_of_others_count_as_load() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_round_robin_takes_each_in_turn(seed: int) -> None:
-    """Any run of as many picks as there are workers hits each once, whatever their load."""
     picks, fleet = RoundRobin(Random(seed)), [Loaded(load) for load in (9, 0, 5)]
     order = [fleet.index(picks.pick(fleet)) for _ in range(12)]
     assert all(sorted(order[at : at + 3]) == [0, 1, 2] for at in range(10))
@@ -78,31 +72,27 @@ def test_round_robin_starts_anywhere() -> None:
     assert len({fleet.index(RoundRobin(Random(seed)).pick(fleet)) for seed in range(50)}) == 4
 
 
-def test_round_robin_over_a_fleet_that_changes() -> None:
-    """Workers that come and go in between are no matter."""
+def test_round_robin_works_while_workers_come_and_go() -> None:
     picks = RoundRobin(Random(0))
     for size in (5, 1, 3, 2, 7):
         fleet = [Loaded() for _ in range(size)]
         assert picks.pick(fleet) in fleet
 
 
-def test_random_is_even() -> None:
-    """In the long run every worker gets its part, whatever its load."""
+def test_random_picks_every_worker_equally_often() -> None:
     picks, fleet = policy.Random(Random(1)), [Loaded(load) for load in (9, 0, 5)]
     counts = Counter(fleet.index(picks.pick(fleet)) for _ in range(3000))
     assert min(counts.values()) > 900
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_with_one_worker(name: str) -> None:
-    """Where there is no choice there is no fault either."""
+def test_every_policy_picks_a_single_worker(name: str) -> None:
     only = Loaded(7)
     assert POLICIES[name](Random(0)).pick([only]) is only
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_can_be_repeated(name: str) -> None:
-    """The same seed gives the same picks: a policy has no chance of its own."""
+def test_every_policy_picks_the_same_with_the_same_seed(name: str) -> None:
     fleet = [Loaded() for _ in range(5)]
     runs = [
         [fleet.index(each.pick(fleet)) for _ in range(20)]

@@ -45,7 +45,7 @@ def test_keys_are_shared_evenly(count: int) -> None:
 
 @given(st.text(), st.integers(1, 12), st.randoms())
 def test_home_depends_on_names_alone(key: str, count: int, chance: Random) -> None:
-    """Not on who asks, nor on the order in which workers joined there."""
+    """Not on the gateway, nor on the order in which workers joined."""
     ours, theirs = fleet(count), fleet(count)
     chance.shuffle(theirs)
     assert (
@@ -54,7 +54,7 @@ def test_home_depends_on_names_alone(key: str, count: int, chance: Random) -> No
     )
 
 
-def test_homes_are_the_same_for_ever() -> None:
+def test_homes_never_change_between_versions() -> None:
     """Gateways of different versions may share a fleet."""
     members = fleet(8)
     assert [members.index(home_of(key, members)) for key in KEYS[:16]] == [
@@ -62,7 +62,7 @@ def test_homes_are_the_same_for_ever() -> None:
     ]  # fmt: skip
 
 
-def test_worker_that_goes_moves_its_own_keys_only_and_to_all_others_alike() -> None:
+def test_worker_that_leaves_moves_its_own_keys_only_and_to_all_others_alike() -> None:
     before, after = homes(fleet(8)), homes(fleet(7, first=1))
     gone = fleet(1)[0].name
     assert all(after[key] == home for key, home in before.items() if home != gone)
@@ -71,7 +71,7 @@ def test_worker_that_goes_moves_its_own_keys_only_and_to_all_others_alike() -> N
     assert len(moved) == 7 and all(abs(share - fair) < 5 * fair**0.5 for share in moved.values())
 
 
-def test_worker_that_comes_takes_its_share_and_moves_nothing_else() -> None:
+def test_worker_that_joins_takes_its_share_and_moves_no_other_key() -> None:
     before, after = homes(fleet(7)), homes(fleet(8))
     moved = {key for key in KEYS if before[key] != after[key]}
     assert {after[key] for key in moved} == {fleet(8)[7].name}
@@ -79,14 +79,14 @@ def test_worker_that_comes_takes_its_share_and_moves_nothing_else() -> None:
 
 
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=20, unique=True))
-def test_no_two_workers_weigh_the_same(key: str, names: list[str]) -> None:
+def test_no_two_workers_have_the_same_weight(key: str, names: list[str]) -> None:
     """Else the order in which they joined would decide."""
     found = weights(key, [Member(name) for name in names])
     assert len(set(found)) == len(names) and all(0 < weight < 2**64 for weight in found)
 
 
 def test_home_that_gets_no_requests_counts_as_unavailable() -> None:
-    """And the key stays where it went, for as long as that lasts."""
+    """The key stays at its next worker as long as that lasts."""
     members = fleet(4)
     home, placement = RendezvousAffinity().assign("k", members, members)
     assert placement is Placement.HOME
@@ -101,8 +101,8 @@ def home_of(key: str, members: Sequence[Member]) -> Member:
     return RendezvousAffinity().assign(key, members, members)[0]
 
 
-def test_key_that_everybody_uses_is_shared_once_its_home_has_too_much() -> None:
-    """Up to so many times the average, and the same ones take what is over."""
+def test_key_of_many_requests_is_shared_once_its_home_is_overloaded() -> None:
+    """The same workers take what is beyond the limit."""
     members, place = fleet(8), RendezvousAffinity(1.5).assign
     for _ in range(800):
         place("hot", members, members)[0].in_flight += 1
@@ -113,8 +113,8 @@ def test_key_that_everybody_uses_is_shared_once_its_home_has_too_much() -> None:
     assert members[idle.index(home_of("hot", idle))].in_flight >= loads[-1] - 1
 
 
-def test_few_requests_are_never_too_much() -> None:
-    """All others idle: what a cache saves is worth more than their help."""
+def test_home_with_few_requests_is_never_overloaded() -> None:
+    """A full cache is worth more than idle workers."""
     members, place = fleet(8), RendezvousAffinity(1).assign
     home = home_of("k", members)
     for _ in range(ALLOWANCE):
@@ -125,7 +125,7 @@ def test_few_requests_are_never_too_much() -> None:
     assert chosen is not home and placement is Placement.OVERLOADED
 
 
-def test_home_that_is_busy_among_busy_ones_is_kept() -> None:
+def test_home_with_many_requests_is_kept_if_all_have_many() -> None:
     members = fleet(4)
     for member in members:
         member.in_flight = 500
@@ -142,7 +142,7 @@ def test_no_factor_keeps_every_key_at_home() -> None:
 
 
 @given(st.lists(st.integers(0, 2000), min_size=1, max_size=12), st.floats(1, 4), st.text())
-def test_somebody_is_always_found(loads: list[int], factor: float, key: str) -> None:
+def test_some_worker_is_always_assigned(loads: list[int], factor: float, key: str) -> None:
     members = [Member(f"w{number}", load) for number, load in enumerate(loads)]
     chosen, _ = RendezvousAffinity(factor).assign(key, members, members)
     assert chosen.in_flight <= max(ALLOWANCE, factor * (sum(loads) + 1) / len(loads)) + 1

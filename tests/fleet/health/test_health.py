@@ -80,23 +80,21 @@ async def becomes(worker: Worker, state: WorkerState) -> None:
 # -- what is found
 
 
-async def test_worker_is_identified() -> None:
-    """A worker that answers its probes is ready, with what it told of itself."""
+async def test_worker_that_answers_its_probes_is_ready() -> None:
+    """With what it reported of itself."""
     async with ready() as (_, worker, _, fleet):
         assert worker.infos["echo"].models == ("m",)
         assert worker.reason == ""
         assert fleet.lease("echo-generate", None) is worker
 
 
-async def test_worker_that_speaks_several_formats() -> None:
-    """Every format is asked, but each question only once."""
+async def test_every_format_is_asked_but_each_question_once() -> None:
     async with ready(interval=NEVER, formats=(ECHO, OTHER)) as (server, worker, _, _):
         assert set(worker.infos) == {"echo"}
         assert (server.count("/info"), server.count("/models")) == (1, 1)
 
 
-async def test_worker_that_cannot_serve() -> None:
-    """A worker that speaks the dialect but cannot serve goes on joining, and says why."""
+async def test_worker_that_cannot_serve_is_joining_and_says_why() -> None:
     async with engine() as server:
         server.answers["/info"] = (403, b"echo")
         worker = server.worker()
@@ -111,8 +109,8 @@ async def test_worker_that_cannot_serve() -> None:
 @pytest.mark.parametrize(
     ("only", "reason"), [(None, "it does not speak echo or other"), ("other", "it does not speak other")]
 )
-async def test_worker_of_another_kind(only: str | None, reason: str) -> None:
-    """A server that is no engine we know, or not the one it was declared to be, never joins."""
+async def test_server_of_another_kind_never_joins(only: str | None, reason: str) -> None:
+    """It is no known engine, or not the one it was declared to be."""
     async with engine() as server:
         if only is None:
             server.answers["/info"] = (200, b"<html>")
@@ -122,8 +120,7 @@ async def test_worker_of_another_kind(only: str | None, reason: str) -> None:
             assert worker.state is JOINING
 
 
-async def test_worker_of_a_format_that_does_not_exist() -> None:
-    """Nothing was asked, so that nothing can be said of its answers."""
+async def test_worker_of_an_unknown_format_is_joining_and_says_so() -> None:
     async with engine() as server:
         worker = server.worker(only="ecko")
         async with watched(worker):
@@ -131,8 +128,7 @@ async def test_worker_of_a_format_that_does_not_exist() -> None:
             assert worker.state is JOINING
 
 
-async def test_worker_that_never_answered() -> None:
-    """A worker that was never there is joining for as long as that lasts, and says what is wrong."""
+async def test_worker_that_never_listened_is_joining_and_says_so() -> None:
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     async with watched(worker):
         await until(lambda: "nothing listens" in worker.reason)
@@ -140,8 +136,7 @@ async def test_worker_that_never_answered() -> None:
         assert worker.state is JOINING
 
 
-async def test_worker_that_hangs_from_the_start() -> None:
-    """One that accepts and says nothing is joining as well."""
+async def test_worker_that_never_answered_is_joining_and_says_so() -> None:
     async with engine(lambda server: server.answers.clear()) as server:
         worker = server.worker()
         async with watched(worker, patience=0.01):
@@ -153,8 +148,7 @@ async def test_worker_that_hangs_from_the_start() -> None:
 # -- what changes
 
 
-async def test_worker_that_refuses_is_dead_at_once_and_back_soon() -> None:
-    """A refused probe needs no second one; when the worker listens again it serves again."""
+async def test_refused_probe_is_death_at_once_and_the_worker_is_back_soon() -> None:
     async with engine() as server:
         worker = server.worker()
         async with watched(worker):
@@ -167,8 +161,8 @@ async def test_worker_that_refuses_is_dead_at_once_and_back_soon() -> None:
             await becomes(worker, READY)
 
 
-async def test_dead_worker_is_asked_at_its_own_pace() -> None:
-    """A dead worker is back within a second however rarely ready ones are probed."""
+async def test_dead_worker_is_probed_within_a_second() -> None:
+    """However rarely ready ones are probed."""
     assert module.RECOVERY_INTERVAL < 1
     async with ready(interval=NEVER) as (server, worker, health, _):
         server.stop()
@@ -181,7 +175,7 @@ async def test_dead_worker_is_asked_at_its_own_pace() -> None:
 
 @pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "broken"])
 async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | None) -> None:
-    """One failed health probe is a warning, the second is death, and a good one between them clears it."""
+    """One makes it suspect, and a good one between them clears it."""
     async with engine() as server:
         worker = server.worker()
         async with watched(worker, interval=NEVER, recovery=0.2) as (health, _):
@@ -208,8 +202,7 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
             assert worker.reason == "its health probe failed"
 
 
-async def test_health_route_that_is_missing() -> None:
-    """An engine without the health route is as alive as one with it."""
+async def test_missing_health_route_is_a_good_answer() -> None:
     async with engine() as server:
         server.answers["/health"] = (404, b"")
         worker = server.worker()
@@ -219,8 +212,8 @@ async def test_health_route_that_is_missing() -> None:
             assert worker.vitals.failed_probes == 0
 
 
-async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
-    """A busy worker that skips one question keeps what is known of it; twice, and it is dead."""
+async def test_missing_answer_to_a_description_makes_a_worker_suspect() -> None:
+    """It keeps what is known of it."""
     async with ready(interval=0.001) as (server, worker, _, _):
         server.answers["/info"] = None
         await becomes(worker, SUSPECT)
@@ -230,16 +223,14 @@ async def test_one_missing_answer_makes_a_ready_worker_no_stranger() -> None:
         assert worker.vitals.failed_probes == 0
 
 
-async def test_description_is_refreshed() -> None:
-    """A worker that loads another model is found to have it."""
+async def test_model_that_a_worker_loads_is_found() -> None:
     async with ready(interval=0.001) as (server, worker, _, _):
         server.answers["/info"] = (200, b"echo n")
         await until(lambda: worker.infos["echo"].models == ("n",))
         assert server.count("/health") > server.count("/info")
 
 
-async def test_refused_request_is_death_at_once() -> None:
-    """What the data plane meets counts before any probe; a broken reply alone does not."""
+async def test_refused_request_is_death_at_once_and_a_broken_reply_is_not() -> None:
     async with ready(interval=NEVER) as (_, worker, health, fleet):
         health.report_failure(worker, refused=False)
         assert worker.state is SUSPECT
@@ -251,8 +242,7 @@ async def test_refused_request_is_death_at_once() -> None:
 
 
 @pytest.mark.parametrize("state", [JOINING, DEAD])
-async def test_refused_request_of_a_worker_that_is_not_ready(state: WorkerState) -> None:
-    """Only a ready worker dies of a refusal: one that never was ready keeps its reason."""
+async def test_refused_request_changes_no_worker_that_does_not_serve(state: WorkerState) -> None:
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     worker.state, worker.reason = state, "before"
     async with watched() as (health, _):
@@ -263,8 +253,7 @@ async def test_refused_request_of_a_worker_that_is_not_ready(state: WorkerState)
 # -- pace
 
 
-async def test_replies_spare_probes() -> None:
-    """A worker whose replies come is not asked for its health, but still for its description."""
+async def test_replies_make_health_questions_superfluous_but_no_descriptions() -> None:
     async with ready(interval=0.002) as (server, worker, _, _):
         worker.vitals.last_reply_at = float("inf")
         asked, described = server.count("/health"), server.count("/info")
@@ -275,8 +264,7 @@ async def test_replies_spare_probes() -> None:
         await server.asked("/health")
 
 
-async def test_reply_clears_a_strike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole reply is as good as a probe: none is needed."""
+async def test_complete_reply_clears_a_failed_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DESCRIBE_EVERY", 10**9)
     async with engine() as server:
         worker = server.worker()
@@ -288,16 +276,14 @@ async def test_reply_clears_a_strike(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (server.count("/info"), server.count("/health")) == (1, 1)
 
 
-async def test_suspicion_is_looked_into_whatever_replies_say() -> None:
-    """A suspected worker is asked though others of its replies came."""
+async def test_reported_failure_is_probed_although_replies_arrive() -> None:
     async with ready(interval=NEVER) as (server, worker, health, _):
         worker.vitals.last_reply_at = float("inf")
         health.report_failure(worker, refused=False)
         await server.asked("/health")
 
 
-async def test_slow_worker_blocks_no_other() -> None:
-    """One that hangs is waited for by nobody else."""
+async def test_worker_that_hangs_delays_no_probe_of_others() -> None:
     async with engine(lambda server: server.answers.clear()) as slow, engine() as quick:
         hanging, worker = slow.worker(), quick.worker()
         async with watched(hanging, worker, patience=NEVER):
@@ -306,8 +292,8 @@ async def test_slow_worker_blocks_no_other() -> None:
             assert slow.count("/info") == 1
 
 
-async def test_one_probe_at_a_time() -> None:
-    """However often a worker is suspected, watched again or falls due, one probe runs on it at a time."""
+async def test_one_probe_at_a_time_runs_on_a_worker() -> None:
+    """However often a failure is reported, it is watched again or falls due."""
     async with ready(interval=0.001, recovery=0.001) as (server, worker, health, _):
         server.most_at_once = 0
         before = len(server.requests)
@@ -319,8 +305,7 @@ async def test_one_probe_at_a_time() -> None:
         assert server.most_at_once <= len(ECHO.probes)
 
 
-async def test_suspicions_without_end_are_no_storm() -> None:
-    """A worker that fails every request is not probed as often as it is suspected."""
+async def test_worker_is_not_probed_as_often_as_failures_are_reported() -> None:
     async with ready(interval=NEVER) as (server, worker, health, _):
         async with asyncio.TaskGroup() as group:
             third = group.create_task(_asked_times(server, "/health", 3))
@@ -337,7 +322,7 @@ async def _asked_times(server: Engine, path: str, times: int) -> None:
 
 
 async def test_forgotten_worker_is_not_probed() -> None:
-    """A worker that was removed is asked nothing more, and a probe under way changes nothing of it."""
+    """A probe that runs already changes nothing of it."""
     async with ready(interval=0.001, patience=NEVER) as (server, worker, health, fleet):
         server.answers.clear()  # the next probe hangs
         await until(lambda: server.at_once > 0)
@@ -352,8 +337,7 @@ async def test_forgotten_worker_is_not_probed() -> None:
         assert worker.state is WorkerState.GONE
 
 
-async def test_forgotten_worker_can_come_back() -> None:
-    """A worker with the same URL is watched anew, once."""
+async def test_worker_with_the_url_of_a_forgotten_one_is_probed() -> None:
     async with engine() as server:
         old, new = server.worker(), server.worker()
         async with watched(old, interval=NEVER) as (health, fleet):
@@ -366,15 +350,15 @@ async def test_forgotten_worker_can_come_back() -> None:
 
 
 async def test_stop_ends_every_probe() -> None:
-    """After ``stop`` nothing is asked, and probes under way are dropped."""
     async with engine(lambda server: server.answers.clear()) as server:
         async with watched(server.worker(), patience=NEVER):
             await until(lambda: server.at_once > 0)
         await until(lambda: server.at_once == 0)
 
 
-async def test_format_that_fails_on_an_answer(caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of a format is logged and counts as a failed probe; the watch goes on."""
+async def test_format_that_raises_on_an_answer_is_logged_and_counts_as_a_failed_probe(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
 
     class Broken(EchoFormat):
         broken = True
@@ -397,8 +381,8 @@ async def test_format_that_fails_on_an_answer(caplog: pytest.LogCaptureFixture) 
 # -- busy, paused, off
 
 
-async def test_worker_that_refuses_is_busy_for_a_while() -> None:
-    """A 429 or 503 is no fault: it is used last, a good probe does not end it too soon, and time does."""
+async def test_worker_that_answered_429_is_busy_for_a_while() -> None:
+    """It is used last, a good probe does not end that too soon, and time does."""
     async with ready(interval=NEVER, recovery=0.01) as (server, worker, health, fleet):
         health.report_busy(worker, 429, None)
         assert (worker.state, worker.reason) == (BUSY, "it answered 429")
@@ -416,14 +400,16 @@ async def test_worker_that_refuses_is_busy_for_a_while() -> None:
     ("retry_after", "seconds"),
     [(b"7", 7), (b"0", module.BUSY_SECONDS), (b"86400", module.BUSY_LIMIT), (b"Wed, 21 Oct", 1)],
 )
-async def test_busy_for_as_long_as_it_says_within_bounds(retry_after: bytes, seconds: float) -> None:
+async def test_retry_after_says_within_bounds_how_long_a_worker_is_busy(
+    retry_after: bytes, seconds: float
+) -> None:
     async with ready(interval=NEVER) as (_, worker, health, _):
         health.report_busy(worker, 503, retry_after)
         assert worker.vitals.busy_until - time.monotonic() == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("state", [DEAD, JOINING, WorkerState.DRAINING])
-async def test_late_refusal_of_a_worker_that_does_not_serve_is_no_news(state: WorkerState) -> None:
+async def test_late_429_of_a_worker_that_does_not_serve_changes_nothing(state: WorkerState) -> None:
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     worker.state = state
     async with watched() as (health, _):
@@ -431,8 +417,7 @@ async def test_late_refusal_of_a_worker_that_does_not_serve_is_no_news(state: Wo
         assert worker.state is state
 
 
-async def test_worker_that_takes_nothing_now_is_busy_however_long_and_never_dead() -> None:
-    """Paused, say: its format tells such an answer from a bad one."""
+async def test_worker_that_reports_it_takes_no_requests_is_busy_and_never_dead() -> None:
     async with ready(interval=0.002) as (server, worker, _, _):
         server.answers["/health"] = (429, b"")
         await becomes(worker, BUSY)
@@ -443,8 +428,7 @@ async def test_worker_that_takes_nothing_now_is_busy_however_long_and_never_dead
         await becomes(worker, READY)
 
 
-async def test_paused_worker_can_join() -> None:
-    """It is used if there is no other: what it is sent waits in it."""
+async def test_paused_worker_can_join_and_is_used_if_there_is_no_other() -> None:
     async with engine(lambda server: server.answers.update({"/health": (429, b"")})) as server:
         worker = server.worker()
         async with watched(worker) as (_, fleet):
@@ -452,8 +436,8 @@ async def test_paused_worker_can_join() -> None:
             assert fleet.lease("echo-generate", None) is worker
 
 
-async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good() -> None:
-    """Until it says otherwise, which is asked with each probe from then on."""
+async def test_worker_that_reports_it_is_paused_is_busy_although_its_health_is_good() -> None:
+    """Until it reports otherwise, for which it is asked with each probe."""
 
     class Pausable(EchoFormat):
         probes = (*EchoFormat.probes, ProbeRequest("GET", "/paused"))
@@ -472,7 +456,7 @@ async def test_worker_that_says_it_is_paused_is_busy_though_its_health_is_good()
 
 
 async def test_unreachable_worker_is_distinguished_from_one_that_does_not_answer() -> None:
-    """Whoever comes next is another process only in the first case."""
+    """The next one to answer is another process only in the first case."""
     unreachable: list[Worker] = []
     async with ready(patience=0.05, on_unreachable=unreachable.append) as (server, worker, _, _):
         server.answers.clear()
@@ -484,7 +468,7 @@ async def test_unreachable_worker_is_distinguished_from_one_that_does_not_answer
 
 
 async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
-    """But identified, and asked when something is amiss."""
+    """But identified, and probed after a failure."""
     async with ready(interval=0, recovery=0.01) as (server, worker, health, _):
         await until(lambda: server.at_once == 0)
         asked = len(server.requests)
@@ -500,8 +484,7 @@ async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
         await becomes(worker, READY)
 
 
-async def test_tokens_that_come_meanwhile_make_up_for_a_failed_probe() -> None:
-    """A worker that is too busy to answer probes, and streams, is not away."""
+async def test_probe_that_fails_while_tokens_arrive_does_not_count() -> None:
     async with ready(interval=NEVER, patience=0.02) as (server, worker, health, _):
         del server.answers["/health"]
         for _ in range(module.MAX_FAILED_PROBES + 1):
@@ -514,8 +497,7 @@ async def test_tokens_that_come_meanwhile_make_up_for_a_failed_probe() -> None:
         assert (worker.state, worker.vitals.failed_probes) == (READY, 0)
 
 
-async def test_held_worker_that_fails_its_probes_is_dead() -> None:
-    """And held again when it is back."""
+async def test_cordoned_worker_that_fails_its_probes_is_dead_and_comes_back_cordoned() -> None:
     async with ready() as (server, worker, _, fleet):
         fleet.cordon(worker, CordonSource.OWNER, "mine")
         server.stop()
@@ -527,8 +509,7 @@ async def test_held_worker_that_fails_its_probes_is_dead() -> None:
 # -- load
 
 
-async def test_load_of_others_is_what_is_reported_beyond_the_own() -> None:
-    """Own leases are counted exactly by the fleet, and only there."""
+async def test_load_of_others_is_the_reported_load_beyond_the_own() -> None:
     async with engine() as server:
         server.answers["/load"] = (200, b"7")
         worker = server.worker()
@@ -543,8 +524,7 @@ async def test_load_of_others_is_what_is_reported_beyond_the_own() -> None:
             assert worker.load == 3
 
 
-async def test_question_for_the_load_that_is_not_answered_is_not_asked_again() -> None:
-    """Until another process stands there."""
+async def test_question_for_the_load_that_is_not_answered_is_not_repeated() -> None:
     async with engine() as server:
         worker = server.worker()
         async with watched(worker, interval=0.001):
@@ -553,8 +533,7 @@ async def test_question_for_the_load_that_is_not_answered_is_not_asked_again() -
             assert worker.reported is None
 
 
-async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
-    """Thousands of URLs that nothing listens at are no storm."""
+async def test_worker_that_does_not_serve_for_long_is_probed_less_often() -> None:
     worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
     async with watched(recovery=0.01) as (health, _):
         state = module._Watch()
@@ -565,8 +544,7 @@ async def test_worker_that_is_away_for_long_is_asked_less_often() -> None:
         assert health._pause(worker, state) == module.LONGEST_INTERVAL
 
 
-async def test_worker_that_left_is_asked_once_whether_it_is_there_still() -> None:
-    """Only that nothing listens says that whoever comes next is another one."""
+async def test_worker_that_left_is_asked_once_whether_it_listens() -> None:
     async with engine() as server:
         worker = server.worker()
         unreachable: list[Worker] = []

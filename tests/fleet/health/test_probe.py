@@ -31,8 +31,7 @@ async def answer(server: Engine, **options: Any) -> ProbeReply | None:
     return await ask(server.worker(**options), ProbeRequest("GET", "/info"), patience=0.2)
 
 
-async def test_question_and_answer() -> None:
-    """A question is sent as it is, the prefix in front, and the connection is not kept."""
+async def test_question_is_sent_behind_the_prefix_on_a_connection_that_is_not_kept() -> None:
     async with engine() as server:
         server.answers["/p/info"] = (418, b"tea")
         worker = connected(Worker(Address.parse(server.url + "/p/")))
@@ -43,8 +42,7 @@ async def test_question_and_answer() -> None:
         assert b"authorization" not in head
 
 
-async def test_question_with_a_body() -> None:
-    """A question's body is sent as JSON."""
+async def test_body_of_a_question_is_sent_as_json() -> None:
     async with engine() as server:
         await ask(server.worker(), ProbeRequest("POST", "/models", b"{}"))
         assert b"\r\ncontent-type: application/json\r\n" in server.requests[0].lower()
@@ -52,8 +50,7 @@ async def test_question_with_a_body() -> None:
 
 
 @pytest.mark.parametrize("key", [b"Bearer key", b"Bearer \xe9"])
-async def test_key_is_sent(key: bytes) -> None:
-    """A worker's key goes with every question, byte for byte."""
+async def test_key_of_a_worker_is_sent_with_every_question_byte_for_byte(key: bytes) -> None:
     async with engine() as server:
         await answer(server, authorization=key)
         assert b"\r\nauthorization: " + key + b"\r\n" in server.requests[0].replace(
@@ -61,8 +58,7 @@ async def test_key_is_sent(key: bytes) -> None:
         )
 
 
-async def test_redirect_is_an_answer() -> None:
-    """A redirect is not followed: a worker cannot make the gateway ask others."""
+async def test_redirect_is_an_answer_and_not_followed() -> None:
     async with engine() as other, engine() as server:
         server.extra = b"location: %b/info\r\n" % other.url.encode()
         server.answers["/info"] = (307, b"")
@@ -71,7 +67,6 @@ async def test_redirect_is_an_answer() -> None:
 
 
 async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are asked directly, whatever HTTP_PROXY says."""
     async with engine() as proxy, engine() as server:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
@@ -80,8 +75,7 @@ async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPat
         assert proxy.requests == []
 
 
-async def test_answer_that_dribbles() -> None:
-    """A worker that sends a byte now and then does not hold its prober for ever."""
+async def test_answer_that_arrives_byte_by_byte_ends_in_time() -> None:
 
     arrived, gone = asyncio.Event(), asyncio.Event()
 
@@ -104,8 +98,7 @@ async def test_answer_that_dribbles() -> None:
         await gone.wait()
 
 
-async def test_answer_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer is not read without end, and none is unfolded: it was asked for as it is."""
+async def test_answer_over_the_limit_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_LIMIT", 1000)
     async with engine() as server:
         server.answers["/info"] = (200, b"x" * 1000)
@@ -122,8 +115,7 @@ async def test_answer_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "nonsense", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort", b"nonsense\r\n\r\n"]
 )
-async def test_answer_that_is_none(nonsense: bytes) -> None:
-    """A connection that breaks off, or speaks no HTTP, is no answer."""
+async def test_broken_answer_is_none(nonsense: bytes) -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -137,14 +129,12 @@ async def test_answer_that_is_none(nonsense: bytes) -> None:
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
-async def test_name_that_cannot_be_resolved(host: str) -> None:
-    """A name that is none is a worker nothing listens for."""
+async def test_worker_whose_name_cannot_be_resolved_is_unreachable(host: str) -> None:
     with pytest.raises(Unreachable):
         await ask(connected(Worker(Address.parse(f"http://{host}:1"))), ProbeRequest("GET", "/info"))
 
 
-async def test_question_to_a_name_goes_to_its_address_under_the_name() -> None:
-    """To the first that takes it; the worker sees the name it was asked for."""
+async def test_question_goes_to_the_first_address_that_accepts_with_the_name_as_host() -> None:
     resolver = Resolver(
         lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")]
     )
@@ -155,8 +145,7 @@ async def test_question_to_a_name_goes_to_its_address_under_the_name() -> None:
         assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
 
 
-async def test_describe_once() -> None:
-    """A worker can be asked once, without a watch."""
+async def test_interview_works_without_a_watch() -> None:
     async with engine() as server:
         found = await interview(server.worker(), [ECHO, OTHER])
         assert found is not None
@@ -166,14 +155,12 @@ async def test_describe_once() -> None:
             await interview(server.worker(), [ECHO])
 
 
-async def test_describe_what_gives_no_answer() -> None:
-    """Silence is told from a stranger's answer."""
+async def test_interview_without_an_answer_differs_from_one_of_another_server() -> None:
     async with engine(lambda server: server.answers.clear()) as server:
         assert await interview(server.worker(), [ECHO], patience=0.02) is None
 
 
-async def test_probes_over_tls() -> None:
-    """An https worker is probed under the trust that was given, and not reached without it."""
+async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:
     authority = trustme.CA()
     theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("127.0.0.1", "worker.example").configure_cert(theirs)
@@ -197,8 +184,7 @@ async def test_probes_over_tls() -> None:
     server.stop()
 
 
-async def test_cancelled_question_leaves_no_connection() -> None:
-    """Whenever a probe is cancelled, its connection is closed with it."""
+async def test_cancelled_question_closes_its_connection() -> None:
     async with engine(lambda server: server.answers.clear()) as server:
         for step in range(60):
             async with asyncio.TaskGroup() as group:
