@@ -120,6 +120,6 @@ def test_every_flag_named_exists() -> None:
 def test_times_are_those_of_the_product() -> None:
     timing = Timing()
     delays = timing.delays
-    assert f"pauses that grow from {delays.first:g} s to {delays.longest:g} s" in PAGE
+    assert f"delays that grow from {delays.first:g} s to {delays.longest:g} s" in PAGE
     assert f"within {timing.watch + timing.slack:g} s in any case" in PAGE
     assert f"every {delays.slow / 2:g} to {delays.slow:g} s" in PAGE
