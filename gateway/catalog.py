@@ -77,7 +77,7 @@ class EngineRoutes(NamedTuple):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them."""
+        """The paths of all these routes."""
         return (*self.aborts, *self.calls, *self.loads)
 
 

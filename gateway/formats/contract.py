@@ -51,7 +51,7 @@ class Ids(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """What routing, request ids and metrics may know of a request.
+    """The facts of a request that routing, request ids and metrics use.
 
     ``ids`` are the ids the client chose, () if none; ``ids_usable`` is False if the engine cannot be given
     them. ``id_member`` is the member of the JSON body that holds the client's id, None if the dialect has no
@@ -77,7 +77,7 @@ class Projection(NamedTuple):
 
 
 class WorkerView(Protocol):
-    """What a format may know of the worker it writes a request for."""
+    """The worker that a request is written for."""
 
     @property
     def prefix(self) -> bytes:
@@ -91,7 +91,7 @@ class WorkerView(Protocol):
 
     @property
     def info(self) -> WorkerInfo | None:
-        """What the probes found, None before the first answer."""
+        """The result of the probes, None before the first answer."""
         ...
 
 
@@ -142,7 +142,7 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class ReplyFacts:
-    """What a reader has found in a reply so far.
+    """The facts that a reader has found in a reply so far.
 
     ``tokens`` is the number of generated tokens of all samples; it never decreases. ``finish_reasons`` has an
     entry per finished sample (``stop``, ``length``, ``abort`` ...). ``terminal`` is True once the engine has

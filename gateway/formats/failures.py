@@ -1,4 +1,4 @@
-"""What error replies of all formats have in common.
+"""Parts of error replies that all formats share.
 
 Owns: the head of an error reply, the name of the parameter at fault, the end of a failed stream. Must never
 enter: the body of an error, which is the dialect's.

@@ -16,7 +16,7 @@ from gateway.formats.worker_contract import ProbeReply
 
 
 class WorkerHealth(StrEnum):
-    """What a worker's answer to the ``health`` request says."""
+    """The meaning of a worker's answer to the ``health`` request."""
 
     GOOD = "good"  # takes requests now
     BUSY = "busy"  # alive, takes no requests at the moment (paused, for example)
@@ -64,7 +64,7 @@ class EngineId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AbortTarget:
-    """What a client's abort call names.
+    """The requests that a client's abort call names.
 
     Everything, or the requests with these public ``ids`` at any route and those with these ``engine_ids``.
     """
@@ -75,7 +75,7 @@ class AbortTarget:
 
 
 class RelayedRequest(Protocol):
-    """What is known of a request of a relayed route when it is to be aborted.
+    """A request of a relayed route, as far as it must be known to abort it.
 
     ``member`` is the member of the body that holds its id, None if it has none; the header ``X-Request-Id``
     always holds it. ``single`` is True for one prompt that is not a list. ``fan`` is True if it asks for

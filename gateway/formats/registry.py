@@ -1,4 +1,4 @@
-"""Finding the installed formats and refusing, at start-up, one that does not keep the contract.
+"""The registry of installed formats, and the start-up check that each keeps the contract.
 
 Owns: the entry-point group and the check of a plugin against the contract. Must never enter: the name of any
 dialect, which endpoint a format serves, I/O beyond importing the plugins.
@@ -37,7 +37,7 @@ OPTIONAL: Mapping[str, Any] = {
     for name, member in vars(declaring).items()
     if inspect.isfunction(member) and not name.startswith("_")
 }
-# What importing a module of somebody else's, or reading its properties, may raise.
+# Exceptions that importing a plugin or reading its properties may raise.
 _PLUGIN_FAILURES = (
     ArithmeticError,
     AssertionError,
@@ -58,7 +58,7 @@ class FormatError(Exception):
 
 
 def load_formats(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Mapping[str, AnyFormat]:
-    """Every installed format by its name, in the order of names.
+    """Return every installed format by its name, in the order of names.
 
     ``entry_points`` replaces the installed ones of ``GROUP``. Raises FormatError for a plugin that cannot be
     imported, breaks the contract, or has the name of another.

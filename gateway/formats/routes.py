@@ -43,7 +43,7 @@ class ControlCall:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """All routes of a dialect. All paths are those of its engines.
+    """The routes of a dialect, by the paths of its engines.
 
     ``path`` is the default path of its generate endpoint (None: it must always be configured), ``methods``
     are its HTTP methods. ``aborts`` are the paths of its clients' abort calls. ``control`` are its control

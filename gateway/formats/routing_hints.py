@@ -1,4 +1,4 @@
-"""What a routing policy may read from a request beyond its projection.
+"""Routing hints: facts of a request that only a routing policy may need.
 
 Owns: the records for priorities, adapters, cache salts and image positions. Must never enter: a dialect,
 I/O, a policy. No policy of the gateway reads them yet; they are for routing by cached prefixes.

@@ -30,7 +30,7 @@ class ProbeReply:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a format found out about a worker.
+    """The result of the probes of one format for one worker.
 
     ``capability`` is the format's own if the worker can serve it. ``usable`` is False, with a ``reason`` for
     the operator, if the worker speaks the dialect but cannot serve (disabled, still starting, wrong key).

@@ -1,4 +1,4 @@
-"""What the settings ask to serve: the formats, the endpoints, and the routes of engines.
+"""The catalog of one gateway, built from its settings.
 
 Owns: building the catalog from the settings, and naming the setting at fault where they contradict each
 other. Must never enter: handling a request, the construction of anything else.

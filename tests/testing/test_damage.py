@@ -13,7 +13,7 @@ from gateway.testing.damage import bodies, damaged, header_lines, splits
 
 BODY = b'{"a": [1, {"b": "c"}], "d": null}'
 QUICK = settings(max_examples=100, deadline=None)
-SEARCH = settings(max_examples=5000, phases=[Phase.generate], derandomize=True, database=None)
+SEARCH = settings(max_examples=5000, phases=[Phase.generate], derandomize=True, database=None, deadline=None)
 
 
 @QUICK

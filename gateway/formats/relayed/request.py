@@ -1,4 +1,4 @@
-"""What the gateway reads of a relayed request.
+"""Relayed requests: their model, their id, and whether they ask for a stream.
 
 Owns: the model, the id, whether it asks for a stream; read at once or in steps. Must never enter: refusing a
 body (the engine does), changing a byte of it.
