@@ -27,11 +27,10 @@ from gateway.upstream.connection import Connection
 CAPABILITY = "generate"
 
 
-class NotingFleet(Fleet):
-    """A fleet that notes its transitions, and the placements of leases for a key."""
+class Notes:
+    """Metrics that note transitions, and the placements of leases for a key."""
 
-    def __init__(self, policy: Policy, **options: Any) -> None:
-        super().__init__(policy, 5.0, metrics=self, **options)
+    def __init__(self) -> None:
         self.moves: list[tuple[str, str]] = []
         self.placements: list[Placement] = []
 
@@ -42,11 +41,16 @@ class NotingFleet(Fleet):
         self.placements.append(placement)
 
 
-def fleet_of(*workers: Worker, policy: Policy | None = None, **options: Any) -> NotingFleet:
-    fleet = NotingFleet(policy or LeastInFlight(Random(0)), **options)
+def fleet_of(*workers: Worker, policy: Policy | None = None, **options: Any) -> Fleet:
+    fleet = Fleet(policy or LeastInFlight(Random(0)), 5.0, **options)
     for worker in workers:
         fleet.add(worker)
     return fleet
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
 
 
 def member(
@@ -154,10 +158,10 @@ def test_worker_that_was_tried_is_not_leased_again() -> None:
 
 
 @pytest.mark.parametrize("mode", POLICIES)
-def test_key_goes_home_whatever_the_policy(mode: str) -> None:
+def test_key_goes_home_whatever_the_policy(mode: str, notes: Notes) -> None:
     """A request without a key goes by the policy, and is not counted."""
-    fleet = fleet_of(*map(member, "abcd"), policy=POLICIES[mode](Random(0)))
-    placements = fleet.placements
+    fleet = fleet_of(*map(member, "abcd"), policy=POLICIES[mode](Random(0)), metrics=notes)
+    placements = notes.placements
     for key in map(str, range(20)):
         assert len({fleet.lease(CAPABILITY, None, (), key).url for _ in range(3)}) == 1
     assert placements == [Placement.HOME] * 60
@@ -165,9 +169,9 @@ def test_key_goes_home_whatever_the_policy(mode: str) -> None:
 
 
 @pytest.mark.parametrize("event", [WorkerEvent.DIE, WorkerEvent.FULL, WorkerEvent.DOUBT, WorkerEvent.CORDON])
-def test_key_whose_home_is_away_settles_on_another_until_it_is_back(event: WorkerEvent) -> None:
-    fleet = fleet_of(*map(member, "abcd"))
-    placements, home = fleet.placements, fleet.lease(CAPABILITY, None, (), "k")
+def test_key_whose_home_is_away_settles_on_another_until_it_is_back(event: WorkerEvent, notes: Notes) -> None:
+    fleet = fleet_of(*map(member, "abcd"), metrics=notes)
+    placements, home = notes.placements, fleet.lease(CAPABILITY, None, (), "k")
     fleet.on(home, event)
     settled = {fleet.lease(CAPABILITY, None, (), "k") for _ in range(9)}
     assert len(settled) == 1 and settled != {home}
@@ -188,11 +192,11 @@ def test_key_whose_home_was_tried_goes_to_the_next() -> None:
         fleet.lease(CAPABILITY, None, tried, "k")
 
 
-def test_home_of_a_key_is_among_those_that_serve_its_model() -> None:
+def test_home_of_a_key_is_among_those_that_serve_its_model(notes: Notes) -> None:
     """One that serves it and is away was its home; one of another model never was."""
     ours, others = [member(name, "m") for name in "abc"], [member(name, "n") for name in "defghi"]
-    fleet = fleet_of(*ours, *others)
-    placements = fleet.placements
+    fleet = fleet_of(*ours, *others, metrics=notes)
+    placements = notes.placements
     homes = {key: fleet.lease(CAPABILITY, "m", (), key) for key in map(str, range(30))}
     assert set(homes.values()) == set(ours) and set(placements) == {Placement.HOME}
     fleet.on(ours[0], WorkerEvent.DIE)
@@ -204,9 +208,9 @@ def test_home_of_a_key_is_among_those_that_serve_its_model() -> None:
     ]
 
 
-def test_home_with_too_much_to_do_is_passed_over() -> None:
-    fleet = fleet_of(*map(member, "ab"))
-    placements = fleet.placements
+def test_home_with_too_much_to_do_is_passed_over(notes: Notes) -> None:
+    fleet = fleet_of(*map(member, "ab"), metrics=notes)
+    placements = notes.placements
     for _ in range(ALLOWANCE + 1):
         fleet.lease(CAPABILITY, None, (), "k")
     assert placements == [Placement.HOME] * ALLOWANCE + [Placement.OVERLOADED]
@@ -221,10 +225,10 @@ def test_no_home_is_passed_over_where_that_is_off() -> None:
 
 
 @pytest.mark.parametrize("factor", [0, 1.5])
-def test_home_that_has_all_it_may_have_is_left_for_the_next(factor: float) -> None:
+def test_home_that_has_all_it_may_have_is_left_for_the_next(factor: float, notes: Notes) -> None:
     """Whatever factor there is, and nobody gets one more than it may have."""
-    fleet = fleet_of(*map(member, "ab"), most_in_flight=2, affinity=RendezvousAffinity(factor))
-    placements = fleet.placements
+    fleet = fleet_of(*map(member, "ab"), most_in_flight=2, affinity=RendezvousAffinity(factor), metrics=notes)
+    placements = notes.placements
     homes = [fleet.lease(CAPABILITY, None, (), "k") for _ in range(4)]
     assert homes[0] is homes[1] is not homes[2] is homes[3]
     assert placements == [Placement.HOME] * 2 + [Placement.OVERLOADED] * 2
@@ -234,9 +238,9 @@ def test_home_that_has_all_it_may_have_is_left_for_the_next(factor: float) -> No
     assert fleet.lease(CAPABILITY, None, (), "k") is homes[0]
 
 
-def test_home_that_is_away_is_unavailable_also_where_others_are_full() -> None:
-    fleet = fleet_of(*map(member, "abc"), most_in_flight=1)
-    placements, home = fleet.placements, fleet.lease(CAPABILITY, None, (), "k")
+def test_home_that_is_away_is_unavailable_also_where_others_are_full(notes: Notes) -> None:
+    fleet = fleet_of(*map(member, "abc"), most_in_flight=1, metrics=notes)
+    placements, home = notes.placements, fleet.lease(CAPABILITY, None, (), "k")
     fleet.on(home, WorkerEvent.DIE)
     first, second = (fleet.lease(CAPABILITY, None, (), "k") for _ in range(2))
     assert len({home, first, second}) == 3
@@ -540,14 +544,14 @@ def test_worker_that_drains_leaves_with_its_last_lease() -> None:
     assert fleet.find(a.url) is None and fleet.find(a.id) is None
 
 
-def test_each_transition_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    fleet = fleet_of(member("a", state=WorkerState.JOINING))
+def test_each_transition_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture, notes: Notes) -> None:
+    fleet = fleet_of(member("a", state=WorkerState.JOINING), metrics=notes)
     (a,) = fleet.workers
     with caplog.at_level(logging.INFO):
         for event in ("serves", "serves", "full", "doubt", "die", "die", "join"):
             fleet.on(a, WorkerEvent(event), "why")
         fleet.drain(a)
     passed = ["joining", "ready", "busy", "suspect", "dead", "joining", "draining", "gone"]
-    assert fleet.moves == list(pairwise(passed))
+    assert notes.moves == list(pairwise(passed))
     assert [record.getMessage() for record in caplog.records][1] == "worker http://a:1: ready -> busy: why"
-    assert len(caplog.records) == len(fleet.moves)
+    assert len(caplog.records) == len(notes.moves)
