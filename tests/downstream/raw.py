@@ -6,13 +6,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from tests.support.gateway import RawClient, Rig
+from gateway.sim import SimConfig, SimServer
+from tests.support.gateway import RawClient, Rig, rig
 from tests.support.generate import body_of
 
 SMALL = json.dumps(body_of("sglang", rid="r")).encode()
 TYPE = "content-type: application/json"
 CHUNKED = f"POST /generate HTTP/1.1\r\nhost: g\r\n{TYPE}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+
+#: The header lines of a request that offers HTTP/2.
+OFFER = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA")
 
 
 @asynccontextmanager
@@ -23,6 +28,14 @@ async def raw_client(gateway: Rig, limit: int = 2**16) -> AsyncIterator[RawClien
         yield client
     finally:
         client.writer.transport.abort()
+
+
+@asynccontextmanager
+async def connected(**settings: Any) -> AsyncIterator[tuple[SimServer, Rig, RawClient]]:
+    """Run a simulated SGLang engine, a gateway in front of it, and a raw client of the gateway."""
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **settings) as gateway:
+        async with raw_client(gateway) as client:
+            yield sim, gateway, client
 
 
 def plain(body: bytes, *lines: str, path: str = "/generate") -> bytes:

@@ -10,15 +10,14 @@ import pytest
 from gateway.fleet.registry import Fleet
 from gateway.sim import SimConfig, SimServer
 from gateway.wiring.gateway import Gateway
-from tests.downstream.raw import SMALL, reply_of
+from tests.downstream.raw import SMALL, connected, reply_of
 from tests.support.gateway import RawClient, generates, rig, until
 from tests.support.generate import body_of
 
 
 async def test_connection_stays_open_for_any_number_of_requests() -> None:
     """Generate requests, control requests and refused ones, one after another."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        client = await RawClient.connect(gateway.port)
+    async with connected() as (sim, gateway, client):
         for _ in range(3):
             for path, method, body, status in (
                 ("/generate", "POST", SMALL, 200),
@@ -30,12 +29,10 @@ async def test_connection_stays_open_for_any_number_of_requests() -> None:
             ):
                 client.request(path, body, method=method)
                 assert (await reply_of(client))[0] == status, path
-        client.leave()
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        client = await RawClient.connect(gateway.port)
+    async with connected() as (sim, gateway, client):
         for index in range(40):
             client.request("/generate", json.dumps(body_of("sglang", rid=f"r{index:02}")).encode())
         client.request("/health", b"", method="GET")
@@ -43,7 +40,6 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
             _, body = await reply_of(client)
             assert json.loads(body)["meta_info"]["id"] == f"r{index:02}"
         assert (await reply_of(client))[0] == 200
-        client.leave()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +67,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 async def test_bytes_that_are_not_a_request_get_a_400_or_a_close_and_reach_no_worker(
     request_bytes: bytes,
 ) -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        client = await RawClient.connect(gateway.port)
+    async with connected() as (sim, gateway, client):
         client.writer.write(request_bytes)
         answer = await asyncio.wait_for(client.reader.read(-1), 5)
         client.leave()
@@ -107,8 +102,7 @@ async def test_fault_of_the_control_plane_is_a_500_without_details(
 
 async def test_stream_to_an_http_1_0_client_ends_with_the_connection() -> None:
     """HTTP/1.0 has no chunks."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        client = await RawClient.connect(gateway.port)
+    async with connected() as (sim, gateway, client):
         sent = json.dumps(body_of("sglang", 2, True)).encode()
         client.writer.write(b"POST /generate HTTP/1.0\r\ncontent-type: application/json\r\n")
         client.writer.write(b"content-length: %d\r\n\r\n%b" % (len(sent), sent))
@@ -120,8 +114,7 @@ async def test_stream_to_an_http_1_0_client_ends_with_the_connection() -> None:
 
 
 async def test_connection_close_is_honoured() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        client = await RawClient.connect(gateway.port)
+    async with connected() as (sim, gateway, client):
         client.request("/generate", SMALL, headers=(("connection", "close"),))
         answer = await client.reader.read(-1)
         client.leave()
@@ -153,8 +146,7 @@ async def test_reply_to_a_head_request_has_no_body(path: str) -> None:
 )
 async def test_bytes_that_are_not_part_of_a_body_are_refused_at_256_kib(start: bytes) -> None:
     """Nothing more is buffered, and no worker is asked."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        client = await RawClient.connect(gateway.port)
+    async with connected() as (sim, gateway, client):
         client.writer.write(start)
         try:
             answer = await asyncio.wait_for(client.reader.read(-1), 10)

@@ -13,7 +13,7 @@ import pytest
 from gateway.downstream.deadlines import Phase, StallTimer
 from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
 from gateway.sim import SimConfig, SimServer
-from tests.downstream.raw import SMALL, TYPE, raw_client, reply_of
+from tests.downstream.raw import SMALL, TYPE, connected, raw_client, reply_of
 from tests.support.gateway import RawClient, generates, limit_hits, rig
 from tests.support.generate import JSON, KINDS
 
@@ -77,26 +77,24 @@ def test_connection_without_any_request_is_idle_from_the_start() -> None:
 
 @pytest.mark.parametrize("lines", [20, 21])
 async def test_head_may_have_as_many_lines_as_the_limit(lines: int) -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_lines=20) as gateway:
-        async with raw_client(gateway) as client:
-            filler = b"".join(b"x-%d: y\r\n" % number for number in range(lines - 3))
-            client.writer.write(HEAD + b"content-length: %d\r\n%b\r\n%b" % (len(SMALL), filler, SMALL))
-            status, body = await reply_of(client)
-            assert status == (200 if lines <= 20 else 431)
-            if status == 431:
-                assert json.loads(body)["message"] == "The head of the request has too many lines"
-                assert await rest_of(client) == b""
-                assert not generates(sim) and await limit_hits(gateway) == {"request_head_lines": 1}
+    async with connected(header_limit_lines=20) as (sim, gateway, client):
+        filler = b"".join(b"x-%d: y\r\n" % number for number in range(lines - 3))
+        client.writer.write(HEAD + b"content-length: %d\r\n%b\r\n%b" % (len(SMALL), filler, SMALL))
+        status, body = await reply_of(client)
+        assert status == (200 if lines <= 20 else 431)
+        if status == 431:
+            assert json.loads(body)["message"] == "The head of the request has too many lines"
+            assert await rest_of(client) == b""
+            assert not generates(sim) and await limit_hits(gateway) == {"request_head_lines": 1}
 
 
 async def test_request_before_one_with_too_many_lines_is_served() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, header_limit_lines=20) as gateway:
-        async with raw_client(gateway) as client:
-            good = HEAD + b"content-length: %d\r\n\r\n%b" % (len(SMALL), SMALL)
-            client.writer.write(good + HEAD + b"x: y\r\n" * 20 + b"\r\n")
-            assert (await reply_of(client))[0] == 200
-            assert await rest_of(client) == b""
-            assert len(generates(sim)) == 1 and await limit_hits(gateway) == {"request_head_lines": 1}
+    async with connected(header_limit_lines=20) as (sim, gateway, client):
+        good = HEAD + b"content-length: %d\r\n\r\n%b" % (len(SMALL), SMALL)
+        client.writer.write(good + HEAD + b"x: y\r\n" * 20 + b"\r\n")
+        assert (await reply_of(client))[0] == 200
+        assert await rest_of(client) == b""
+        assert len(generates(sim)) == 1 and await limit_hits(gateway) == {"request_head_lines": 1}
 
 
 async def test_head_may_have_as_many_bytes_as_the_limit() -> None:

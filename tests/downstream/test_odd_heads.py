@@ -7,17 +7,18 @@ import json
 
 import pytest
 
-from gateway.sim import Reply, SimConfig, SimServer
-from tests.downstream.raw import CHUNKED, SMALL, chunk, plain, raw_client, reply_of
-from tests.support.gateway import RawClient, arrived, generates, rig
+from gateway.sim import Reply
+from tests.downstream.raw import CHUNKED, OFFER, SMALL, chunk, connected, plain, reply_of
+from tests.support.gateway import RawClient, arrived, generates
 
 LINES = b"host: g\r\ncontent-type: application/json\r\n"
+OFFER_LINES = "\r\n".join((*OFFER, "")).encode()
 SIZED = b"content-length: %d\r\n\r\n%b" % (len(SMALL), SMALL)
 
 
-def _coded(*codings: bytes, version: bytes = b"1.1") -> bytes:
+def _coded(*codings: bytes, version: bytes = b"1.1", lines: bytes = b"") -> bytes:
     """Return a chunked request with one Transfer-Encoding line for each of ``codings``."""
-    lines = b"".join(b"transfer-encoding: %b\r\n" % coding for coding in codings)
+    lines += b"".join(b"transfer-encoding: %b\r\n" % coding for coding in codings)
     head = b"POST /generate HTTP/%b\r\n%b%b\r\n" % (version, LINES, lines)
     return head + chunk(SMALL) + b"0\r\n\r\n"
 
@@ -28,6 +29,7 @@ ODD = {
     "codings-on-two-lines": _coded(b"identity", b"chunked"),
     "empty-coding": _coded(b",chunked"),
     "coding-in-http-1.0": _coded(b"chunked", version=b"1.0"),
+    "coding-before-chunked-and-an-offer": _coded(b"gzip, chunked", lines=OFFER_LINES),
     "no-host": b"POST /generate HTTP/1.1\r\n" + SIZED,
     "two-hosts": b"POST /generate HTTP/1.1\r\nhost: a\r\n" + LINES + SIZED,
     "http-2.0": b"POST /generate HTTP/2.0\r\n" + LINES + SIZED,
@@ -41,11 +43,7 @@ async def _closed(client: RawClient) -> None:
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
 async def test_ambiguous_head_is_refused_with_the_reason(odd: bytes) -> None:
-    async with (
-        SimServer("sglang", SimConfig()) as sim,
-        rig(sim.url) as gateway,
-        raw_client(gateway) as client,
-    ):
+    async with connected() as (sim, gateway, client):
         client.writer.write(odd)
         status, body = await reply_of(client)
         assert status == 400
@@ -63,11 +61,7 @@ async def test_requests_before_an_invalid_one_are_answered_and_it_is_not(
     bad: bytes, before: int, split: bool
 ) -> None:
     """Its error would look like the reply to one of them."""
-    async with (
-        SimServer("sglang", SimConfig()) as sim,
-        rig(sim.url) as gateway,
-        raw_client(gateway) as client,
-    ):
+    async with connected() as (sim, gateway, client):
         sim.behave(Reply(delay=0.1), times=before)
         good = plain(SMALL) * before
         if split:
@@ -83,11 +77,7 @@ async def test_requests_before_an_invalid_one_are_answered_and_it_is_not(
 
 
 async def test_request_before_a_head_over_the_limit_gets_its_own_reply() -> None:
-    async with (
-        SimServer("sglang", SimConfig()) as sim,
-        rig(sim.url) as gateway,
-        raw_client(gateway) as client,
-    ):
+    async with connected() as (sim, gateway, client):
         sim.behave(Reply(delay=0.2))
         client.writer.write(plain(SMALL) + b"GET /live HTTP/1.1\r\nx: ")
         await arrived(1, sim)
@@ -97,11 +87,7 @@ async def test_request_before_a_head_over_the_limit_gets_its_own_reply() -> None
 
 
 async def test_spaces_around_a_header_value_are_not_part_of_it() -> None:
-    async with (
-        SimServer("sglang", SimConfig()) as sim,
-        rig(sim.url) as gateway,
-        raw_client(gateway) as client,
-    ):
+    async with connected() as (sim, gateway, client):
         head, body = plain(SMALL, "x-odd: \t a b \t ", "Expect: 100-continue \t").split(b"\r\n\r\n")
         client.writer.write(head + b"\r\n\r\n")
         assert await client.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
