@@ -96,8 +96,8 @@ def find_data(event: bytes, *, lines: bool) -> Steps[tuple[bytes, Span] | None]:
     together = BytesIO()
     for number, (first, end) in enumerate(spans):
         together.write(b"\n" * (number > 0))
-        for place in range(first, end, STEP):
-            together.write(event[place : min(place + STEP, end)])
+        for position in range(first, end, STEP):
+            together.write(event[position : min(position + STEP, end)])
             yield
         if number % _LINES == _LINES - 1:
             yield
@@ -127,10 +127,10 @@ def summarize(text: bytes, span: Span, shape: Shape, *, cut: str = "") -> Steps[
     """
     found = yield from members(text, shape.keys(), repeated=cut, span=span)
     yield from _check_utf8(text, span)
-    kept = _SummaryText()
-    yield from _object(text, found.values, shape, kept)
-    named = found.values.get(cut)
-    return Summary(bytes(kept.text), found.cuts, None if named is None else text[slice(*named)])
+    summary = _SummaryText()
+    yield from _object(text, found.values, shape, summary)
+    last_span = found.values.get(cut)
+    return Summary(bytes(summary.text), found.cuts, None if last_span is None else text[slice(*last_span)])
 
 
 class _SummaryText:
@@ -142,40 +142,40 @@ class _SummaryText:
         return len(self.text) > SUMMARY_LIMIT
 
 
-def _object(text: bytes, values: Mapping[str, Span], shape: Shape, kept: _SummaryText) -> Steps[None]:
-    kept.text += b"{"
+def _object(text: bytes, values: Mapping[str, Span], shape: Shape, summary: _SummaryText) -> Steps[None]:
+    summary.text += b"{"
     for number, (name, span) in enumerate(values.items()):
-        kept.text += b",%b:" % msgspec.json.encode(name) if number else b"%b:" % msgspec.json.encode(name)
-        yield from _value(text, span, shape[name], kept)
-    kept.text += b"}"
+        summary.text += b",%b:" % msgspec.json.encode(name) if number else b"%b:" % msgspec.json.encode(name)
+        yield from _value(text, span, shape[name], summary)
+    summary.text += b"}"
 
 
-def _value(text: bytes, span: Span, shape: Shape | None, kept: _SummaryText) -> Steps[None]:
+def _value(text: bytes, span: Span, shape: Shape | None, summary: _SummaryText) -> Steps[None]:
     start, end = span
     kind = text[start : start + 1]
     if shape is not None and kind == b"{":
-        yield from _object(text, (yield from members_of(text, span, shape.keys())), shape, kept)
+        yield from _object(text, (yield from members_of(text, span, shape.keys())), shape, summary)
     elif shape is not None and kind == b"[":
-        yield from _list(text, span, shape, kept)
-    elif end - start > SUMMARY_LIMIT or kept.full:
-        kept.text += _STAND_INS.get(kind, b"null")
+        yield from _list(text, span, shape, summary)
+    elif end - start > SUMMARY_LIMIT or summary.full:
+        summary.text += _STAND_INS.get(kind, b"null")
     else:
-        kept.text += text[start:end]
+        summary.text += text[start:end]
 
 
-def _list(text: bytes, span: Span, shape: Shape, kept: _SummaryText) -> Steps[None]:
+def _list(text: bytes, span: Span, shape: Shape, summary: _SummaryText) -> Steps[None]:
     """Add the entries of a list until the summary is full; later entries are left out."""
     entries: list[Span] = []
-    some = False
-    kept.text += b"["
+    has_entries = False
+    summary.text += b"["
     for _ in entries_of(text, span, entries):
-        for entry in () if kept.full else entries:
-            kept.text += b"," * some
-            some = True
-            yield from _value(text, entry, shape, kept)
+        for entry in () if summary.full else entries:
+            summary.text += b"," * has_entries
+            has_entries = True
+            yield from _value(text, entry, shape, summary)
         entries.clear()
         yield
-    kept.text += b"]"
+    summary.text += b"]"
 
 
 def _check_utf8(text: bytes, span: Span) -> Steps[None]:
@@ -194,8 +194,8 @@ def emit(event: bytes, cuts: Sequence[Span], through: Sequence[StreamRewriter]) 
     """Yield ``event`` in pieces, without the parts at ``cuts``, rewritten by each of ``through``."""
     start = 0
     for left, right in [*cuts, (len(event), len(event))]:
-        for place in range(start, left, STEP):
-            piece = event[place : min(place + STEP, left)]
+        for position in range(start, left, STEP):
+            piece = event[position : min(position + STEP, left)]
             for rewriter in through:
                 piece = rewriter.feed(piece)
             yield piece

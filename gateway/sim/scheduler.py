@@ -57,7 +57,7 @@ class Scheduler:
         self._order = count()
         self._sign = -1 if larger_first else 1
         self._waiting: list[tuple[int, int, Sequence]] = []
-        self._held: dict[Sequence, None] = {}
+        self._suspended: dict[Sequence, None] = {}
         self._index = SequenceIndex()
 
     # State.
@@ -162,7 +162,7 @@ class Scheduler:
 
     def resume(self) -> None:
         self.paused = None
-        held, self._held = self._held, {}
+        held, self._suspended = self._suspended, {}
         for sequence in held:
             self._step_after(0, sequence)
         self._fill()
@@ -176,7 +176,7 @@ class Scheduler:
     def stop(self) -> None:
         """Discard all sequences and timers."""
         self.pacer.stop()
-        for state in (self.running, self._waiting, self._held, self._index):
+        for state in (self.running, self._waiting, self._suspended, self._index):
             state.clear()
 
     # A single sequence.
@@ -216,7 +216,7 @@ class Scheduler:
 
     def _step(self, sequence: Sequence) -> None:
         if self.paused is Pause.HOLD:
-            self._held[sequence] = None
+            self._suspended[sequence] = None
             return
         listener = sequence.listener
         if not listener.ready():
@@ -281,7 +281,7 @@ class Scheduler:
         sequence.ended = self._loop.time()
         if sequence.timer is not None:
             sequence.timer.cancel()
-        self._held.pop(sequence, None)
+        self._suspended.pop(sequence, None)
         self.finished[finish.kind] += 1
         self._index.discard(sequence)
         if sequence in self.running:
@@ -300,7 +300,7 @@ class Scheduler:
         if sequence.timer is not None:
             sequence.timer.cancel()
         del self.running[sequence]
-        self._held.pop(sequence, None)
+        self._suspended.pop(sequence, None)
         sequence.parked = False
         sequence.retractions += 1
         heapq.heappush(self._waiting, (self.rank(sequence), next(self._order), sequence))

@@ -107,8 +107,8 @@ class Timing:
 
     def at(self, pace: Pace) -> Timing:
         """Return this timing with the values that ``pace`` sets."""
-        given = {name: value for name in _PACE if (value := getattr(pace, name)) is not None}
-        return replace(self, **given)
+        present = {name: value for name in _PACE if (value := getattr(pace, name)) is not None}
+        return replace(self, **present)
 
 
 _PACE = tuple(item.name for item in fields(Pace))

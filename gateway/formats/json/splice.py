@@ -39,10 +39,10 @@ def replace_member(body: bytes, key: str, value: bytes) -> bytes:
 def remove_member(body: bytes, key: str) -> bytes:
     """Return ``body`` without its top-level members called ``key`` and their commas."""
     members = list(_members(body))
-    kept = [body[first:end] for name, first, _, end in members if not _spells(name, key)]
-    if len(kept) == len(members):
+    remaining = [body[first:end] for name, first, _, end in members if not _spells(name, key)]
+    if len(remaining) == len(members):
         return body
-    return body[: members[0][1]] + b",".join(kept) + body[members[-1][3] :]
+    return body[: members[0][1]] + b",".join(remaining) + body[members[-1][3] :]
 
 
 def member_spans(body: bytes, key: str) -> list[tuple[int, int]]:

@@ -215,7 +215,7 @@ def spliced(text: bytes, spans: Sequence[Span], key: str, value: bytes) -> list[
     """Return the object ``text`` with ``value`` at all of ``spans``, the values of its member ``key``; as
     a new first member if there are none. In pieces, as a copy would take long.
     """
-    view, given = memoryview(text), memoryview(value)
+    view, inserted = memoryview(text), memoryview(value)
     if not spans:
         start = text.find(b"{") + 1
         comma = b"" if _EMPTY.match(text, start) else b","
@@ -223,20 +223,20 @@ def spliced(text: bytes, spans: Sequence[Span], key: str, value: bytes) -> list[
     parts: list[memoryview] = []
     done = 0
     for start, end in spans:
-        parts += (view[done:start], given)
+        parts += (view[done:start], inserted)
         done = end
     return [*parts, view[done:]]
 
 
 def _name(text: bytes, key: Span, names: dict[bytes, str]) -> str | None:
     start, end = key
-    spelled = text[start + 1 : end - 1] if end - start < _LONGEST_NAME else b""
-    if b"\\" in spelled:
+    name_text = text[start + 1 : end - 1] if end - start < _LONGEST_NAME else b""
+    if b"\\" in name_text:
         try:
-            spelled = _decode_name(text[start:end]).encode()
+            name_text = _decode_name(text[start:end]).encode()
         except (msgspec.DecodeError, UnicodeEncodeError):
             return None  # not UTF-8
-    return names.get(spelled)
+    return names.get(name_text)
 
 
 #: Bytes, if every character is escaped.

@@ -209,7 +209,7 @@ def pieces(text: bytes, span: Span) -> Iterator[bytes]:
 
 def _shifted(error: msgspec.DecodeError, by: int) -> msgspec.DecodeError:
     """Return ``error`` of a piece with its place in the entire text, in which the piece starts at ``by``."""
-    return type(error)(_PLACE.sub(lambda place: f"(byte {int(place[1]) + by})", str(error)))
+    return type(error)(_PLACE.sub(lambda position: f"(byte {int(position[1]) + by})", str(error)))
 
 
 def place_of(error: Exception) -> int:

@@ -28,8 +28,8 @@ class ErrorPathCutter:
         if not self.cut or status < _SERVER_FAILURE:
             return event
         # Only in the engine's own messages: generated text may contain paths.
-        for words in _error_texts(document):
-            event = event.replace(words, cut_paths(words))
+        for text in _error_texts(document):
+            event = event.replace(text, cut_paths(text))
         return event
 
     def rewriter(self, document: bytes, status: int) -> IdMapping | None:
@@ -40,7 +40,7 @@ class ErrorPathCutter:
         """
         if not self.cut or status < _SERVER_FAILURE:
             return None
-        cut = {words: cut_paths(words) for words in _error_texts(document)}
+        cut = {text: cut_paths(text) for text in _error_texts(document)}
         return IdMapping(cut) if cut else None
 
     def body(self, body: bytes, status: int) -> bytes:
@@ -67,4 +67,4 @@ def _error_texts(document: bytes) -> list[bytes]:
         # The shape is unknown: paths are removed from the entire document.
         return [document]
     reason = NULL if failure.meta_info is None else failure.meta_info.finish_reason
-    return [bytes(words) for words in (failure.error, reason) if words != NULL]
+    return [bytes(text) for text in (failure.error, reason) if text != NULL]

@@ -56,7 +56,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         rids = spans.get("rid")
         if rids is not None and rids[1] - rids[0] > _RIDS and body.startswith(b"[", rids[0]):
             raise too_many_rids()
-        ids = yield from _look(fields, body, spans)
+        ids = yield from _scan_lists(fields, body, spans)
         sampling = spans.get("sampling_params")
         if sampling is None or not _is_big(sampling):
             fill(fields, raws)
@@ -72,7 +72,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         raise unreadable(error) from error
 
 
-def _look(fields: LargeBodyFields, body: bytes, spans: Mapping[str, Span]) -> Steps[PromptIds | None]:
+def _scan_lists(fields: LargeBodyFields, body: bytes, spans: Mapping[str, Span]) -> Steps[PromptIds | None]:
     """Set the flags of long lists; return the count of ``input_ids`` if that is a long list."""
     for name in _LISTS:
         span = spans.get(name)
@@ -119,8 +119,8 @@ def _one_sampling(body: bytes, span: Span) -> Steps[Sampling]:
     if end - start <= _SHORT or not body.startswith(b"{", start):
         return sampling_of(raw(body, span))
     found = yield from members_of(body, span, _SAMPLING)
-    named = [b'"%b":%b' % (name.encode(), body[slice(*value)]) for name, value in found.items()]
-    return sampling_of(msgspec.Raw(b"{%b}" % b",".join(named)))
+    parts = [b'"%b":%b' % (name.encode(), body[slice(*value)]) for name, value in found.items()]
+    return sampling_of(msgspec.Raw(b"{%b}" % b",".join(parts)))
 
 
 def _is_big(span: Span | None) -> bool:

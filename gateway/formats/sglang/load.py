@@ -65,7 +65,7 @@ def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
     """Return the load of all ranks together, None if the reply does not contain it."""
     if reply.status != 200:
         return None
-    read: Callable[[Any], WorkerLoad | None] = _read if question == LOADS else _read_old
+    read: Callable[[Any], WorkerLoad | None] = _read_loads if question == LOADS else _read_old
     try:
         return read(reply.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -80,7 +80,7 @@ def read_health(reply: ProbeReply) -> WorkerHealth:
     return WorkerHealth.BUSY if reply.status == 503 else health_by_status(reply)
 
 
-def _read(body: bytes) -> WorkerLoad | None:
+def _read_loads(body: bytes) -> WorkerLoad | None:
     ranks = _loads(body).loads
     if not ranks:
         return None

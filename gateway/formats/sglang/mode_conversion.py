@@ -156,8 +156,8 @@ def _parts(members: Members, rules: Mapping[str, MergeRule]) -> Iterator[tuple[s
                 yield name, value
 
 
-def _sent(held: Appended) -> Sent:
-    return {name: (len(value), crc32(value)) for name, value in held.items()}
+def _sent(appended: Appended) -> Sent:
+    return {name: (len(value), crc32(value)) for name, value in appended.items()}
 
 
 def _event(document: bytes) -> bytes:

@@ -101,7 +101,7 @@ def read(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: Header
         headers=headers,
         stream=fields.stream,
         rid=fields.rid,
-        ids=_named(fields.rid, batch, headers),
+        ids=_client_ids(fields.rid, batch, headers),
         batch=batch,
         samples_per_prompt=samples_per_prompt,
         prompt_tokens=prompt_tokens,
@@ -125,7 +125,7 @@ def _crash(rule: str, message: str, param: str) -> InvalidRequest:
     return InvalidRequest(message, param=param, rule=rule)
 
 
-def _named(
+def _client_ids(
     rid: str | list[str] | None | msgspec.UnsetType, batch: int | None, headers: Headers
 ) -> tuple[str, ...]:
     if isinstance(rid, str):
@@ -225,7 +225,7 @@ def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None]:
         raise InvalidRequest(
             "sampling_params must be an object for a single prompt.", param="sampling_params"
         )
-    return samples_per_prompt, several.most
+    return samples_per_prompt, several.max_new_tokens
 
 
 def _samples_per_prompt(params: Sampling, batch: int | None) -> int:

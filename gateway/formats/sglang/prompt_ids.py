@@ -23,7 +23,7 @@ class PromptIds:
     of lists, ``empty`` of which are empty.
     """
 
-    __slots__ = ("_commas", "_lists", "_some", "empty", "negative", "nested")
+    __slots__ = ("_commas", "_lists", "_has_ids", "empty", "negative", "nested")
 
     def __init__(self, flat: int = 0) -> None:
         """``flat``: the number of ids of a flat list that was counted already."""
@@ -32,7 +32,7 @@ class PromptIds:
         self.empty = 0
         self._commas = max(0, flat - 1)
         self._lists = 1 if flat else 0
-        self._some = flat > 0
+        self._has_ids = flat > 0
 
     def add(self, text: bytes) -> None:
         """Add the next piece of text."""
@@ -44,7 +44,7 @@ class PromptIds:
             self.empty += len(_EMPTY_LIST.findall(text))
         self._commas += text.count(b",")
         self._lists += text.count(b"[")
-        self._some = self._some or bool(text.strip(_NO_ID))
+        self._has_ids = self._has_ids or bool(text.strip(_NO_ID))
 
     @property
     def rows(self) -> int:
@@ -54,4 +54,4 @@ class PromptIds:
     @property
     def tokens(self) -> int:
         """The number of ids in all lists."""
-        return self._commas + 1 - self.empty if self._some or self.nested else 0
+        return self._commas + 1 - self.empty if self._has_ids or self.nested else 0

@@ -32,9 +32,9 @@ _UNREADABLE = "The worker answered with something other than a stream of events.
 
 def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
     """Return the reader that relays a reply with this head."""
-    kind, unreadable = media_type(head.headers), encoded(head.headers)
-    if not _is_stream(request, head, kind, unreadable):
-        return _unary(request, ids, head, options, kind, unreadable)
+    content_type, is_encoded = media_type(head.headers), encoded(head.headers)
+    if not _is_stream(request, head, content_type, is_encoded):
+        return _unary(request, ids, head, options, content_type, is_encoded)
     return StreamReader(
         Tally(request.samples, request.samples_per_prompt),
         id_mapping_for(request, ids),
@@ -46,9 +46,9 @@ def relay(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead,
 
 def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, options: Options) -> Reader:
     """Return the reader that joins a stream into one document and relays other replies."""
-    kind, unreadable = media_type(head.headers), encoded(head.headers)
-    if not _is_stream(request, head, kind, unreadable):
-        return _unary(request, ids, head, options, kind, unreadable)
+    content_type, is_encoded = media_type(head.headers), encoded(head.headers)
+    if not _is_stream(request, head, content_type, is_encoded):
+        return _unary(request, ids, head, options, content_type, is_encoded)
     return JoinReader(
         Tally(request.samples, request.samples_per_prompt),
         StreamMode(_declared(worker)),
@@ -59,20 +59,20 @@ def join(request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead, 
     )
 
 
-def _is_stream(request: SglangRequest, head: ReplyHead, kind: bytes, unreadable: bool) -> bool:
-    if head.status != 200 or unreadable:
+def _is_stream(request: SglangRequest, head: ReplyHead, content_type: bytes, is_encoded: bool) -> bool:
+    if head.status != 200 or is_encoded:
         return False
-    return kind == b"text/event-stream" or (request.stream and not kind)
+    return content_type == b"text/event-stream" or (request.stream and not content_type)
 
 
 def _unary(  # noqa: PLR0913 - what its one caller knows
-    request: SglangRequest, ids: Ids, head: ReplyHead, options: Options, kind: bytes, unreadable: bool
+    request: SglangRequest, ids: Ids, head: ReplyHead, options: Options, content_type: bytes, is_encoded: bool
 ) -> Reader:
     if head.status != 200:
-        return PassthroughReader(head.status, cut=head.status >= 500 and options.cut_paths and not unreadable)
-    if unreadable:
+        return PassthroughReader(head.status, cut=head.status >= 500 and options.cut_paths and not is_encoded)
+    if is_encoded:
         return PassthroughReader(head.status, streaming=request.stream)
-    if request.stream and b"json" not in kind:
+    if request.stream and b"json" not in content_type:
         return PassthroughReader(head.status, broken=UpstreamMalformed(_UNREADABLE))
     return UnaryReader(request.samples, request.samples_per_prompt, id_mapping_for(request, ids))
 

@@ -29,26 +29,26 @@ class Sampling(msgspec.Struct):
 class SamplingList:
     """The summary of a list of sampling parameters: the first, their number, and the highest token limit.
 
-    ``most`` is None if an entry has no limit, 0 for an empty list.
+    ``max_new_tokens`` is None if an entry has no limit, 0 for an empty list.
     """
 
-    __slots__ = ("count", "first", "most")
+    __slots__ = ("count", "first", "max_new_tokens")
 
     def __init__(self, entries: Sequence[Sampling] = ()) -> None:
         self.first = Sampling()
         self.count = 0
-        self.most: int | None = 0
+        self.max_new_tokens: int | None = 0
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: Sampling) -> None:
         limit = entry.max_new_tokens
         if not self.count:
-            self.first, self.most = entry, limit
-        elif limit is None or self.most is None:
-            self.most = None
+            self.first, self.max_new_tokens = entry, limit
+        elif limit is None or self.max_new_tokens is None:
+            self.max_new_tokens = None
         else:
-            self.most = max(self.most, limit)
+            self.max_new_tokens = max(self.max_new_tokens, limit)
         self.count += 1
 
 

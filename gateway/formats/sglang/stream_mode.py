@@ -42,9 +42,9 @@ class StreamMode:
         """Compare an echo with the ids before: it has all ids, or those not yet sent and the last one
         again.
         """
-        total, had, here = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
-        complete, rest = here == total, had + here == total + 1
-        if here == 0 or total == had == here == 1:
+        total, before, in_event = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
+        complete, rest = in_event == total, before + in_event == total + 1
+        if in_event == 0 or total == before == in_event == 1:
             # It is the same in both modes.
             return
         if complete != rest:
@@ -54,13 +54,13 @@ class StreamMode:
 
     def _by_ids(self, ids: bytes | bytearray, event: RawEvent) -> bool:
         repeats = _repeats(ids, event)
-        total, had, here = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
-        if here == total and repeats:
+        total, before, in_event = total_of(event), count(bytes(ids) + b"]"), count_ids(event)
+        if in_event == total and repeats:
             return False
-        if had + here == total and not repeats:
+        if before + in_event == total and not repeats:
             return True
         # Both are possible: the Rust frontend leaves a stop token out of the ids, but counts it.
-        return self._otherwise(repeats and had + here != total)
+        return self._otherwise(repeats and before + in_event != total)
 
     def _otherwise(self, repeats: bool) -> bool:
         return not repeats if self.declared is None else self.declared == INCREMENTAL
@@ -78,7 +78,9 @@ def count_ids(event: RawEvent) -> int:
     return 0 if ids == NULL else count(ids)
 
 
-def _repeats(held: bytes | bytearray, event: RawEvent) -> bool:
+def _repeats(appended: bytes | bytearray, event: RawEvent) -> bool:
     """Return True if an event's ids begin with those before it."""
     ids = bytes(event.top.get("output_ids", NULL))[:-1]
-    return ids.startswith(held) and (len(held) <= 1 or ids[len(held) : len(held) + 1] in (b"", b","))
+    return ids.startswith(appended) and (
+        len(appended) <= 1 or ids[len(appended) : len(appended) + 1] in (b"", b",")
+    )

@@ -211,8 +211,8 @@ def _unusual_finish(finish: Any) -> Finish | None:
         return None
     if not isinstance(finish, dict):
         return Finish(finish if isinstance(finish, str) else "")
-    word = finish.get("type")
-    return Finish(word if isinstance(word, str) else "", _integer(finish.get("status_code")))
+    reason = finish.get("type")
+    return Finish(reason if isinstance(reason, str) else "", _integer(finish.get("status_code")))
 
 
 def _integer(value: Any) -> int | None:

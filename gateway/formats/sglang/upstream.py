@@ -62,8 +62,8 @@ def abort_relayed(
     return _aborts(worker, request.headers, rids)
 
 
-def _aborts(worker: WorkerView, given: Headers, rids: Iterable[str]) -> Sequence[UpstreamRequest]:
-    headers = of_own_call(given, worker.authorization)
+def _aborts(worker: WorkerView, client_headers: Headers, rids: Iterable[str]) -> Sequence[UpstreamRequest]:
+    headers = of_own_call(client_headers, worker.authorization)
     target = worker.prefix + b"/abort_request"
     return [UpstreamRequest(b"POST", target, headers, _encode({"rid": rid})) for rid in rids]
 
@@ -71,21 +71,19 @@ def _aborts(worker: WorkerView, given: Headers, rids: Iterable[str]) -> Sequence
 def aborted_ids(body: bytes) -> AbortTarget:
     """Return what a client's ``POST /abort_request`` names. Raises InvalidRequest."""
     try:
-        asked = _decode_abort(body)
+        call = _decode_abort(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(
             'The body must be of the form {"rid": "..."} or {"abort_all": true}.', cause=error
         ) from error
     # The engine ignores an empty rid, as it would match every request.
-    if not asked.rid:
-        return AbortTarget(asked.abort_all)
-    numbered = _NUMBERED.fullmatch(asked.rid)
+    if not call.rid:
+        return AbortTarget(call.abort_all)
+    numbered = _NUMBERED.fullmatch(call.rid)
     if numbered is None:
-        return AbortTarget(asked.abort_all, (asked.rid,))
+        return AbortTarget(call.abort_all, (call.rid,))
     id, part = numbered[1], int(numbered[2])
-    return AbortTarget(
-        asked.abort_all, (asked.rid,), (EngineId(id, None, part), EngineId(id, _BATCHED, part))
-    )
+    return AbortTarget(call.abort_all, (call.rid,), (EngineId(id, None, part), EngineId(id, _BATCHED, part)))
 
 
 def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> tuple[bytes, Sequence[memoryview]]:

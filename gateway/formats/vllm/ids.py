@@ -67,17 +67,17 @@ def abort_target(names: Sequence[str]) -> AbortTarget:
     """Return what a client's abort means by ``names``: the engine's ids or, where the engine has no such
     id, the client's own.
     """
-    ids, spelled = [], []
+    ids, engine_ids = [], []
     for name in names:
-        found = _spelled(name)
+        found = _engine_id(name)
         if found is None:
             ids.append(name)
         else:
-            spelled.append(found)
-    return AbortTarget(ids=tuple(ids), engine_ids=tuple(spelled))
+            engine_ids.append(found)
+    return AbortTarget(ids=tuple(ids), engine_ids=tuple(engine_ids))
 
 
-def _spelled(name: str) -> EngineId | None:
+def _engine_id(name: str) -> EngineId | None:
     if name.startswith(PREFIX):
         return EngineId(name.removeprefix(PREFIX))
     for path, (before, numbered) in _SPELLINGS.items():

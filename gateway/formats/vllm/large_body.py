@@ -60,9 +60,9 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Reques
         and sampling[1] - sampling[0] > STEPWISE_SIZE
         and text.startswith(b"{", sampling[0])
     ):
-        kept = yield from members_of(text, sampling, _SAMPLING)
-        named = [b'"%b":%b' % (name.encode(), text[slice(*value)]) for name, value in kept.items()]
-        fields["sampling_params"] = msgspec.Raw(b"{%b}" % b",".join(named))
+        wanted_members = yield from members_of(text, sampling, _SAMPLING)
+        parts = [b'"%b":%b' % (name.encode(), text[slice(*value)]) for name, value in wanted_members.items()]
+        fields["sampling_params"] = msgspec.Raw(b"{%b}" % b",".join(parts))
     tokens = None
     if "token_ids" in spans:
         tokens = yield from _ids(text, spans["token_ids"], vocab_size)
@@ -116,10 +116,10 @@ def _ids(text: bytes, span: Span, vocab_size: int | None) -> Steps[int | None]:
     """
     if not text.startswith(b"[", span[0]):
         return None
-    commas, some, largest = 0, False, -1
+    commas, has_ids, largest = 0, False, -1
     for piece in pieces(text, (span[0] + 1, span[1] - 1)):
         commas += piece.count(b",")
-        some = some or bool(piece.strip())
+        has_ids = has_ids or bool(piece.strip())
         if vocab_size is not None:
             ids = ids_of(msgspec.Raw(b"[%b]" % piece.strip(b", \t\r\n")))
             if not ids:
@@ -128,4 +128,4 @@ def _ids(text: bytes, span: Span, vocab_size: int | None) -> Steps[int | None]:
         yield
     if vocab_size is not None:
         check_ids((largest,), vocab_size)
-    return commas + 1 if commas or some else 0
+    return commas + 1 if commas or has_ids else 0

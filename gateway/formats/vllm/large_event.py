@@ -89,8 +89,8 @@ def _noted(
     except msgspec.ValidationError as error:
         raise UpstreamMalformed("The worker sent JSON that is not an object", cause=error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        place = place_of(error)
-        if text[place : place + 1] not in _NOT_FINITE:
+        position = place_of(error)
+        if text[position : position + 1] not in _NOT_FINITE:
             raise UpstreamMalformed("The worker sent something that is not JSON", cause=error) from error
         chunk = Chunk.of(any_object(text[slice(*span)]))
     if found is not None and found.value is not None:

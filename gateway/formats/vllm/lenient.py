@@ -48,14 +48,14 @@ def plain_json(body: bytes) -> bytes:
         raise InvalidRequest(NOT_TEXT, cause=error) from error
     copy = bytearray(text.encode("utf-8", "replace"))
     if len(copy) <= REPAIR_LIMIT:
-        for start, end in islice(_places(_NOT_FINITE, bytes(copy)), PLACES_LIMIT):
+        for start, end in islice(_repair_positions(_NOT_FINITE, bytes(copy)), PLACES_LIMIT):
             copy[start:end] = _NUMBERS[bytes(copy[start:end])]
-        for start, end in islice(_places(_UNPAIRED_SURROGATE, bytes(copy)), PLACES_LIMIT):
+        for start, end in islice(_repair_positions(_UNPAIRED_SURROGATE, bytes(copy)), PLACES_LIMIT):
             copy[start:end] = _CHARACTER
     return bytes(copy)
 
 
-def _places(pattern: re.Pattern[bytes], text: bytes) -> Iterator[tuple[int, int]]:
+def _repair_positions(pattern: re.Pattern[bytes], text: bytes) -> Iterator[tuple[int, int]]:
     # Not finditer: where no match begins it would search again one byte later, and so on to the end.
     match = pattern.match(text)
     while match is not None:

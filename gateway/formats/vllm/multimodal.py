@@ -48,7 +48,7 @@ class _Image:
     start: int
     end: int
     identity: int
-    places: Sequence[int]
+    positions: Sequence[int]
 
 
 class _RuleViolated(Exception):
@@ -89,36 +89,36 @@ def _images(token_ids: Sequence[int], features: _Features) -> list[_Image]:
         raise _RuleViolated
     if len({len(found[MODALITY]) for found in maps if found is not None}) != 1:
         raise _RuleViolated
-    named = zip(features.mm_placeholders[MODALITY], features.mm_hashes[MODALITY], strict=True)
-    images = [_image(token_ids, place, name) for place, name in named]
-    for one, other in zip(images, images[1:], strict=False):
-        if one.end > other.start or (one.end == other.start and one.identity != other.identity):
+    pairs = zip(features.mm_placeholders[MODALITY], features.mm_hashes[MODALITY], strict=True)
+    images = [_image(token_ids, position, name) for position, name in pairs]
+    for first, second in zip(images, images[1:], strict=False):
+        if first.end > second.start or (first.end == second.start and first.identity != second.identity):
             raise _RuleViolated
     return images
 
 
-def _image(token_ids: Sequence[int], place: _Range, name: str) -> _Image:
-    start, end = place.offset, place.offset + place.length
-    if start < 0 or place.length < 1 or end > len(token_ids) or not name:
+def _image(token_ids: Sequence[int], position: _Range, name: str) -> _Image:
+    start, end = position.offset, position.offset + position.length
+    if start < 0 or position.length < 1 or end > len(token_ids) or not name:
         raise _RuleViolated
-    mask = place.is_embed
+    mask = position.is_embed
     if mask is None:
         if len(set(token_ids[start:end])) != 1:
             raise _RuleViolated
         return _Image(start, end, identity_of(name), range(start, end))
-    if len(mask) != place.length:
+    if len(mask) != position.length:
         raise _RuleViolated
     return _Image(start, end, identity_of(name), [start + at for at, on in enumerate(mask) if on])
 
 
 def _image_token(token_ids: Sequence[int], images: list[_Image]) -> int:
     """Return the one id that stands at every position of every image, and nowhere else in the prompt."""
-    places = [place for image in images for place in image.places]
-    tokens = {token_ids[place] for place in places}
+    positions = [position for image in images for position in image.positions]
+    tokens = {token_ids[position] for position in positions}
     if len(tokens) != 1:
         raise _RuleViolated
     (token,) = tokens
-    if token_ids.count(token) != len(places):
+    if token_ids.count(token) != len(positions):
         raise _RuleViolated
     return token
 
@@ -128,25 +128,25 @@ def _check_blocks(token_ids: Sequence[int], token: int, images: list[_Image], si
 
     It gives each run of image tokens the next image of the block, and the last image to the remaining runs.
     """
-    identities = {place: image.identity for image in images for place in image.places}
-    for block in sorted({place // size for place in identities}):
+    identities = {position: image.identity for image in images for position in image.positions}
+    for block in sorted({position // size for position in identities}):
         start, end = block * size, min((block + 1) * size, len(token_ids))
-        there = [image.identity for image in images if image.start < end and image.end > start]
+        present = [image.identity for image in images if image.start < end and image.end > start]
         for number, run in enumerate(_runs([at for at in range(start, end) if token_ids[at] == token])):
-            found = there[min(number, len(there) - 1)]
-            if any(identities[place] != found for place in run):
+            found = present[min(number, len(present) - 1)]
+            if any(identities[position] != found for position in run):
                 raise _RuleViolated
 
 
 def _stretches(image: _Image) -> Iterator[ImageSpan]:
-    for run in _runs(image.places):
+    for run in _runs(image.positions):
         yield ImageSpan(run[0], len(run), image.identity)
 
 
-def _runs(places: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the runs of consecutive numbers in ``places``, which increase."""
+def _runs(positions: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the runs of consecutive numbers in ``positions``, which increase."""
     start = 0
-    for at in range(1, len(places) + 1):
-        if at == len(places) or places[at] != places[at - 1] + 1:
-            yield places[start:at]
+    for at in range(1, len(positions) + 1):
+        if at == len(positions) or positions[at] != positions[at - 1] + 1:
+            yield positions[start:at]
             start = at

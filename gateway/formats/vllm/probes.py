@@ -44,16 +44,16 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
     """
     version = _version(replies.get(VERSION.target))
     models = _models(replies.get(MODELS.target))
-    named = version is not None or any(model.get("owned_by") == "vllm" for model in models)
+    is_vllm = version is not None or any(model.get("owned_by") == "vllm" for model in models)
     reply = replies.get(GENERATE.target)
-    usable = reply is not None and _serves(reply, named)
+    usable = reply is not None and _serves(reply, is_vllm)
     if not usable and not _is_engine(reply, version, models):
         return None
     paused = _object(replies.get(PAUSED.target)).get("is_paused") is True
     sleeping = _object(replies.get(SLEEPING.target)).get("is_sleeping") is True
     lengths = [length for model in models if isinstance(length := model.get("max_model_len"), int)]
     return WorkerInfo(
-        engine="vllm" if named else "vllm-compatible",
+        engine="vllm" if is_vllm else "vllm-compatible",
         capability=CAPABILITY,
         usable=usable,
         reason="" if usable else _reason(reply),
@@ -70,12 +70,12 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
     )
 
 
-def _serves(reply: ProbeReply, named: bool) -> bool:
+def _serves(reply: ProbeReply, is_vllm: bool) -> bool:
     """Return True if the route's reply to ``{}`` is that of one that generates."""
     answer = _object(reply)
     if reply.status in (400, 422):
         # If nothing else names the engine, the error itself must show that it knows the fields.
-        return named or b"token_ids" in reply.body or b"sampling_params" in reply.body
+        return is_vllm or b"token_ids" in reply.body or b"sampling_params" in reply.body
     # Compatible servers may generate from an empty request.
     return reply.status == 200 and isinstance(answer.get("choices"), list)
 

@@ -65,12 +65,12 @@ def request_of(
     id_cuts: Sequence[Span] | None = None,
 ) -> Request:
     """Return the request made of ``body`` and the fields that were read from it."""
-    named = header(headers, b"x-request-id")
+    header_id = header(headers, b"x-request-id")
     return Request(
         body=body,
         headers=headers,
         stream=bool(fields.stream),
-        name=fields.request_id if named is None else named.decode("latin-1"),
+        name=fields.request_id if header_id is None else header_id.decode("latin-1"),
         model=fields.model or None,
         prompt_tokens=prompt_tokens,
         max_tokens=fields.sampling_params.max_tokens,

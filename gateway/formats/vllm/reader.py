@@ -42,23 +42,23 @@ def reader(
     ``passthrough``: an engine's messages about its own failures keep their file paths. ``event_limit`` is in
     bytes.
     """
-    kind, unreadable = media_type(head.headers), encoded(head.headers)
-    if head.status == 200 and not unreadable:
-        if kind == _EVENTS:
+    content_type, is_encoded = media_type(head.headers), encoded(head.headers)
+    if head.status == 200 and not is_encoded:
+        if content_type == _EVENTS:
             return StreamReader(
                 _mapper(ids),
                 request.samples,
                 EventScanner(event_limit, LARGE_EVENT_SIZE),
                 passthrough=passthrough,
             )
-        if kind == b"application/json":
+        if content_type == b"application/json":
             return UnaryReader(_mapper(ids))
     # Replies that cannot be parsed are buffered to detect a broken end, except events, which must not be
     # delayed.
     return PassthroughReader(
         head.status,
-        streaming=head.status == 200 and kind == _EVENTS,
-        cut=head.status >= 500 and not passthrough and not unreadable,
+        streaming=head.status == 200 and content_type == _EVENTS,
+        cut=head.status >= 500 and not passthrough and not is_encoded,
     )
 
 
@@ -108,17 +108,17 @@ class StreamReader:
     def feed(self, data: bytes) -> bytes:
         if self._closing:
             return b""
-        good: list[bytes] = []
+        relayed: list[bytes] = []
         try:
             for event, found in self._scanner.feed(data):
                 passed = self._take(event, found)
                 if passed is None:
                     break
-                good.append(passed)
+                relayed.append(passed)
         except UpstreamMalformed:
-            self._unsent = self._mapped(b"".join(good))
+            self._unsent = self._mapped(b"".join(relayed))
             raise
-        if not good and self._scanner.large is not None:
+        if not relayed and self._scanner.large is not None:
             self.facts.steps = relay_large_event(
                 self._scanner.take_large_event(),
                 self.facts,
@@ -127,7 +127,7 @@ class StreamReader:
                 self.feed,
                 passthrough=self._passthrough,
             )
-        out = b"".join(good)
+        out = b"".join(relayed)
         return out if self._mapper is None else self._mapper.map(out)
 
     def finish(self) -> bytes:

@@ -48,15 +48,15 @@ class Choice(msgspec.Struct, gc=False):
     token_ids: list[int] | None = None
 
     @classmethod
-    def of(cls, found: Any, place: int) -> Choice:
-        """Return the choice that can be read of a JSON value; ``place`` is its index unless it has one."""
+    def of(cls, found: Any, position: int) -> Choice:
+        """Return the choice that can be read of a JSON value; ``position`` is its index unless it has one."""
         if not isinstance(found, dict):
-            return cls(place)
+            return cls(position)
         index = found.get("index")
         reason = found.get("finish_reason")
         ids = found.get("token_ids")
         return cls(
-            index if isinstance(index, int) else place,
+            index if isinstance(index, int) else position,
             None if reason is None else str(reason),
             ids if isinstance(ids, list) else None,
         )
@@ -80,7 +80,7 @@ class Chunk(msgspec.Struct, gc=False):
         listed = found.get("choices")
         choices = listed if isinstance(listed, list) else []
         return cls(
-            [Choice.of(choice, place) for place, choice in enumerate(choices)],
+            [Choice.of(choice, position) for position, choice in enumerate(choices)],
             Usage.of(found.get("usage")),
             found.get("error"),
             msgspec.Raw() if routing_data.NAME in found else ABSENT,

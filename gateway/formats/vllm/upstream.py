@@ -46,12 +46,12 @@ def abort_relayed(
     """Return the abort of a request to a relayed route, which takes its id from the header and spells it
     in its own way.
     """
-    spelled = [] if request.searched else engine_ids_at(path, ids, single=request.single)
-    return (_abort(worker, request.headers, spelled),) if spelled else ()
+    engine_ids = [] if request.searched else engine_ids_at(path, ids, single=request.single)
+    return (_abort(worker, request.headers, engine_ids),) if engine_ids else ()
 
 
-def _abort(worker: WorkerView, given: Headers, ids: Iterable[str]) -> UpstreamRequest:
-    headers = of_own_call(given, worker.authorization)
+def _abort(worker: WorkerView, client_headers: Headers, ids: Iterable[str]) -> UpstreamRequest:
+    headers = of_own_call(client_headers, worker.authorization)
     body = msgspec.json.encode({"request_ids": list(ids)})
     return UpstreamRequest(b"POST", worker.prefix + _ABORT, headers, body)
 
@@ -64,11 +64,11 @@ def aborted_ids(body: bytes) -> AbortTarget:
         call: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"JSON decode error: {error}", cause=error) from error
-    named = call.get("request_ids") if isinstance(call, dict) else None
-    if named is None:
+    names = call.get("request_ids") if isinstance(call, dict) else None
+    if names is None:
         raise InvalidRequest("Missing 'request_ids' in request body")
-    if isinstance(named, str):
-        named = [named]
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidRequest("'request_ids' must be a string or a list of strings", param="request_ids")
-    return abort_target(named)
+    return abort_target(names)

@@ -114,14 +114,14 @@ class Control:
         ok(exchange, information.model_card(self._config, self._config.model))
 
     def loads(self, exchange: Exchange) -> None:
-        asked = query(exchange)
-        rank = asked.get("dp_rank")
+        requested = query(exchange)
+        rank = requested.get("dp_rank")
         if rank is not None and not rank.removeprefix("-").isdecimal():
             raise errors.malformed(
                 [_unparsed("int", "dp_rank", "a valid integer", "an integer", rank)], ("get_loads", exchange)
             )
         try:
-            body = information.loads(self._config, self._scheduler, asked.get("include", "all"), rank)
+            body = information.loads(self._config, self._scheduler, requested.get("include", "all"), rank)
         except ValueError as error:
             raise errors.internal() from error
         ok(exchange, body)

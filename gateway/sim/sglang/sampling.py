@@ -41,12 +41,12 @@ def read(raw: dict[str, Any] | None, config: SimConfig) -> Params:
     """Return the validated parameters of ``raw``. Raises ValueFault with the engine's text, Fault where it
     answers 500.
     """
-    given = {} if raw is None else raw
-    if "n" in given and given["n"] is None:
+    present = {} if raw is None else raw
+    if "n" in present and present["n"] is None:
         raise Fault("n is null")
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in present.items() if value is not None}
     explicit = "max_new_tokens" in values
-    limit: int | None = values.get("max_new_tokens", None if "max_new_tokens" in given else 128)
+    limit: int | None = values.get("max_new_tokens", None if "max_new_tokens" in present else 128)
     _check_numbers(values)
     minimum = _check_lengths(limit, values.get("min_new_tokens", 0))
     stop = _texts(values.get("stop"), "stop")

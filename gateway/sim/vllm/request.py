@@ -119,12 +119,12 @@ def too_long(prompt: int, room: int) -> str:
     )
 
 
-def _check_logprobs(name: str, what: str, asked: int | None, config: SimConfig) -> None:
-    asked = config.vocab_size if asked == -1 else asked
-    if asked is not None and asked > config.max_logprobs:
+def _check_logprobs(name: str, what: str, requested: int | None, config: SimConfig) -> None:
+    requested = config.vocab_size if requested == -1 else requested
+    if requested is not None and requested > config.max_logprobs:
         message = (
-            f"Requested {what} logprobs of {asked}, which is greater than max allowed: "
-            f"{config.max_logprobs} (parameter={name}, value={asked})"
+            f"Requested {what} logprobs of {requested}, which is greater than max allowed: "
+            f"{config.max_logprobs} (parameter={name}, value={requested})"
         )
         raise errors.StreamError(message, param=name)
 

@@ -99,9 +99,9 @@ def read(raw: Any, config: SimConfig) -> Params:
 
 def _typed(raw: Any) -> dict[str, Any]:
     try:
-        given = field_types.mapping(raw, "body.sampling_params")
+        present = field_types.mapping(raw, "body.sampling_params")
         values = {}
-        for name, value in given.items():
+        for name, value in present.items():
             convert = _NULLABLE.get(name)
             if convert is not None and value is None:
                 continue
@@ -168,10 +168,10 @@ def _check_counts(values: dict[str, Any], config: SimConfig) -> None:
     if most is not None and least > most:
         raise errors.invalid(f"min_tokens must be less than or equal to max_tokens={most}, got {least}.")
     for name in ("logprobs", "prompt_logprobs"):
-        asked = values.get(name, 0)
-        if asked < -1:
-            message = f"{name} must be non-negative or -1, got {asked}."
-            raise errors.invalid(message, param=name, value=asked)
+        requested = values.get(name, 0)
+        if requested < -1:
+            message = f"{name} must be non-negative or -1, got {requested}."
+            raise errors.invalid(message, param=name, value=requested)
     if values.get("stream_interval", 1) < 1:
         raise errors.invalid(f"stream_interval must be at least 1, got {values['stream_interval']}.")
     if values.get("temperature", 1.0) == 0 and n > 1:

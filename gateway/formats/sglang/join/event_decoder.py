@@ -38,8 +38,8 @@ class EventDecoder:
         outer = _struct(top, {name: _top_type(name, inner) for name in top})
         self.decode = msgspec.json.Decoder(outer).decode
         at = f"f{top.index('meta_info')}."
-        self._top = {name: attrgetter(f"f{place}") for place, name in enumerate(top)}
-        self._meta = {name: attrgetter(f"{at}f{place}") for place, name in enumerate(meta)}
+        self._top = {name: attrgetter(f"f{position}") for position, name in enumerate(top)}
+        self._meta = {name: attrgetter(f"{at}f{position}") for position, name in enumerate(meta)}
         self.top_lists = [(name, self._top[name]) for name in top if TOP.get(name) is MergeRule.APPEND]
         self.meta_lists = [(name, self._meta[name]) for name in meta if META.get(name) is MergeRule.APPEND]
         self.totals = [(name, self._meta[name]) for name in meta if META.get(name) is MergeRule.MOST]
@@ -61,8 +61,8 @@ def decoder_for(top: tuple[str, ...], meta: tuple[str, ...]) -> EventDecoder | N
 
 
 def _struct(names: tuple[str, ...], types: dict[str, Any]) -> type[msgspec.Struct]:
-    fields = [(f"f{place}", types[name]) for place, name in enumerate(names)]
-    rename = {f"f{place}": name for place, name in enumerate(names)}
+    fields = [(f"f{position}", types[name]) for position, name in enumerate(names)]
+    rename = {f"f{position}": name for position, name in enumerate(names)}
     return msgspec.defstruct("Members", fields, rename=rename, forbid_unknown_fields=True, gc=False)
 
 

@@ -28,11 +28,11 @@ _DIGITS = 15
 class MergedObject:
     """One merged object.
 
-    ``held`` has the JSON text of the APPEND members, without the closing bracket or quote, ``most`` the
+    ``appended`` has the JSON text of the APPEND members, without the closing bracket or quote, ``totals`` the
     totals. ``unknown`` names the lists of the latest object that have no rule, ``names`` all its members.
     """
 
-    __slots__ = ("_gone", "_lists", "_rules", "held", "latest", "most", "names", "unknown")
+    __slots__ = ("_gone", "_lists", "_rules", "appended", "latest", "totals", "names", "unknown")
 
     def __init__(self, rules: Mapping[str, MergeRule]) -> None:
         self._rules = rules
@@ -41,8 +41,8 @@ class MergedObject:
         self._gone: dict[str, bytes] = {}
         self.latest: Members = {}
         self.names: tuple[str, ...] = ()
-        self.held: Appended = {}
-        self.most: dict[str, int] = {}
+        self.appended: Appended = {}
+        self.totals: dict[str, int] = {}
         self.unknown: list[str] = []
 
     def add(self, members: Members, *, parts: bool) -> None:
@@ -55,35 +55,35 @@ class MergedObject:
             self._reshape(names, members, parts=parts)
         self.latest = members
         if parts:
-            for name, held in self._lists:
-                append(held, members[name])
-        elif self.held:
-            self.held.clear()
-        for name, most in self.most.items():
+            for name, appended in self._lists:
+                append(appended, members[name])
+        elif self.appended:
+            self.appended.clear()
+        for name, totals in self.totals.items():
             value = bytes(members.get(name, NULL))
-            if value.isdigit() and len(value) <= _DIGITS and int(value) > most:
-                self.most[name] = int(value)
+            if value.isdigit() and len(value) <= _DIGITS and int(value) > totals:
+                self.totals[name] = int(value)
 
     def append(self, name: str) -> None:
         """Add the latest value of a member without a rule as a part."""
-        append(self.held.setdefault(name, bytearray(b"[")), self.latest[name])
+        append(self.appended.setdefault(name, bytearray(b"[")), self.latest[name])
 
-    def replace(self, members: Members, held: Appended | None) -> None:
+    def replace(self, members: Members, appended: Appended | None) -> None:
         """Start again from ``members``; only FIRST members of earlier objects stay.
 
-        ``held`` is the new value of ``self.held``: any other list in ``members`` came from merged events, in
-        part. None: all members are complete.
+        ``appended`` is the new value of ``self.appended``: any other list in ``members`` came from merged
+        events, in part. None: all members are complete.
         """
         self._leave(members)
         self._gone = {
             name: value for name, value in self._gone.items() if self._rules.get(name) is MergeRule.FIRST
         }
-        self.most.clear()
-        self.held = {} if held is None else held
+        self.totals.clear()
+        self.appended = {} if appended is None else appended
         self.latest = {
             name: value
             for name, value in members.items()
-            if held is None or name in held or not self._in_parts(name, value)
+            if appended is None or name in appended or not self._in_parts(name, value)
         }
 
     def members(self) -> ValueParts:
@@ -99,10 +99,10 @@ class MergedObject:
         return rule is MergeRule.APPEND or (rule is None and bytes(value)[:1] == b"[")
 
     def _value(self, name: str, value: bytes) -> list[bytes | bytearray]:
-        held, most = self.held.get(name), self.most.get(name, -1)
-        if held is not None:
-            return [held, b'"' if held[0] == _STRING else b"]"]
-        return [value if most < 0 else b"%d" % most]
+        appended, totals = self.appended.get(name), self.totals.get(name, -1)
+        if appended is not None:
+            return [appended, b'"' if appended[0] == _STRING else b"]"]
+        return [value if totals < 0 else b"%d" % totals]
 
     def _reshape(self, names: tuple[str, ...], members: Members, *, parts: bool) -> None:
         """Prepare for an object with other members than the one before."""
@@ -113,9 +113,9 @@ class MergedObject:
         for name, value in members.items():
             rule = self._rules.get(name)
             if rule is MergeRule.APPEND and parts and value != NULL:
-                self._lists.append((name, self.held.setdefault(name, bytearray(bytes(value)[:1]))))
+                self._lists.append((name, self.appended.setdefault(name, bytearray(bytes(value)[:1]))))
             elif rule is MergeRule.MOST:
-                self.most.setdefault(name, -1)
+                self.totals.setdefault(name, -1)
             elif rule is None and bytes(value)[:1] == b"[":
                 self.unknown.append(name)
 
@@ -127,39 +127,39 @@ class MergedObject:
             self._gone[name] = bytes(self.latest[name])
 
 
-def append(held: bytearray, value: msgspec.Raw | bytes) -> None:
-    """Append the entries of a list, or the characters of a string, to ``held``.
+def append(appended: bytearray, value: msgspec.Raw | bytes) -> None:
+    """Append the entries of a list, or the characters of a string, to ``appended``.
 
     Raises UpstreamMalformed if the kinds differ. In place: this is most of the work of a long join.
     """
-    start = len(held)
-    held += value
-    if held[start] != held[0]:
-        del held[start:]
+    start = len(appended)
+    appended += value
+    if appended[start] != appended[0]:
+        del appended[start:]
         if bytes(value) == _NULL:
             return
         raise UpstreamMalformed("The worker sent a member of another type than before.")
-    held.pop()
-    if held[0] == _STRING:
-        held.pop(start)
-    elif len(held) == start + 1 or (held[-1] <= _SPACE and not held[start + 1 :].strip()):
-        del held[start:]
+    appended.pop()
+    if appended[0] == _STRING:
+        appended.pop(start)
+    elif len(appended) == start + 1 or (appended[-1] <= _SPACE and not appended[start + 1 :].strip()):
+        del appended[start:]
     elif start > 1:
-        held[start] = _COMMA
+        appended[start] = _COMMA
     else:
-        held.pop(start)
+        appended.pop(start)
 
 
-def unrepeat(value: bytes, held: bytes | bytearray) -> bytearray:
+def unrepeat(value: bytes, appended: bytes | bytearray) -> bytearray:
     """Return all of a member whose ``value`` is the part not yet held and then everything, without its
     closing bracket.
     """
     comma = b"," if value[:1] == b"[" else b""
-    size, had = len(value) - 2, len(held) - 1
+    size, had = len(value) - 2, len(appended) - 1
     gaps = len(comma) * (2 if had else 1)
     new = (size - had - gaps) // 2
     if new > 0:
         part, everything = value[1 : 1 + new], value[1 + new + len(comma) : -1]
-        if everything == held[1:] + (comma if had else b"") + part:
+        if everything == appended[1:] + (comma if had else b"") + part:
             return bytearray(value[:1] + everything)
     return bytearray(value[:-1])

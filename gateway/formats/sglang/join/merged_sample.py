@@ -61,11 +61,11 @@ class MergedSample:
         """Detect the stream's mode from the sample's next event, if it is not known yet."""
         if self._mode.incremental is not None:
             return
-        held = self._top.held
+        appended = self._top.appended
         if is_echo(event):
-            self._mode.observe_echo(held.get("output_ids", _NOTHING), event)
+            self._mode.observe_echo(appended.get("output_ids", _NOTHING), event)
         else:
-            self._mode.observe(held.get("output_ids", b""), held.get("text", b""), event)
+            self._mode.observe(appended.get("output_ids", b""), appended.get("text", b""), event)
 
     def add(self, event: RawEvent) -> None:
         """Add an event. Raises UpstreamMalformed if it does not fit those before it."""
@@ -98,13 +98,13 @@ class MergedSample:
 
     def add_plain(self, decoded: Any) -> None:
         """Add an event that ``decoder`` decoded. Raises UpstreamMalformed."""
-        for take, held in self._lists:
-            append(held, take(decoded))
-        most = self._meta.most
+        for take, appended in self._lists:
+            append(appended, take(decoded))
+        totals = self._meta.totals
         for name, take in self.decoder.totals if self.decoder is not None else ():
             total = take(decoded)
-            if total > most[name]:
-                most[name] = total
+            if total > totals[name]:
+                totals[name] = total
         self._plain = decoded
 
     def end(self, event: RawEvent) -> None:
@@ -136,7 +136,7 @@ class MergedSample:
 
     def appended(self) -> tuple[Appended, Appended]:
         """Return the appended values of the event's object and of its ``meta_info``."""
-        return self._top.held, self._meta.held
+        return self._top.appended, self._meta.appended
 
     def _guess(self, event: RawEvent) -> None:
         """Append lists of unknown name, as long as each has one entry for each id."""
@@ -148,7 +148,7 @@ class MergedSample:
                 self._meta.append(name)
             else:
                 self._dropped.add(name)
-                self._meta.held.pop(name, None)
+                self._meta.appended.pop(name, None)
 
     def _adopt_plain(self) -> None:
         """Make the latest event an ordinary one if it was added by ``add_plain``."""
@@ -168,7 +168,7 @@ class MergedSample:
 
     def _check(self) -> None:
         """Raise UpstreamMalformed if an event of an incremental stream was lost."""
-        event, ids = self._event, self._top.held.get("output_ids")
+        event, ids = self._event, self._top.appended.get("output_ids")
         if event is None:
             raise UpstreamMalformed("The worker's stream has no event for one of its samples.")
         total = total_of(event)
@@ -198,16 +198,16 @@ def _echoed(members: Members, before: Appended, *, merged: bool) -> Appended:
 
     ``merged``: it was merged with events that waited, so its values follow the parts that were in those.
     """
-    held: Appended = {}
+    appended: Appended = {}
     for name, value in members.items():
         if value == NULL:
             continue
         if name == "output_ids":
-            held[name] = bytearray(before.get(name, _NOTHING))
-            append(held[name], bytes(value)[:-1].rpartition(b",")[0].ljust(1, _NOTHING) + b"]")
+            appended[name] = bytearray(before.get(name, _NOTHING))
+            append(appended[name], bytes(value)[:-1].rpartition(b",")[0].ljust(1, _NOTHING) + b"]")
         elif name == "text" or name in ECHOED:
             text, earlier = bytes(value), before.get(name, b"")
-            held[name] = (
+            appended[name] = (
                 unrepeat(text, earlier or text[:1]) if merged or len(earlier) > 1 else bytearray(text[:-1])
             )
-    return held
+    return appended

@@ -17,15 +17,15 @@ from gateway.formats.vllm.join.rules import REPLY, SHARED_END, USAGE, WITH_NULLS
 
 
 class MergedReply:
-    """One joined reply. ``given`` has the members that come from the request, the worker and the reply's
+    """One joined reply. ``context`` has the members that come from the request, the worker and the reply's
     head.
     """
 
-    __slots__ = ("_given", "_reply", "_usage", "samples")
+    __slots__ = ("_context", "_reply", "_usage", "samples")
 
-    def __init__(self, given: Mapping[str, str | int | None]) -> None:
+    def __init__(self, context: Mapping[str, str | int | None]) -> None:
         self.samples: dict[int, MergedSample] = {}
-        self._given = given
+        self._context = context
         self._reply = MergedObject(REPLY)
         self._usage: dict[str, bytes] = {}
 
@@ -49,8 +49,8 @@ class MergedReply:
         """Return the reply. ``prompt`` and ``tokens`` count where the engine has not reported usage."""
         head = b"".join(self._head(prompt, tokens))
         parts: Parts = [head if mapper is None else mapper.map(head), b'"choices":[']
-        for place, index in enumerate(sorted(self.samples)):
-            parts += (b"," if place else b"", *self.samples[index].parts())
+        for position, index in enumerate(sorted(self.samples)):
+            parts += (b"," if position else b"", *self.samples[index].parts())
         return b"".join((*parts, b"]}"))
 
     def _head(self, prompt: int, tokens: int) -> Iterator[bytes | bytearray]:
@@ -66,7 +66,7 @@ class MergedReply:
 
     def _value(self, key: str, rule: MergeRule, values: Parts) -> Parts:
         if rule is MergeRule.GIVEN and values == [NULL]:
-            return [msgspec.json.encode(self._given[key])]
+            return [msgspec.json.encode(self._context[key])]
         if key == SHARED_END and values == [NULL]:
             return [b'"tokens"']
         return [_with_nulls(key, b"".join(values))] if key in WITH_NULLS else values

@@ -48,8 +48,8 @@ def join(  # noqa: PLR0913 - the contract's four, and two settings
     """Return the join reader for a reply with this head, the relay reader for one that is no stream."""
     if not is_stream(head):
         return reader(request, ids, head, passthrough=passthrough, event_limit=event_limit)
-    given = {"model": _model(request, worker), "created": _created(head)}
-    return JoinReader(request, ids, given, EventScanner(event_limit), passthrough=passthrough)
+    context = {"model": _model(request, worker), "created": _created(head)}
+    return JoinReader(request, ids, context, EventScanner(event_limit), passthrough=passthrough)
 
 
 def _model(request: Request, worker: WorkerView) -> str | None:
@@ -97,7 +97,7 @@ class JoinReader:
         self,
         request: Request,
         ids: Ids,
-        given: Mapping[str, str | int | None],
+        context: Mapping[str, str | int | None],
         scanner: EventScanner,
         *,
         passthrough: bool,
@@ -108,7 +108,7 @@ class JoinReader:
         self._passthrough = passthrough
         self._prompt_tokens = request.prompt_tokens or 0
         self._scanner = scanner
-        self._reply = MergedReply(given)
+        self._reply = MergedReply(context)
         self._error: bytes | None = None
         self._closed = False
 
@@ -181,16 +181,16 @@ class JoinReader:
             routing_data.note(bytes(members.pop(routing_data.NAME)), self.facts)
         self._reply.add(members)
         total = True
-        for place, choice in enumerate(_choices_of(choices)):
+        for position, choice in enumerate(_choices_of(choices)):
             total = False
-            self._choice(choice, place)
+            self._choice(choice, position)
         if usage != NULL:
             self._count(usage, total=total)
         if error != NULL:
             self._fail(json.loads(error))
 
-    def _choice(self, members: Members, place: int) -> None:
-        index = _index_of(members, place)
+    def _choice(self, members: Members, position: int) -> None:
+        index = _index_of(members, position)
         self._reply.sample(index).add(members)
         self.facts.tokens += count_items(members.get("token_ids", NULL)) or 0
         if (reason := _reason_of(members)) is not None:
@@ -225,11 +225,11 @@ def _choices_of(text: bytes) -> list[Any]:
     )
 
 
-def _index_of(members: Members, place: int) -> int:
+def _index_of(members: Members, position: int) -> int:
     try:
         return _INDEX.decode(members.get("index", NULL))
     except msgspec.MsgspecError:
-        return place
+        return position
 
 
 def _reason_of(members: Members) -> str | None:

@@ -31,32 +31,32 @@ def lists(draw: st.DrawFn) -> list[tuple[bytes, list[object]]]:
 @given(lists())
 def test_lists_appended_are_one_list(parts: list[tuple[bytes, list[object]]]) -> None:
     """Of any entries, spelled with or without space, some of them empty."""
-    held = bytearray(b"[")
+    appended = bytearray(b"[")
     for text, _ in parts:
-        append(held, msgspec.Raw(text))
-    assert json.loads(held + b"]") == [entry for _, value in parts for entry in value]
+        append(appended, msgspec.Raw(text))
+    assert json.loads(appended + b"]") == [entry for _, value in parts for entry in value]
 
 
 @given(st.lists(st.text(max_size=5), max_size=4))
 def test_strings_appended_are_one_string(parts: list[str]) -> None:
-    held = bytearray(b'"')
+    appended = bytearray(b'"')
     for text in parts:
-        append(held, compact(text))
-    assert json.loads(held + b'"') == "".join(parts)
+        append(appended, compact(text))
+    assert json.loads(appended + b'"') == "".join(parts)
 
 
 def test_null_appended_adds_nothing() -> None:
-    held = bytearray(b"[1")
-    append(held, b"null")
-    assert held == b"[1"
+    appended = bytearray(b"[1")
+    append(appended, b"null")
+    assert appended == b"[1"
 
 
 @pytest.mark.parametrize("value", [b'"text"', b"5", b"{}", b"true"])
 def test_value_of_another_kind_is_not_appended(value: bytes) -> None:
-    held = bytearray(b"[1")
+    appended = bytearray(b"[1")
     with pytest.raises(UpstreamMalformed):
-        append(held, value)
-    assert held == b"[1"
+        append(appended, value)
+    assert appended == b"[1"
 
 
 @given(VALUES, VALUES)
@@ -70,9 +70,9 @@ def test_text_sent_in_part_and_then_in_full_is_in_it_once(before: str, new: str)
     assert json.loads(unrepeat(compact(new + before + new), compact(before)[:-1]) + b'"') == before + new
 
 
-@pytest.mark.parametrize(("value", "held"), [(b'"other"', b'"te'), (b"[7,8]", b"[1,2,3"), (b'""', b'"a')])
-def test_value_that_repeats_nothing_is_taken_as_it_is(value: bytes, held: bytes) -> None:
-    assert unrepeat(value, held) == value[:-1]
+@pytest.mark.parametrize(("value", "appended"), [(b'"other"', b'"te'), (b"[7,8]", b"[1,2,3"), (b'""', b'"a')])
+def test_value_that_repeats_nothing_is_taken_as_it_is(value: bytes, appended: bytes) -> None:
+    assert unrepeat(value, appended) == value[:-1]
 
 
 def members(text: str) -> Members:
