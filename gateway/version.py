@@ -1,4 +1,4 @@
-"""What was built: the version, and whether its hot modules are compiled.
+"""The build: the version of the gateway, and whether its hot modules are compiled.
 
 Owns: telling it. Must never enter: anything that behaves differently because of it.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.control import engine_metrics
@@ -12,6 +13,8 @@ from gateway.fleet.states import WorkerState
 from gateway.sim import Reply, Silence, SimConfig
 from tests.support.fleet import fleet
 from tests.support.gateway import until
+
+pytestmark = pytest.mark.virtual_time
 
 METRICS = SimConfig(enable_metrics=True)
 

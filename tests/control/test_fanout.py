@@ -14,6 +14,8 @@ from tests.support.fleet import called, fleet, states
 from tests.support.gateway import eventually, until
 from tests.support.routes import calls_of
 
+pytestmark = pytest.mark.virtual_time
+
 GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 #: Nothing that JSON tools would spell so: spaces, an escape, an order of its own.
 BODY = b'{ "zeta" : 1e-7, "tags":["weights", "kv_cache"] ,"a":"\\u00e9" }'

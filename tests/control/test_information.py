@@ -18,6 +18,8 @@ from tests.support.fleet import called, fleet
 from tests.support.gateway import until
 from tests.support.routes import calls_of
 
+pytestmark = pytest.mark.virtual_time
+
 #: Load probes take scripted replies, too, so a script of a load path must not run out.
 ALWAYS = 1000
 
