@@ -71,12 +71,9 @@ class CordonReplication:
         """
         news = self.cordons.merge(updates)
         for url in news:
-            if (
-                self.cordons.of(url) - {DISMISSED}
-                and not self.cordons.worker(url)
-                and url not in self._departures
-            ):
-                self._drop_expired(self._departures.add(url))
+            waiting = self.cordons.of(url) - {DISMISSED} and self.cordons.worker(url) is None
+            if waiting and url not in self._departures:
+                self._on_departure(url)
         self._note_unwritten(news)
         if self._unwritten:
             self._tasks.spawn(self._write_store(), "writing cordons")
@@ -135,7 +132,7 @@ class CordonReplication:
         """Return True if the worker has cordons, which wait for it to be registered again."""
         if not self.cordons.of(record.url):
             return False
-        self._drop_expired(self._departures.add(record.url, record.incarnation))
+        self._on_departure(record.url, record.incarnation)
         return True
 
     def on_worker_added(self, record: WorkerRecord) -> None:
@@ -143,9 +140,9 @@ class CordonReplication:
         if self._departures.is_another(record):
             self.remove_all(record.url)
 
-    def _drop_expired(self, urls: list[str]) -> None:
-        for url in urls:
-            self.remove_all(url)
+    def _on_departure(self, url: str, incarnation: str = "") -> None:
+        for dropped in self._departures.add(url, incarnation):
+            self.remove_all(dropped)
 
     # -- sending
 
@@ -162,32 +159,26 @@ class CordonReplication:
         """Write all that is unwritten, together with what concurrent callers wait for. While writes fail,
         only the task that repeats them (``again``) waits for the store."""
         async with self._write_lock:
-            while (again or not self._store_failing) and (updates := self._next_batch()):
+            while self._unwritten and (again or not self._store_failing):
+                entries = {key: self.cordons.entry(*key) for key in list(self._unwritten)[:BATCH]}
+                updates: dict[str, dict[str, Versioned]] = {}
+                for (url, reason), entry in entries.items():
+                    if entry is None:  # its tombstone was dropped
+                        del self._unwritten[url, reason]
+                    else:
+                        updates.setdefault(url, {})[reason] = entry
                 try:
                     await self._store.write_cordons(updates)
                 except StoreUnavailable as error:
-                    return self._on_store_failure(error)
+                    if not self._store_failing:
+                        log.warning("other gateways do not know yet which workers are cordoned: %s", error)
+                        self._store_failing = True
+                        self._tasks.keep_running(self._repeat_writes, "writing cordons again")
+                    return
                 self._store_failing = False
-                for url, entries in updates.items():
-                    for reason, entry in entries.items():
-                        if self.cordons.entry(url, reason) == entry:
-                            self._unwritten.pop((url, reason), None)
-
-    def _next_batch(self) -> Updates:
-        """Return the entries to be written next. A key whose tombstone was dropped is not written at all."""
-        updates: dict[str, dict[str, Versioned]] = {}
-        for url, reason in list(self._unwritten)[:BATCH]:
-            if (entry := self.cordons.entry(url, reason)) is None:
-                del self._unwritten[url, reason]
-            else:
-                updates.setdefault(url, {})[reason] = entry
-        return updates
-
-    def _on_store_failure(self, error: StoreUnavailable) -> None:
-        if not self._store_failing:
-            log.warning("other gateways do not know yet which workers are cordoned: %s", error)
-            self._store_failing = True
-            self._tasks.keep_running(self._repeat_writes, "writing cordons again")
+                for key, entry in entries.items():
+                    if self.cordons.entry(*key) == entry:
+                        self._unwritten.pop(key, None)
 
     async def _repeat_writes(self) -> None:
         while self._store_failing:
