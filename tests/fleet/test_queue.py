@@ -141,7 +141,7 @@ async def test_requests_for_another_model_do_not_wait_for_each_other() -> None:
             assert it.queue.has_earlier("cap", "m1") and not it.queue.has_earlier("cap", "m2")
 
 
-async def test_first_usable_worker_does_not_get_the_whole_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_usable_worker_does_not_get_all_queued_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that becomes usable a moment later gets its share."""
     monkeypatch.setattr(queues, "ROUND", 4)
     async with stage() as it:
