@@ -148,58 +148,39 @@ async def test_worker_that_never_answered_is_joining_and_says_so() -> None:
 # -- what changes
 
 
-async def test_refused_probe_is_death_at_once_and_the_worker_is_back_soon() -> None:
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker):
-            for _ in range(2):
-                await becomes(worker, READY)
-                server.stop()
-                await becomes(worker, DEAD)
-                assert "nothing listens" in worker.reason
-                await server.start()
-            await becomes(worker, READY)
-
-
-async def test_dead_worker_is_probed_within_a_second() -> None:
-    """However rarely ready ones are probed."""
+@pytest.mark.parametrize("interval", [0.02, NEVER])
+async def test_refused_probe_is_death_at_once_and_the_worker_is_back_within_a_second(interval: float) -> None:
+    """However rarely ready workers are probed."""
     assert module.RECOVERY_INTERVAL < 1
-    async with ready(interval=NEVER) as (server, worker, health, _):
-        server.stop()
-        health.report_failure(worker, refused=True)
-        assert worker.state is DEAD
-        await until(lambda: "nothing listens" in worker.reason or worker.reason == "could not be reached")
-        await server.start()
-        await becomes(worker, READY)
+    async with ready(interval=interval) as (server, worker, health, _):
+        for _ in range(2):
+            server.stop()
+            health.report_failure(worker, refused=False)
+            await becomes(worker, DEAD)
+            assert "nothing listens" in worker.reason
+            await server.start()
+            await becomes(worker, READY)
 
 
 @pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "broken"])
 async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | None) -> None:
     """One makes it suspect, and a good one between them clears it."""
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=NEVER, recovery=0.2) as (health, _):
+    async with ready(interval=NEVER, recovery=0.2) as (server, worker, health, _):
 
-            async def probed() -> None:
-                health.report_failure(worker, refused=False)
-                await server.asked("/health")
+        async def probe(answered: tuple[int, bytes] | None) -> None:
+            server.answers["/health"] = answered
+            health.report_failure(worker, refused=False)
+            await server.asked("/health")
 
-            def fail() -> None:
-                server.answers["/health"] = answer
-
-            await becomes(worker, READY)
-            fail()
-            await probed()
-            await until(lambda: worker.vitals.failed_probes == 1)
-            assert worker.state is SUSPECT
-            server.answers["/health"] = (200, b"")
-            await probed()
-            await becomes(worker, READY)
-            assert (worker.vitals.failed_probes, worker.reason) == (0, "")
-            fail()
-            await probed()
-            await becomes(worker, DEAD)
-            assert worker.reason == "its health probe failed"
+        await probe(answer)
+        await until(lambda: worker.vitals.failed_probes == 1)
+        assert worker.state is SUSPECT
+        await probe((200, b""))
+        await becomes(worker, READY)
+        assert (worker.vitals.failed_probes, worker.reason) == (0, "")
+        await probe(answer)
+        await becomes(worker, DEAD)
+        assert worker.reason == "its health probe failed"
 
 
 async def test_missing_health_route_is_a_good_answer() -> None:
