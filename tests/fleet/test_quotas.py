@@ -10,6 +10,8 @@ from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call, send_c
 from gateway.fleet.health.probe import ask as ask_probe
 from tests.fleet.engine import EchoFormat, engine
 
+pytestmark = pytest.mark.virtual_time
+
 CALL = WorkerCall(b"GET", b"/info")
 
 

@@ -28,7 +28,7 @@ OTHER: Any = EchoFormat("other")
 
 
 async def answer(server: Engine, **options: Any) -> ProbeReply | None:
-    return await ask(server.worker(**options), ProbeRequest("GET", "/info"), patience=0.2)
+    return await ask(server.worker(**options), ProbeRequest("GET", "/info"))
 
 
 async def test_question_is_sent_behind_the_prefix_on_a_connection_that_is_not_kept() -> None:
