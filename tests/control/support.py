@@ -30,6 +30,16 @@ from tests.support.routes import ROUTES
 
 T = TypeVar("T")
 
+GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+#: Replies that Python parses as JSON and other parsers do not, and how the gateway shows them.
+NONSTANDARD_JSON = [
+    (b'{"m":"\\ud800"}', {"m": "\ud800"}),
+    (b'{"m":1e999}', {"m": "1e999"}),
+    (b'{"m":NaN}', {"m": "NaN"}),
+    (b'{"m":-Infinity}', {"m": "-Infinity"}),
+    (b'{"m":%b}' % (b"9" * 4300), {"m": "9" * 4300}),
+]
+
 
 class FakeFormat:
     """As much of a format as the control plane uses; the abort paths are those of the format ``name``."""

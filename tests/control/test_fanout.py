@@ -10,13 +10,13 @@ import pytest
 from gateway.fleet.states import WorkerState
 from gateway.formats.routes import Recipients
 from gateway.sim import Drop, Reply, Silence, SimConfig
+from tests.control.support import GENERATE, NONSTANDARD_JSON
 from tests.support.fleet import called, fleet, states
 from tests.support.gateway import eventually, until
 from tests.support.routes import calls_of
 
 pytestmark = pytest.mark.virtual_time
 
-GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 #: Nothing that JSON tools would spell so: spaces, an escape, an order of its own.
 BODY = b'{ "zeta" : 1e-7, "tags":["weights", "kv_cache"] ,"a":"\\u00e9" }'
 
@@ -159,24 +159,14 @@ async def test_large_reply_is_shown_in_part() -> None:
         assert len(reply.json()["results"][0]["body"]) == 2000
 
 
-#: Answers that are JSON to Python, and not to every reader: as they came, and as a summary shows them.
-ODD_WORDS = [
-    (b'{"m":"\\ud800"}', {"m": "\ud800"}),
-    (b'{"m":1e999}', {"m": "1e999"}),
-    (b'{"m":NaN}', {"m": "NaN"}),
-    (b'{"m":-Infinity}', {"m": "-Infinity"}),
-    (b'{"m":%b}' % (b"9" * 4300), {"m": "9" * 4300}),
-]
-
-
-@pytest.mark.parametrize(("word", "shown"), ODD_WORDS)
-async def test_number_that_is_no_standard_json_is_shown_as_text(word: bytes, shown: object) -> None:
+async def test_reply_that_is_no_standard_json_is_shown_as_text() -> None:
     """The call succeeded, and its client must learn that."""
     async with fleet("sglang", "sglang") as of:
-        for sim in of.sims:
-            sim.behave(Reply(body=word), path="/flush_cache")
-        reply = await of.post("/flush_cache")
-        assert (reply.status_code, [row["body"] for row in reply.json()["results"]]) == (200, [shown] * 2)
+        for body, shown in NONSTANDARD_JSON:
+            for sim in of.sims:
+                sim.behave(Reply(body=body), path="/flush_cache")
+            reply = await of.post("/flush_cache")
+            assert (reply.status_code, [row["body"] for row in reply.json()["results"]]) == (200, [shown] * 2)
 
 
 async def test_body_larger_than_the_limit_is_a_413() -> None:
