@@ -4,7 +4,7 @@ Owns: their order, how many there may be, and whose turn it is. Must never enter
 dialect, what a request is.
 
 Requests for the same capability and model form one line, first come, first served; those for another model
-have a line of their own. When a worker becomes usable, it does not get a whole line at once: workers that
+have a line of their own. When a worker becomes usable, it does not get all of a line at once: workers that
 become usable a moment later should get their share.
 """
 

@@ -47,7 +47,7 @@ def paused(kind: str, part: str) -> str:
 
 def weights_allowed(version: str | None) -> str:
     """Return the reason of a worker that was uncordoned although this weight version is too low. It is the
-    one reason that does not cordon. None: the worker tells no version."""
+    one reason that does not cordon. None: the worker reports no version."""
     return _WEIGHTS_ALLOWED + ("" if version is None else version)
 
 

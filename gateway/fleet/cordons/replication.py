@@ -39,7 +39,8 @@ class CordonReplication:
     """The cordons of one process, and their replication.
 
     ``send_to_peers`` returns once the other processes of the gateway have merged the updates, within a
-    second."""
+    second.
+    """
 
     def __init__(
         self,
@@ -123,13 +124,15 @@ class CordonReplication:
             self._tasks.spawn(self._replicate(updates), "sending cordons")
 
     def on_unreachable(self, worker: Worker) -> None:
-        """Nothing listens at its URL, so its process has ended: the next one is neither paused, nor allowed
-        weights that are too old."""
+        """Remove the cordons of a process that has ended, as nothing listens at its URL.
+
+        The next one is neither paused, nor allowed weights that are too old.
+        """
         worker.allowed_weights = NO_WEIGHTS
         self.remove_all(worker.url, keep_owner=True)
 
     def on_record_removed(self, record: WorkerRecord) -> bool:
-        """Return True if the worker has cordons, which wait for it to be registered again."""
+        """Note the departure of a worker. Return True if it has cordons, which wait for it to come back."""
         if not self.cordons.of(record.url):
             return False
         self._on_departure(record.url, record.incarnation)

@@ -222,7 +222,7 @@ class Health:
                 worker, self._formats.values(), patience=self._patience, first_contact=not serving
             )
             if found is None and worker.only not in (None, *self._formats):
-                return f"there is no format {worker.only!r}, which its owner says that it speaks"
+                return f"there is no format {worker.only!r}, which it was declared to speak"
             if found is None:
                 return "it gave no answer to any probe"
             usable = any(info.usable for info in found.infos.values())
