@@ -11,6 +11,7 @@ from typing import Any
 from gateway.sim import SimConfig, SimServer
 from tests.support.gateway import RawClient, Rig, rig
 from tests.support.generate import body_of
+from tests.support.processes import PATIENCE
 
 SMALL = json.dumps(body_of("sglang", rid="r")).encode()
 TYPE = "content-type: application/json"
@@ -50,7 +51,7 @@ def chunk(data: bytes) -> bytes:
 
 async def reply_of(client: RawClient) -> tuple[int, bytes]:
     """Return status and body of a reply with a Content-Length."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         head = await client.head()
         lines = head.lower().split(b"\r\n")
         length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))

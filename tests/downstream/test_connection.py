@@ -13,6 +13,7 @@ from gateway.wiring.gateway import Gateway
 from tests.downstream.raw import SMALL, connected, reply_of
 from tests.support.gateway import RawClient, generates, rig, until
 from tests.support.generate import body_of
+from tests.support.processes import PATIENCE
 
 
 async def test_connection_stays_open_for_any_number_of_requests() -> None:
@@ -69,7 +70,7 @@ async def test_bytes_that_are_not_a_request_get_a_400_or_a_close_and_reach_no_wo
 ) -> None:
     async with connected() as (sim, gateway, client):
         client.writer.write(request_bytes)
-        answer = await asyncio.wait_for(client.reader.read(-1), 5)
+        answer = await asyncio.wait_for(client.reader.read(-1), PATIENCE)
         client.leave()
         assert answer == b"" or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 405 ")), answer
         if answer.startswith(b"HTTP/1.1 400 "):
@@ -130,7 +131,7 @@ async def test_reply_to_a_head_request_has_no_body(path: str) -> None:
         client.request("/live", b"", method="GET")
         head = await client.head()
         assert b"content-length" in head or b"transfer-encoding" in head
-        assert (await asyncio.wait_for(client.head(), 10)).startswith(b"HTTP/1.1 200 ")
+        assert (await asyncio.wait_for(client.head(), PATIENCE)).startswith(b"HTTP/1.1 200 ")
         client.leave()
 
 
@@ -149,7 +150,7 @@ async def test_bytes_that_are_not_part_of_a_body_are_refused_at_256_kib(start: b
     async with connected() as (sim, gateway, client):
         client.writer.write(start)
         try:
-            answer = await asyncio.wait_for(client.reader.read(-1), 10)
+            answer = await asyncio.wait_for(client.reader.read(-1), PATIENCE)
         except ConnectionError:
             answer = b""  # closed while the client was sending, which resets the connection
         client.leave()

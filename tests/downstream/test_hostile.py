@@ -18,6 +18,7 @@ from gateway.upstream.connection import Connection
 from tests.downstream.raw import CHUNKED, OFFER, SMALL, chunk, connected, plain, raw_client, reply_of
 from tests.support.gateway import arrived, generates, rig, until
 from tests.support.generate import JSON, body_of
+from tests.support.processes import PATIENCE
 
 STREAM = json.dumps(body_of("sglang", 4000, True, rid="s")).encode()
 GARBAGE = b"\x00garbage\r\n\r\n"
@@ -51,7 +52,7 @@ async def test_request_after_one_that_was_refused_early_is_served(
         head = f"{method} {path} HTTP/1.1\r\nhost: g\r\n".encode()
         piece = chunk(part) if framing == "chunked" else part
         client.writer.write(head + length + b"\r\n\r\n" + piece * ahead)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             for _ in range(count - ahead):
                 client.writer.write(piece)
                 await client.writer.drain()
@@ -77,7 +78,7 @@ async def test_disconnect_from_a_large_batch_aborts_each_prompt_over_few_connect
             client.request("/generate", body)
             await arrived(1, sim)
             before = sim.accepted
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await sim.until(lambda: len(sim.aborts) >= count)
         assert {name for call in sim.aborts for name in call.ids} == set(names)
         assert sim.accepted - before < 100  # including probes, which open one each
@@ -196,7 +197,7 @@ async def test_truncated_reply_to_http_1_0_ends_with_a_reset() -> None:
         client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
         assert (await client.head()).startswith(b"HTTP/1.1 200 ")
         with pytest.raises(ConnectionResetError):
-            await asyncio.wait_for(client.reader.read(-1), 10)
+            await asyncio.wait_for(client.reader.read(-1), PATIENCE)
 
 
 async def test_complete_reply_to_http_1_0_ends_with_a_fin() -> None:
@@ -204,7 +205,7 @@ async def test_complete_reply_to_http_1_0_ends_with_a_fin() -> None:
     async with connected() as (sim, gateway, client):
         sim.behave(Raw(data=reply + chunk(b"{}") + b"0\r\n\r\n"))
         client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        answer = await asyncio.wait_for(client.reader.read(-1), 10)
+        answer = await asyncio.wait_for(client.reader.read(-1), PATIENCE)
         assert answer.endswith(b"\r\n\r\n{}")
 
 
@@ -254,10 +255,11 @@ async def test_request_before_garbage_in_one_segment_is_served_and_the_connectio
     async with connected() as (sim, gateway, client):
         client.writer.write(plain(SMALL) + GARBAGE)
         assert (await reply_of(client))[0] == 200
-        assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(-1), PATIENCE) == b""
         assert len(generates(sim)) == 1
 
 
+@pytest.mark.virtual_time
 async def test_garbage_after_a_request_that_is_being_served_does_not_end_it() -> None:
     async with connected() as (sim, gateway, client):
         sim.behave(Reply(delay=0.3))
@@ -265,7 +267,7 @@ async def test_garbage_after_a_request_that_is_being_served_does_not_end_it() ->
         await arrived(1, sim)
         client.writer.write(GARBAGE)
         assert await reply_of(client) == (200, b"{}")
-        assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(-1), PATIENCE) == b""
 
 
 @pytest.mark.parametrize("after", [b"ZZ\r\n", b"2\r\n{}X\r\n"], ids=["size", "end"])
@@ -280,7 +282,7 @@ async def test_invalid_chunk_after_a_valid_head_gets_a_400(after: bytes, split: 
             client.writer.write(CHUNKED + after)
         status, body = await reply_of(client)
         assert (status, json.loads(body)["code"]) == (400, 400)
-        assert await asyncio.wait_for(client.reader.read(-1), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(-1), PATIENCE) == b""
         assert not generates(sim)
         await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
 
@@ -302,7 +304,7 @@ async def test_client_that_expects_100_continue_gets_it_whatever_the_case(expect
     head, body = plain(SMALL, f"Expect: {expected}").split(b"\r\n\r\n")
     async with connected() as (sim, gateway, client):
         client.writer.write(head + b"\r\n\r\n")
-        assert await asyncio.wait_for(client.head(), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert await asyncio.wait_for(client.head(), PATIENCE) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.writer.write(body)
         assert (await reply_of(client))[0] == 200
 
@@ -334,7 +336,7 @@ async def test_head_of_a_stream_is_sent_without_a_complete_event() -> None:
     async with connected() as (sim, gateway, client):
         sim.behave(Raw(data=head + chunk(b'data: {"text"'), close=False))
         client.request("/generate", STREAM)
-        assert (await asyncio.wait_for(client.head(), 5)).startswith(b"HTTP/1.1 200 ")
+        assert (await asyncio.wait_for(client.head(), PATIENCE)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_tcp_keepalive_is_enabled_for_clients_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ async def test_ambiguous_head_is_refused_with_the_reason(odd: bytes) -> None:
         assert not generates(sim)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("before", [1, 3])
 @pytest.mark.parametrize("split", [False, True], ids=["one-segment", "later"])
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ async def test_requests_before_an_invalid_one_are_answered_and_it_is_not(
         assert len(generates(sim)) == before
 
 
+@pytest.mark.virtual_time
 async def test_request_before_a_head_over_the_limit_gets_its_own_reply() -> None:
     async with connected() as (sim, gateway, client):
         sim.behave(Reply(delay=0.2))

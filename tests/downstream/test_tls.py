@@ -20,6 +20,7 @@ from gateway.downstream.tls import Acceptor
 from tests.security.certificates import Authority
 from tests.security.test_tls_in import client_of, secured
 from tests.support.gateway import RawClient, Rig, until
+from tests.support.processes import PATIENCE
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ async def test_connection_over_the_limit_is_closed_before_its_handshake(authorit
                 except httpx.TransportError:
                     await asyncio.sleep(0.01)
 
-        await asyncio.wait_for(counted(), 10)
+        await asyncio.wait_for(counted(), PATIENCE)
         assert float(hits[0].split()[-1]) >= 1
         kept.leave()
 
@@ -99,7 +100,7 @@ async def test_client_that_does_not_speak_tls_is_closed(
     async with secured(authority) as gateway:
         [client] = await _silent(gateway, 1)
         client.request("/live", b"", method="GET")
-        await asyncio.wait_for(client.reader.read(), 5)
+        await asyncio.wait_for(client.reader.read(), PATIENCE)
         client.leave()
         assert await _live(gateway, authority) == b"HTTP/1.1 200"
     assert "Traceback" not in caplog.text

@@ -18,6 +18,7 @@ from gateway.upstream.connection import HIGH_WATER, Connection
 from gateway.upstream.read_buffer import MAX_FULL_READS, READ_SIZE, USUAL_READ
 from gateway.upstream.sliced_writer import SLICE, _slices
 from tests.support.gateway import until
+from tests.support.processes import PATIENCE
 from tests.upstream.peer import (
     BODY,
     REQUEST,
@@ -382,12 +383,13 @@ async def test_silence_ends_with_bytes_that_can_be_taken(listener: Listener) -> 
 # -- flow
 
 
-async def pour(peer: Peer, total: int, piece: bytes) -> int:
-    """Send ``piece`` until ``total`` bytes are sent or no more is taken; return how many were sent."""
+async def pour(peer: Peer, total: int, piece: bytes, patience: float = 1.0) -> int:
+    """Send ``piece`` until ``total`` bytes are sent or none is taken for ``patience``; return how many were
+    sent."""
     sent = 0
     while sent < total:
         try:
-            async with asyncio.timeout(0.3):
+            async with asyncio.timeout(patience):
                 await peer.send(piece)
         except TimeoutError:
             break
@@ -421,7 +423,7 @@ async def test_body_that_is_not_read_stops_its_peer(listener: Listener) -> None:
     assert sent < total
     assert HIGH_WATER < connection._reply.buffered < 1024 * 1024
     async with asyncio.TaskGroup() as group:
-        rest = group.create_task(pour(peer, total - sent - len(piece), piece))
+        rest = group.create_task(pour(peer, total - sent - len(piece), piece, PATIENCE))
         while not rest.done() or connection._reply.buffered:
             await connection.read()
     assert rest.result() > 0
