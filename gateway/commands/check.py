@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, interview
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
@@ -58,14 +57,11 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
         if found is None:
             return [_failed_row(url, "it replied to no probe")]
         rows = [_row(url, name, info) for name, info in found.infos.items()]
-        return rows or [_failed_row(url, f"it speaks none of: {_formats(only, formats)}")]
+        names = only or ", ".join(format.name for format in formats)
+        return rows or [_failed_row(url, f"it speaks none of: {names}")]
 
     found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
     return [row for rows in found for row in rows]
-
-
-def _formats(only: str | None, formats: Sequence[AnyFormat]) -> str:
-    return only or ", ".join(format.name for format in formats)
 
 
 def _failed_row(url: str, problem: str) -> Row:

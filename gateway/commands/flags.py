@@ -64,19 +64,13 @@ def _metavar(name: str, annotation: Any) -> str | None:
 def dataclass_flags(kind: type) -> list[inspect.Parameter]:
     """Return one flag per field of the dataclass ``kind``, with the help text of its metadata."""
     hints = get_type_hints(kind)
-    return [
-        _flag(
-            field.name,
-            hints[field.name] | None,
-            None,
-            f"{field.metadata['help']} {_shown(field.default)}".strip(),
-        )
-        for field in fields(kind)
-    ]
-
-
-def _shown(default: object) -> str:
-    return "" if default is None or default is False else f"[default: {str(default).lower()}]"
+    flags = []
+    for field in fields(kind):
+        text = field.metadata["help"]
+        if field.default is not None and field.default is not False:
+            text += f" [default: {str(field.default).lower()}]"
+        flags.append(_flag(field.name, hints[field.name] | None, None, text))
+    return flags
 
 
 def _plain(annotation: Any) -> Any:
@@ -86,7 +80,7 @@ def _plain(annotation: Any) -> Any:
     return annotation
 
 
-def _flag(  # noqa: PLR0913 - what typer wants to know of a flag
+def _flag(  # noqa: PLR0913 - the options of a flag
     name: str, kind: Any, default: Any, text: str, metavar: str | None = None, alias: str | None = None
 ) -> inspect.Parameter:
     flag = flag_of(name)

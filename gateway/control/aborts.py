@@ -28,7 +28,6 @@ from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
-from gateway.formats.contract import ErrorReply, Headers
 from gateway.formats.optional import AbortTarget
 from gateway.proxy.aborts import ABORT_TIMEOUT
 from gateway.security.auth_middleware import caller_of
@@ -105,15 +104,20 @@ class _Abort:
 
     async def handle(self, request: Request) -> Response:
         try:
-            body = await _body(request)
+            body = await read_within(request, BODY_LIMIT)
+            if body is None:
+                raise RequestTooLarge(f"the body of an abort call is larger than {BODY_LIMIT} bytes")
             target = self._format.aborted_ids(body)
             if target.everything:  # the requests of all clients
                 caller_of(request.scope).require(AccessScope.CONTROL)
-            return await self._lifecycle.run_control_call(self._done(request, body, target))
+            return await self._lifecycle.run_control_call(self._abort(request, body, target))
         except GatewayError as error:
-            return _rendered(self._format.render(error), challenge(error))
+            reply = self._format.render(error)
+            lines = [*reply.headers, *challenge(error)]
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in lines}
+            return Response(reply.body, reply.status, headers)
 
-    async def _done(self, request: Request, body: bytes, target: AbortTarget) -> Response:
+    async def _abort(self, request: Request, body: bytes, target: AbortTarget) -> Response:
         own = self._aborter.abort(target, self._format)
         if not target.everything:
             return _summary(_rows(await own))
@@ -140,19 +144,6 @@ async def _forward(worker: Worker, call: WorkerCall) -> str | None:
     except WorkerCallFailed as error:
         return str(error)
     return None if answer.accepted else f"status {answer.head.status}"
-
-
-async def _body(request: Request) -> bytes:
-    body = await read_within(request, BODY_LIMIT)
-    if body is None:
-        raise RequestTooLarge(f"the body of an abort call is larger than the limit of {BODY_LIMIT} bytes")
-    return body
-
-
-def _rendered(error: ErrorReply, extra: Headers) -> Response:
-    lines = [*error.headers, *extra]
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in lines}
-    return Response(error.body, error.status, headers)
 
 
 def _rows(

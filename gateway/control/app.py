@@ -31,7 +31,6 @@ from gateway.control.docs_page import docs_page
 from gateway.control.openapi import merge
 from gateway.control.replies import failure
 from gateway.control.views import Views
-from gateway.formats.base import AnyFormat
 from gateway.settings import Settings, SettingsError
 from gateway.version import NAME, VERSION
 
@@ -65,7 +64,7 @@ def control_app(
     of ``endpoints`` only.
     """
     app = _ControlApp([*endpoints, *relays])
-    formats = _formats(endpoints)
+    formats = list({endpoint.format.name: endpoint.format for endpoint in endpoints}.values())
     app.include_router(system.system_router(settings, endpoints, views))
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(events.events_router(views))  # before /workers/{key}, which would match its path
@@ -103,10 +102,6 @@ class _ControlApp(FastAPI):
 
     async def page(self) -> str:
         return docs_page(self.openapi(), OPENAPI_PATH)
-
-
-def _formats(endpoints: Sequence[Endpoint]) -> Sequence[AnyFormat]:
-    return list({endpoint.format.name: endpoint.format for endpoint in endpoints}.values())
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

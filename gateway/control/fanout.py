@@ -50,7 +50,7 @@ _SHUTTING_DOWN = (
 )
 
 
-class _Ask(Protocol):
+class _Send(Protocol):
     """The signature of ``send_call`` and ``send_call_within_quota``."""
 
     async def __call__(
@@ -173,7 +173,9 @@ class _Fanout:
     async def handle(self, request: Request) -> Response:
         try:
             sent, name = parse_call(request, self._call.path, await read_body(request, self._limits.body))
-            shape = _shape(request)
+            shape = request.headers.get(SHAPE)
+            if shape not in (None, SUMMARY, PLAIN):
+                raise CallError(400, "invalid_shape", f"X-Reply-Shape must be {SUMMARY} or {PLAIN}")
             workers, skipped, single = self._targets(name)
             outcomes = await self._views.lifecycle.run_control_call(self._all(workers, sent))
         except CallError as error:
@@ -183,7 +185,7 @@ class _Fanout:
         accepted = sum(outcome.accepted for outcome in outcomes)
         log.info("%s: accepted by %d of %d workers", self._call.path, accepted, len(outcomes))
         if (shape or (PLAIN if single else SUMMARY)) == PLAIN and (single or accepted == len(outcomes)):
-            return _plain(outcomes[0])
+            return _own_reply(outcomes[0])
         return _summary(outcomes, skipped)
 
     async def _all(self, workers: Sequence[Worker], sent: WorkerCall) -> Sequence[Outcome]:
@@ -213,13 +215,17 @@ class _Fanout:
             raise no_worker_error(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: WorkerCall, added: Parts | None, send: _Ask) -> Outcome:
-        """WorkerCall one worker.
+    async def _one(self, worker: Worker, sent: WorkerCall, added: Parts | None, send: _Send) -> Outcome:
+        """Call one worker.
 
         A worker is cordoned from before it is paused until after it is resumed. If it does not accept the
         pause, the resources that this call ``added`` to its cordon are removed again.
         """
-        outcome = await self._send(worker, sent, send)
+        try:
+            answer = await send(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
+            outcome = Outcome(worker, answer)
+        except WorkerCallFailed as error:
+            outcome = Outcome(worker, None, str(error))
         if self._call.pauses is not None and not outcome.accepted:
             await self._pauses.resume(worker, self._call.pauses, added or ())
         if self._call.resumes is not None and outcome.accepted:
@@ -227,22 +233,8 @@ class _Fanout:
             await self._pauses.resume(worker, self._call.resumes, parts, every=every)
         return outcome
 
-    async def _send(self, worker: Worker, sent: WorkerCall, send: _Ask) -> Outcome:
-        try:
-            answer = await send(worker, sent, seconds=self._limits.seconds, limit=ANSWER_LIMIT)
-        except WorkerCallFailed as error:
-            return Outcome(worker, None, str(error))
-        return Outcome(worker, answer)
 
-
-def _shape(request: Request) -> str | None:
-    shape = request.headers.get(SHAPE)
-    if shape not in (None, SUMMARY, PLAIN):
-        raise CallError(400, "invalid_shape", f"X-Reply-Shape must be {SUMMARY} or {PLAIN}")
-    return shape
-
-
-def _plain(outcome: Outcome) -> Response:
+def _own_reply(outcome: Outcome) -> Response:
     """Return a worker's own reply."""
     if outcome.answer is None:
         return CallError(502, "worker_failed", f"{outcome.worker.url}: {outcome.error}").reply()
@@ -251,6 +243,10 @@ def _plain(outcome: Outcome) -> Response:
 
 def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Response:
     failed = [outcome for outcome in outcomes if not outcome.accepted]
+    statuses = {outcome.status for outcome in outcomes}
+    (status, *others) = statuses
+    # A refusal of all workers with one 4xx status is the fault of the client; any other failure is a 502.
+    refused = status is not None and not others and 400 <= status < 500
     summary = Summary(
         success=not failed,
         message=f"accepted by {len(outcomes) - len(failed)} of {len(outcomes)} workers",
@@ -260,27 +256,20 @@ def _summary(outcomes: Sequence[Outcome], skipped: Iterable[Skipped]) -> Respons
             for each in skipped
         ],
     )
-    return json_response(summary.model_dump(), _status(outcomes) if failed else 200)
-
-
-def _status(outcomes: Sequence[Outcome]) -> int:
-    """Return the status of a failure: the common 4xx status of all workers, else 502."""
-    statuses = {outcome.status for outcome in outcomes}
-    (status, *others) = statuses
-    return status if status is not None and not others and 400 <= status < 500 else 502
+    failure = status if refused and status is not None else 502
+    return json_response(summary.model_dump(), failure if failed else 200)
 
 
 def _row(outcome: Outcome) -> WorkerAnswer:
-    worker, answer = outcome.worker, outcome.answer
-    body = None if answer is None else _shown(answer.body)
+    worker, body = outcome.worker, None
+    if outcome.answer is not None:
+        text = outcome.answer.body
+        body = _json(text)
+        if body is _NO_JSON:
+            body = text[: 4 * TEXT_LIMIT].decode("utf-8", "replace")[:TEXT_LIMIT]
     return WorkerAnswer(
         worker=worker.url, worker_id=worker.id, status=outcome.status, body=body, error=outcome.error
     )
-
-
-def _shown(body: bytes) -> Any:
-    found = _json(body)
-    return body[: 4 * TEXT_LIMIT].decode("utf-8", "replace")[:TEXT_LIMIT] if found is _NO_JSON else found
 
 
 _NO_JSON = object()

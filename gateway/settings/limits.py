@@ -121,7 +121,8 @@ class Limits(Section):
 
     def timeouts(self, path: str) -> Timeouts:
         """Return the time limits of the route ``path``."""
-        return Timeouts(*(_limit_for(_by_path(entries), path) for entries in self._timed.values()))
+        limits = [_by_path(entries) for entries in self._timed.values()]
+        return Timeouts(*(limit.get(path, limit.get("", 0.0)) or None for limit in limits))
 
     def timed_paths(self) -> Mapping[str, Collection[str]]:
         """Return the routes that each field names, by field."""
@@ -149,7 +150,3 @@ def _by_path(entries: Sequence[str]) -> Mapping[str, float]:
             raise ValueError(f"{path!r} is given twice" if path else "two values for all routes are given")
         found[path] = float(seconds)
     return found
-
-
-def _limit_for(limits: Mapping[str, float], path: str) -> float | None:
-    return limits.get(path, limits.get("", 0.0)) or None

@@ -28,7 +28,7 @@ class Buckets:
 def log_spaced(low: float, high: float, count: int) -> Bounds:
     """Return 0 and ``count - 1`` bounds above ``low`` up to ``high``, evenly spaced on a logarithmic scale.
 
-    The bounds are rounded to two significant digits; equal ones are returned once. Raises ValueError, with
+    The bounds are rounded to two significant digits; equal ones are returned once. Raise ValueError, with
     the reason, if there are no such bounds.
     """
     if not (math.isfinite(low) and math.isfinite(high) and 0 < low < high):
@@ -36,9 +36,6 @@ def log_spaced(low: float, high: float, count: int) -> Bounds:
     if not 2 <= count <= BUCKETS_LIMIT:
         raise ValueError(f"there can be 2 to {BUCKETS_LIMIT} buckets: {count}")
     ratio = high / low
-    bounds = {_two_digits(low * ratio ** (step / (count - 1))) for step in range(1, count)}
+    values = (low * ratio ** (step / (count - 1)) for step in range(1, count))
+    bounds = {float(f"{value:.1e}") for value in values}
     return (0.0, *sorted(bounds))
-
-
-def _two_digits(value: float) -> float:
-    return float(f"{value:.1e}")

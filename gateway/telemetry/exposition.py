@@ -183,7 +183,11 @@ class Exposition:
             families.WORKER_STATE, (((worker.url, worker.state.value), 1) for worker in workers)
         )
         yield from self._states(workers)
-        yield from self._plain(families.WORKER_REQUESTS, self._served({worker.url for worker in workers}))
+        self._tallies.forget_served({worker.url for worker in workers})
+        served = self._tallies.served.items()
+        yield from self._plain(
+            families.WORKER_REQUESTS, (((url, name, state.value), n) for (url, name, state), n in served)
+        )
         placed = self._tallies.placements.items()
         yield from self._plain(families.KEYED, (((placement.value,), n) for placement, n in placed))
 
@@ -217,11 +221,6 @@ class Exposition:
         yield from self._plain(families.PROCESSES, [((), self._processes.serving)])
         yield from self._plain(families.PROCESS_RESTARTS, [((), self._processes.restarts)])
         yield from self._plain(families.BUILD, [((VERSION, str(COMPILED).lower()), 1)])
-
-    def _served(self, urls: set[str]) -> Rows:
-        served = self._tallies.served
-        self._tallies.forget_served(urls)
-        return (((url, name, state.value), count) for (url, name, state), count in served.items())
 
     def _plain(self, family: Family, rows: Rows) -> Iterator[str]:
         yield self._head(family)
