@@ -1,4 +1,4 @@
-"""A gateway of several processes, as a user starts it, and clients that know which of them they talk to."""
+"""A gateway of several processes, and clients that know which process serves them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.gateway import RawClient, eventually, until
+from tests.support.processes import PATIENCE
 
-#: A scrape has to be answered in so many seconds.
+#: Seconds within which a scrape has to be answered.
 PROMPT = 0.1
 
 
 @dataclass
 class Several:
-    """``process`` is the supervisor; ``log`` what all of them wrote to standard error."""
+    """A running gateway. ``process`` is the supervisor; ``log`` is the standard error of all processes."""
 
     process: asyncio.subprocess.Process
     log: Path
@@ -31,18 +32,18 @@ class Several:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that serve, by their ids."""
+        """The ids of the processes that serve."""
         pid = self.process.pid
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     async def connect(self) -> RawClient:
-        """A connection to any process, which is closed in the end."""
+        """Connect to any process. The connection is closed at the end of the block."""
         client = await RawClient.connect(self.port)
         self.clients.append(client)
         return client
 
     async def client_of(self, pid: int) -> RawClient:
-        """A connection that this process has accepted."""
+        """Connect until the process ``pid`` has accepted a connection; return that one."""
         while True:
             client = await self.connect()
             ours = client.writer.get_extra_info("sockname")[1]
@@ -52,19 +53,19 @@ class Several:
             client.leave()
 
     async def get(self, path: str, pid: int) -> tuple[int, bytes]:
-        """Status and body of a GET that this process answers."""
+        """Return status and body of a GET that the process ``pid`` answers."""
         client = await self.client_of(pid)
         status, body = await ask(client, path)
         client.leave()
         return status, body
 
     async def ends(self) -> int:
-        """The exit code."""
-        return await asyncio.wait_for(self.process.wait(), 15)
+        """Wait for the end of the gateway and return its exit code."""
+        return await asyncio.wait_for(self.process.wait(), PATIENCE)
 
 
 async def ask(client: RawClient, path: str, body: bytes = b"", method: str = "GET") -> tuple[int, bytes]:
-    """Status and body of a request on a kept connection."""
+    """Return status and body of a request on an open connection."""
     client.request(path, body, method=method)
     head = (await client.head()).lower()
     found = re.search(rb"content-length: (\d+)", head)
@@ -72,7 +73,7 @@ async def ask(client: RawClient, path: str, body: bytes = b"", method: str = "GE
 
 
 def metric(text: bytes, name: str) -> float:
-    """The sum of all series of one metric."""
+    """Return the sum of all series of one metric."""
     spelled = re.compile(rf"(dynamo_frontend_)?{name}[ {{]")
     lines = [line for line in text.decode().splitlines() if spelled.match(line)]
     assert lines, f"no {name}"
@@ -80,7 +81,7 @@ def metric(text: bytes, name: str) -> float:
 
 
 def _inode(server: int, client: int) -> int:
-    """Of the server's socket of a connection; 0 until it is accepted."""
+    """Return the inode of the server's socket of a connection; 0 until it is accepted."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         if [int(each.partition(":")[2], 16) for each in fields[1:3]] == [server, client]:
@@ -103,7 +104,7 @@ def _holds(pid: int, inode: int) -> bool:
 async def several(
     *workers: str, count: int = 2, stdout: Any = None, **variables: str
 ) -> AsyncIterator[Several]:
-    """``tito-gateway serve --processes`` on a free port in front of ``workers``, ready; gone in the end."""
+    """``tito-gateway serve --processes`` on a free port in front of ``workers``, ready; killed at the end."""
     flags = [flag for worker in workers for flag in ("--worker", worker)]
     with tempfile.NamedTemporaryFile() as file:
         process = await asyncio.create_subprocess_exec(
@@ -120,7 +121,7 @@ async def several(
         finally:
             for client in gateway.clients:
                 client.leave()
-            # The group outlives a supervisor that was killed.
+            # The other processes of the group can outlive a supervisor that was killed.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:

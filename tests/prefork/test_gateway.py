@@ -1,4 +1,4 @@
-"""Several processes as one gateway: real processes, real sockets, real signals."""
+"""Several processes as one gateway, with real processes, sockets and signals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def generate(client: RawClient, **extra: object) -> int:
 
 
 async def stream(gateway: Several, pid: int, tokens: int = 20, **extra: object) -> RawClient:
-    """A stream that runs in one process, past its first event."""
+    """Start a stream in the process ``pid`` and return after its first event."""
     client = await gateway.client_of(pid)
     client.request("/generate", request(tokens, True, **extra))
     await client.head()
@@ -39,7 +39,7 @@ async def stream(gateway: Several, pid: int, tokens: int = 20, **extra: object) 
 
 
 async def rest_of(client: RawClient) -> bytes:
-    """What still comes of a stream, up to its end."""
+    """Return the rest of a stream."""
     rest = b""
     while data := await client.reader.read(65536):
         rest += data
@@ -55,8 +55,7 @@ async def scrape(gateway: Several, pid: int) -> bytes:
     return text
 
 
-async def test_any_process_shows_the_metrics_of_all() -> None:
-    """A scrape is the whole gateway's, whoever answers it, and exact at once."""
+async def test_any_process_shows_the_exact_metrics_of_all() -> None:
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         for count, pid in enumerate(gateway.pids, 1):
             client = await gateway.client_of(pid)
@@ -75,8 +74,7 @@ async def test_any_process_shows_the_metrics_of_all() -> None:
         assert text.decode().count("\nprocess_cpu_seconds_total ") == 1
 
 
-async def test_load_is_that_of_all_processes() -> None:
-    """In /workers, /health and the gauges."""
+async def test_load_in_workers_health_and_metrics_is_that_of_all_processes() -> None:
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         running = [await stream(gateway, pid, 200) for pid in gateway.pids]
         for pid in gateway.pids:
@@ -92,7 +90,7 @@ async def test_load_is_that_of_all_processes() -> None:
 
 
 async def test_scrape_is_prompt_while_a_process_is_stuck() -> None:
-    """It then counts with what it said last."""
+    """Its last counts are used. One of twenty scrapes has to be in time, on a busy machine."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         stuck, other = gateway.pids
         client = await gateway.client_of(stuck)
@@ -101,8 +99,8 @@ async def test_scrape_is_prompt_while_a_process_is_stuck() -> None:
         await ask(asker, "/metrics")
         os.kill(stuck, signal.SIGSTOP)
         try:
-            taken = []
-            for _ in range(5):
+            taken: list[float] = []
+            while len(taken) < 20 and min(taken, default=PROMPT) >= PROMPT:
                 start = time.monotonic()
                 status, text = await ask(asker, "/metrics")
                 taken.append(time.monotonic() - start)
@@ -113,7 +111,7 @@ async def test_scrape_is_prompt_while_a_process_is_stuck() -> None:
 
 
 async def test_killed_process_is_replaced_and_its_counts_stay() -> None:
-    """Meanwhile the others serve, the gateway is ready, and what ran in it counts as failed."""
+    """Meanwhile the others serve, the gateway is ready, and the requests of that process count as failed."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         victim, other = gateway.pids
         for pid in (victim, other):
@@ -144,7 +142,7 @@ async def test_killed_process_is_replaced_and_its_counts_stay() -> None:
 
 
 async def test_connection_that_waits_for_a_killed_process_is_served_by_its_successor() -> None:
-    """Its listening socket outlives it."""
+    """Its listening socket is kept open."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         for pid in gateway.pids:
             os.kill(pid, signal.SIGSTOP)
@@ -155,7 +153,7 @@ async def test_connection_that_waits_for_a_killed_process_is_served_by_its_succe
 
 
 async def test_sigterm_drains_every_process() -> None:
-    """Running streams finish; until then each process refuses what is new, and none is ready."""
+    """Running streams finish; until then each process refuses new requests, and none is ready."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         short, long = gateway.pids
         kept = [await gateway.client_of(pid) for pid in (short, long)]
@@ -167,7 +165,7 @@ async def test_sigterm_drains_every_process() -> None:
 
         await eventually(none_ready)
         assert b'"error"' not in await rest_of(running[0])
-        # The first one has nothing left to do, but new connections still come to it.
+        # The first process has no exchanges left, but still gets new connections.
         late = await gateway.client_of(short)
         assert await generate(late) == 503
         assert (await ask(kept[0], "/live"))[0] == 200
@@ -177,7 +175,7 @@ async def test_sigterm_drains_every_process() -> None:
 
 
 async def test_signal_to_the_process_group_counts_once() -> None:
-    """As Ctrl-C sends it: nothing is cut."""
+    """As by Ctrl-C: nothing is truncated."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         running = [await stream(gateway, pid, 10) for pid in gateway.pids]
         os.killpg(gateway.process.pid, signal.SIGINT)
@@ -188,7 +186,7 @@ async def test_signal_to_the_process_group_counts_once() -> None:
 
 
 async def test_second_signal_ends_all_at_once() -> None:
-    """Visibly for their clients, and with aborts at the engine."""
+    """With an error event to each client, and an abort at the engine."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         running = [await stream(gateway, pid, 2000) for pid in gateway.pids]
         gateway.process.send_signal(signal.SIGTERM)
@@ -201,15 +199,15 @@ async def test_second_signal_ends_all_at_once() -> None:
 
 
 async def test_second_signal_does_not_wait_for_a_process_that_is_stopped() -> None:
-    """It could do nothing with more time."""
+    """It is killed because it does not respond, long before the timeout of those that do."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         os.kill(gateway.pids[0], signal.SIGSTOP)
         for _ in range(2):
             gateway.process.send_signal(signal.SIGTERM)
             await until(lambda: "draining" in gateway.log.read_text())
-        started = time.monotonic()
         assert await gateway.ends() == 0
-        assert time.monotonic() - started < 6
+        log = gateway.log.read_text()
+        assert "has not responded for 3 s: killed" in log and "does not end" not in log
 
 
 async def test_grace_time_applies_to_all_processes() -> None:
@@ -222,7 +220,7 @@ async def test_grace_time_applies_to_all_processes() -> None:
 
 
 async def test_processes_without_a_supervisor_finish_and_end() -> None:
-    """Nobody would restart or end them. The port is free at once for a successor."""
+    """The port is free at once for another gateway."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         pids = gateway.pids
         running = [await stream(gateway, pid, 12) for pid in pids]
@@ -251,7 +249,7 @@ def _lives(pid: int) -> bool:
 
 
 async def test_abort_reaches_an_id_that_another_process_holds() -> None:
-    """By its id, and with all others; what one worker was told is one result."""
+    """By its id, and by abort_all; there is one result per worker."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         here, there = gateway.pids
         asker = await gateway.client_of(here)
@@ -269,8 +267,8 @@ async def test_abort_reaches_an_id_that_another_process_holds() -> None:
         assert b'"abort"' in await rest_of(other)
 
 
-async def test_same_id_in_two_processes_is_two_ids_at_the_engine() -> None:
-    """Neither can see the other's, so neither uses what its client chose; the client sees its own."""
+async def test_same_client_id_in_two_processes_is_two_ids_at_the_engine() -> None:
+    """No process uses its client's id at the engine; the client sees its own id."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
         running = [await stream(gateway, pid, rid="job-1") for pid in gateway.pids]
         await arrived(2, sim)
@@ -281,8 +279,8 @@ async def test_same_id_in_two_processes_is_two_ids_at_the_engine() -> None:
             assert b'"id":"job-1"' in rest and not any(each.encode() in rest for each in sent)
 
 
-async def test_lines_of_all_processes_never_run_into_each_other() -> None:
-    """However long they are, and however slowly they are read; each names its process."""
+async def test_log_lines_of_several_processes_are_never_mixed() -> None:
+    """However long they are and however slowly they are read; each names its process."""
     out, into = os.pipe()
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, stdout=into) as gateway:
         os.close(into)
@@ -312,7 +310,7 @@ def _read_all(fd: int) -> bytes:
 
 
 def test_port_in_use_is_one_line_as_with_one_process() -> None:
-    """Also when several could listen on it: another gateway would get a silent share of the requests."""
+    """Even if the owner of the port has set SO_REUSEPORT, by which both would share the requests."""
     with listen("127.0.0.1", 0, 10) as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         port = str(taken.getsockname()[1])
@@ -327,8 +325,7 @@ def test_bad_setting_is_one_line_as_with_one_process() -> None:
     assert len(ended.stderr.splitlines()) == 1 and "--worker" in ended.stderr
 
 
-async def test_worker_registered_with_one_process_is_known_to_all() -> None:
-    """And is forgotten by all once it is removed."""
+async def test_registration_and_removal_in_one_process_apply_to_all() -> None:
     async with SimServer("sglang", SimConfig()) as sim, SimServer("sglang", SimConfig()) as other:
         async with several(sim.url) as gateway:
             first, second = [await gateway.client_of(pid) for pid in gateway.pids]
@@ -345,7 +342,7 @@ async def test_worker_registered_with_one_process_is_known_to_all() -> None:
             async def forgotten() -> bool:
                 return await urls() == {sim.url}
 
-            await eventually(known, 5)
+            await eventually(known)
             path = f"/remove_worker?url={other.url}"
             assert (await ask(first, path, b"", "POST"))[0] == 200
-            await eventually(forgotten, 5)
+            await eventually(forgotten)

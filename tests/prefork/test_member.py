@@ -1,4 +1,4 @@
-"""What processes of one gateway know of its workers together: real processes, real sockets."""
+"""Cordons that the processes of one gateway share, with real processes and sockets."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import pytest
 
 from gateway.sim import SimConfig, SimServer
 from tests.prefork.running import Several, ask, several
-from tests.support.gateway import eventually, generates
+from tests.support.gateway import eventually, generates, until
 from tests.support.generate import body_of
 
 REQUEST = json.dumps(body_of("sglang", 2, False)).encode()
 
 
 async def states(gateway: Several) -> list[list[str]]:
-    """Those of all workers, as each process has them."""
+    """Return the states of all workers in each process."""
     replies = [json.loads((await gateway.get("/workers", pid))[1]) for pid in gateway.pids]
     return [[worker["state"] for worker in one["workers"]] for one in replies]
 
 
+async def has_states(gateway: Several, expected: list[list[str]]) -> bool:
+    return await states(gateway) == expected
+
+
 async def generated(gateway: Several) -> list[int]:
-    """What each process answers to a request now."""
+    """Return the status of one request to each process."""
     clients = [await gateway.client_of(pid) for pid in gateway.pids]
     return [(await ask(client, "/generate", REQUEST, "POST"))[0] for client in clients]
 
@@ -34,13 +38,11 @@ async def post(gateway: Several, path: str, number: int = 0, body: bytes = b"{}"
 
 
 async def test_ready_says_that_every_process_has_a_worker() -> None:
-    """Whichever gets the next connection."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=4) as gateway:
         assert await generated(gateway) == [200] * 4
 
 
-async def test_pause_through_one_process_counts_in_all_before_it_is_answered() -> None:
-    """And a resumption, through whichever."""
+async def test_pause_and_resumption_through_one_process_apply_to_all() -> None:
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=3) as gateway:
         assert await post(gateway, "/pause_generation", 0) == 200
         assert await states(gateway) == [["held"]] * 3
@@ -50,8 +52,8 @@ async def test_pause_through_one_process_counts_in_all_before_it_is_answered() -
         assert await generated(gateway) == [200] * 3
 
 
-async def test_no_process_gives_a_worker_a_request_after_it_was_called_to_pause() -> None:
-    """All have stopped before the engine hears of it."""
+async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
+    """All processes stop before the engine is called."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=2) as gateway:
         clients = [await gateway.client_of(pid) for pid in gateway.pids]
         for round in range(10):
@@ -64,23 +66,19 @@ async def test_no_process_gives_a_worker_a_request_after_it_was_called_to_pause(
         assert len(generates(sim)) == 20
 
 
-async def test_process_that_is_started_again_knows_who_is_paused() -> None:
+async def test_restarted_process_knows_the_paused_workers() -> None:
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         victim, _ = gateway.pids
         assert await post(gateway, "/pause_generation", 1) == 200
         os.kill(victim, signal.SIGKILL)
-
-        async def replaced() -> bool:
-            return victim not in gateway.pids and len(gateway.pids) == 2
-
-        await eventually(replaced)
+        await until(lambda: victim not in gateway.pids and len(gateway.pids) == 2, 30)
+        await eventually(lambda: has_states(gateway, [["held"]] * 2), 30)
         assert await generated(gateway) == [503, 503]
-        assert await states(gateway) == [["held"]] * 2
         assert not generates(sim)
 
 
-async def test_process_that_starts_in_the_midst_of_pauses_ends_as_the_others_do() -> None:
-    """It is told what was said before it, and meanwhile what is said: the last word counts in all of them."""
+async def test_process_that_starts_during_pauses_ends_with_the_same_cordons() -> None:
+    """It gets the cordons from before and the updates meanwhile; the latest one counts in all processes."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         for round in range(4):
             stays, victim = gateway.pids
@@ -91,52 +89,39 @@ async def test_process_that_starts_in_the_midst_of_pauses_ends_as_the_others_do(
                 path = "/pause_generation" if pause else "/continue_generation"
                 assert (await ask(client, path, b"{}", "POST"))[0] == 200
                 pause = not pause
-            # The new one is asked once it serves: until then it may have to be told.
+            # The new process may still probe its worker, or get updates.
+            expected = [["ready" if pause else "held"]] * 2
+            await eventually(lambda expected=expected: has_states(gateway, expected), 30)  # type: ignore[misc]
             assert await generated(gateway) == [200 if pause else 503] * 2, round
-            assert await states(gateway) == [["ready" if pause else "held"]] * 2
 
 
 @pytest.mark.parametrize("end", ["open", "drain"])
-async def test_worker_given_at_the_start_is_held_opened_and_drained_in_all_processes(end: str) -> None:
-    """At once, and a process that is started later does as well."""
+async def test_worker_given_at_the_start_is_cordoned_uncordoned_and_drained_in_all_processes(
+    end: str,
+) -> None:
+    """Also in a process that is started later."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=2) as gateway:
         assert await post(gateway, f"/workers/{sim.url}/cordon", 0) == 200
         assert await states(gateway) == [["held"]] * 2
         assert await post(gateway, f"/workers/{sim.url}/{end}", 1) in (200, 202)
         victim = gateway.pids[0]
         os.kill(victim, signal.SIGKILL)
-
-        async def replaced() -> bool:
-            return victim not in gateway.pids and len(gateway.pids) == 2
-
-        await eventually(replaced)
+        await until(lambda: victim not in gateway.pids and len(gateway.pids) == 2, 30)
         if end == "open":
+            await eventually(lambda: has_states(gateway, [["ready"]] * 2), 30)
             assert await generated(gateway) == [200] * 2
             return
         assert await states(gateway) == [[]] * 2
         added = json.dumps({"url": sim.url}).encode()
         assert await post(gateway, "/workers", 1, added) == 202
-
-        async def back() -> bool:
-            return await states(gateway) == [["ready"]] * 2
-
-        await eventually(back)
+        await eventually(lambda: has_states(gateway, [["ready"]] * 2), 30)
 
 
-async def test_engine_that_was_started_anew_is_paused_no_more() -> None:
-    """Neither in the process that was called, nor in the others."""
+async def test_restarted_engine_is_not_paused_any_more_in_any_process() -> None:
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
         assert await post(gateway, "/pause_generation", 0) == 200
         port = int(sim.url.rpartition(":")[2])
         await sim.kill()
-
-        async def dead() -> bool:
-            return await states(gateway) == [["dead"]] * 2
-
-        await eventually(dead, 20)
+        await eventually(lambda: has_states(gateway, [["dead"]] * 2), 30)
         async with SimServer("sglang", SimConfig(port=port)):
-
-            async def ready() -> bool:
-                return await states(gateway) == [["ready"]] * 2
-
-            await eventually(ready, 20)
+            await eventually(lambda: has_states(gateway, [["ready"]] * 2), 30)

@@ -1,4 +1,4 @@
-"""The process as a user starts it: its signals, its port, its end."""
+"""The gateway's process: signals, port, exit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.served import served
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(kind: str) -> None:
-    """Not ready at once; a new request on a kept connection gets 503 and a close; exit code 0."""
+    """It is not ready at once; a new request on an open connection gets 503 and a close; exit code 0."""
     async with SimServer(kind, SimConfig(token_delay=0.05)) as sim, served(sim.url) as gateway:
         running = await RawClient.connect(gateway.port)
         running.request(KINDS[kind], json.dumps(body_of(kind, 20, True)).encode())
@@ -52,7 +52,7 @@ async def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(kind: s
         assert b'"error"' not in rest
         running.leave()
         kept.leave()
-        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
         assert len(generates(sim)) == 1
 
 
@@ -74,7 +74,7 @@ async def test_second_signal_ends_at_once_visibly_and_with_aborts(kind: str) -> 
         gateway.process.send_signal(signal.SIGINT)
         rest = await _until_closed(running)
         assert b'"error"' in rest
-        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
         assert len(sim.aborts) == 1
 
 
@@ -86,7 +86,7 @@ async def _until_closed(client: RawClient) -> bytes:
     return received
 
 
-async def test_grace_time_over_cuts_what_still_runs_with_an_error_event() -> None:
+async def test_requests_that_run_after_the_grace_time_end_with_an_error_event() -> None:
     async with SimServer("sglang", SimConfig(token_delay=0.05)) as sim:
         async with served(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
             async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
@@ -97,16 +97,16 @@ async def test_grace_time_over_cuts_what_still_runs_with_an_error_event() -> Non
                 gateway.process.send_signal(signal.SIGTERM)
                 events = sse((await run).content)
                 assert "error" in events[-1]
-            assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+            assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
 
 
-async def test_idle_gateway_leaves_within_a_second() -> None:
+async def test_idle_gateway_exits_without_waiting_for_the_grace_time() -> None:
     async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
         gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(gateway.process.wait(), 5) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
 
 
-async def test_access_log_has_one_line_a_request_and_nothing_of_its_content() -> None:
+async def test_access_log_has_one_line_per_request_without_its_content() -> None:
     async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
         async with httpx.AsyncClient(trust_env=False) as client:
             await client.post(gateway.url + "/generate", json=body_of("sglang", rid="r-1"))
@@ -132,9 +132,9 @@ async def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
     assert str(port).encode() in err and b"Traceback" not in err
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of that C library alone this is known")
-def test_memory_of_large_events_is_not_fetched_anew_for_each() -> None:
-    """Page faults of 50 times 2 MiB in blocks of 128 KiB, once they were there before: of 25,600 pages."""
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of glibc only")
+def test_memory_of_large_events_is_reused() -> None:
+    """50 times 2 MiB in blocks of 128 KiB have 25,600 pages; few of them may cause page faults."""
     code = """
 import resource
 from gateway.process.server import _keep_freed_memory
@@ -155,15 +155,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "no..name", "l" * 64])
-def test_listen_on_a_name_that_is_none_says_so(name: str) -> None:
+def test_error_of_an_invalid_host_names_it(name: str) -> None:
     with pytest.raises(PortTaken, match=re.escape(f"cannot listen on {name} port 0: ")):
         listen(name, 0, 10)
 
 
-def test_processes_share_a_file_in_memory_or_else_where_temporary_files_are(
+def test_processes_share_a_file_in_memory_or_else_in_the_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container may have nothing to be written to but memory; with neither, it is said in one line."""
+    """A container may have no other writable folder. Without both, the error has one line."""
     nowhere, temporary = tmp_path / "nowhere", tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
@@ -183,15 +183,15 @@ def test_processes_share_a_file_in_memory_or_else_where_temporary_files_are(
         assert Path(settings.discovery_file or "").parent.parent == temporary
 
 
-def test_system_without_shared_ports_has_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_require_shared_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "SO_REUSEPORT")
     with pytest.raises(ProcessesImpossible, match="DYN_HTTP_PROCESSES: only one process"):
         run(Settings(processes=2, port=0))
 
 
-async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed_and_called() -> None:
-    """A process that may open few files leaves itself enough for what it does on its own account: it asks
-    workers that answer nothing, more than it could open files for."""
+async def test_every_accepted_client_is_served_while_all_workers_are_probed_and_called() -> None:
+    """A process with few open files reserves enough for its own connections, though there are more silent
+    workers to probe than files."""
     slow = SimConfig(token_delay=0.1)
     async with SimServer("sglang", slow) as sim, SimServer("sglang", slow) as other:
         with listen("0.0.0.0", 0, 512) as silent:
@@ -217,8 +217,7 @@ async def test_every_client_that_is_taken_is_served_while_all_workers_are_probed
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_process_that_may_open_too_few_files_does_not_start_and_says_so_in_one_line(processes: str) -> None:
-    """Not by the traceback of whatever lacks one first."""
+def test_too_low_limit_of_open_files_is_an_error_of_one_line(processes: str) -> None:
     serve = f"{sys.executable} -m gateway serve --port 0 --processes {processes}"
     for limit in ("12", "64"):
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Certificates made for a test: an authority, and what it issued."""
+"""Certificates for tests: an authority, and what it issues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trustme
 
 
 class Authority:
-    """One authority, whose certificates go to files in ``folder``."""
+    """A certificate authority, which writes its certificates to ``folder``."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._ca = trustme.CA()
@@ -19,7 +19,7 @@ class Authority:
         self._ca.cert_pem.write_to_path(str(self.file))
 
     def files(self, *names: str, stem: str = "server", expired: bool = False) -> tuple[str, str]:
-        """Files of a new certificate for ``names`` (127.0.0.1 by default) and of its key."""
+        """Issue a certificate for ``names`` (127.0.0.1 by default); return the files of it and of its key."""
         ended = datetime.now(UTC) - timedelta(days=1) if expired else None
         issued = self._ca.issue_cert(*(names or ("127.0.0.1",)), not_after=ended)
         certificate, key = self._folder / f"{stem}.crt", self._folder / f"{stem}.key"
@@ -28,7 +28,7 @@ class Authority:
         return str(certificate), str(key)
 
     def server(self, *names: str, expired: bool = False, asks: bool = False) -> ssl.SSLContext:
-        """A server's side, with a certificate for ``names``; ``asks``: clients must show one of ours."""
+        """Return a server context for ``names``; ``asks``: clients need a certificate of this authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.files(*names, stem="peer", expired=expired))
         if asks:
@@ -37,7 +37,7 @@ class Authority:
         return context
 
     def client(self, *, shows: bool = False) -> ssl.SSLContext:
-        """A client's side, which trusts this authority alone; ``shows``: it has a certificate of ours."""
+        """Return a client context that trusts this authority only; ``shows``: it has a certificate of it."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(self.file)
         if shows:

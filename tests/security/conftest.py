@@ -1,4 +1,4 @@
-"""What the tests of keys and TLS share."""
+"""Fixtures of the tests of keys and TLS."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from tests.security.certificates import Authority
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """An authority of this test's own."""
+    """A certificate authority for this test only."""
     return Authority(tmp_path)

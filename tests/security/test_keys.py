@@ -1,4 +1,4 @@
-"""Comparing keys, and finding the one of a request."""
+"""Sets of keys, and the bearer token of a request."""
 
 from __future__ import annotations
 

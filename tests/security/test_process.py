@@ -33,29 +33,28 @@ def test_start_warns_of_workers_whose_certificates_are_not_checked() -> None:
     )
 
 
-def test_start_over_tls_says_so(authority: Authority) -> None:
+def test_start_with_tls_logs_an_https_url(authority: Authority) -> None:
     certificate, key = authority.files()
     flags = ("--host", "127.0.0.1", "--ssl-certfile", certificate, "--ssl-keyfile", key)
     assert "listening on https://127.0.0.1:" in _start_log(*flags)
 
 
 @pytest.mark.parametrize("flag", ["--ssl-certfile", "--api-key-file", "--worker-ca-file"])
-def test_file_that_is_not_there_ends_the_start_with_one_line(flag: str, tmp_path: Path) -> None:
+def test_missing_file_is_an_error_of_one_line(flag: str, tmp_path: Path) -> None:
     ended = run("serve", "--port", str(free_port()), flag, str(tmp_path / "nowhere"))
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert f"{flag}: {tmp_path}/nowhere cannot be used: No such file or directory" in ended.stderr
 
 
-def test_key_with_a_blank_is_refused_without_showing_it() -> None:
+def test_key_with_a_space_is_refused_without_showing_it() -> None:
     ended = run("serve", "--api-key", "two words")
     assert ended.returncode == 2
     assert "--api-key: must be printable ASCII without spaces" in ended.stderr
     assert "two words" not in ended.stderr
 
 
-def test_state_of_a_gateway_shows_no_key() -> None:
-    """Not at the most talkative level of the log either."""
+def test_debug_log_contains_no_key() -> None:
     flags = ("--host", "127.0.0.1", "--log-level", "debug", "--api-key", "key-of-clients")
     with running("serve", "--port", str(free_port()), *flags) as process:
         line_with(process.stderr, "listening on")

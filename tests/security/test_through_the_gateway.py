@@ -1,4 +1,4 @@
-"""Keys at a gateway on a real socket: every way in, every dialect, and nowhere a trace of a key."""
+"""Keys at a gateway on a real socket: every route, every dialect, and no key in any output."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ OPEN = (*PROBES, "/docs", "/openapi.json")
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
-async def test_generate_route_asks_for_a_key_in_its_dialect(kind: str, stream: bool) -> None:
-    """Without one, or with a wrong one, nothing reaches a worker; with one the worker does not see it."""
+async def test_generate_route_requires_a_key_in_its_dialect(kind: str, stream: bool) -> None:
+    """Without a valid key nothing reaches a worker; a valid one is not forwarded."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         path, body = KINDS[kind], body_of(kind, 3, stream)
         for headers in ({}, _bearer("wrong"), {"authorization": API}, {"x-api-key": API}):
@@ -51,8 +51,8 @@ async def test_generate_route_asks_for_a_key_in_its_dialect(kind: str, stream: b
         assert all(b"authorization" not in dict(arrival.headers) for arrival in generates(sim))
 
 
-async def test_refusal_comes_before_the_body_is_read_and_keeps_the_connection() -> None:
-    """A client that waits for leave to send is told no; on the same connection it may try with a key."""
+async def test_request_is_refused_before_its_body_is_read_and_the_connection_stays_open() -> None:
+    """Also with Expect: 100-continue. On the same connection the client may retry with a key."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, api_key=API) as gateway:
         client = await RawClient.connect(gateway.port)
         client.writer.write(
@@ -86,7 +86,7 @@ async def test_refusal_comes_before_the_body_is_read_and_keeps_the_connection() 
         "/workers",
     ],
 )
-async def test_no_spelling_of_a_path_gets_around_the_key(target: str) -> None:
+async def test_no_spelling_of_a_path_avoids_the_key(target: str) -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         client = await RawClient.connect(gateway.port)
         client.request(target, json.dumps(body_of("sglang")).encode())
@@ -95,8 +95,8 @@ async def test_no_spelling_of_a_path_gets_around_the_key(target: str) -> None:
         assert not generates(sim)
 
 
-async def test_every_control_route_asks_for_the_admin_key() -> None:
-    """All there are: a route that is new is closed, too."""
+async def test_every_control_route_requires_the_admin_key() -> None:
+    """All routes of the OpenAPI document, so new ones as well."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         document = (await gateway.client.get("/openapi.json")).json()
         inference = {"/v1/models", "/v1/models/{model_id}", *KINDS.values(), *RELAYED}
@@ -120,7 +120,7 @@ async def test_every_control_route_asks_for_the_admin_key() -> None:
         assert gateway.app.fleet.workers
 
 
-async def test_probes_of_load_balancers_need_no_key_and_tell_nothing_of_the_fleet() -> None:
+async def test_probes_of_load_balancers_need_no_key_and_reveal_nothing_of_the_fleet() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         for path in OPEN:
             for method in ("GET", "HEAD") if path in PROBES else ("GET",):
@@ -131,14 +131,14 @@ async def test_probes_of_load_balancers_need_no_key_and_tell_nothing_of_the_flee
         assert [one["url"] for one in shown] == [sim.url]
 
 
-async def test_api_key_alone_closes_the_control_routes_as_well() -> None:
+async def test_api_key_alone_protects_the_control_routes_as_well() -> None:
     async with rig(api_key=API) as gateway:
         assert (await gateway.client.get("/workers")).status_code == 401
         assert (await gateway.client.get("/workers", headers=_bearer(API))).status_code == 200
 
 
-async def test_admin_key_alone_leaves_inference_open_and_the_clients_own_key_goes_on() -> None:
-    """But never the admin's."""
+async def test_admin_key_alone_leaves_inference_open_and_forwards_other_keys() -> None:
+    """But never the admin key."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, admin_api_key=ADMIN) as gateway:
         for key in ("of-the-engine", ADMIN):
             reply = await gateway.client.post("/generate", json=body_of("sglang"), headers=_bearer(key))
@@ -147,7 +147,7 @@ async def test_admin_key_alone_leaves_inference_open_and_the_clients_own_key_goe
         assert sent == [b"Bearer of-the-engine", None]
 
 
-async def test_worker_key_is_sent_in_place_of_the_clients() -> None:
+async def test_worker_key_replaces_the_clients_key() -> None:
     config = SimConfig(api_key="of-the-engine")
     async with (
         SimServer("sglang", config) as sim,
@@ -157,7 +157,7 @@ async def test_worker_key_is_sent_in_place_of_the_clients() -> None:
         assert reply.status_code == 200
 
 
-async def test_metrics_take_any_key_unless_they_are_open() -> None:
+async def test_metrics_accept_either_key_unless_they_are_open() -> None:
     async with rig(**BOTH) as gateway:
         assert (await gateway.client.get("/metrics")).status_code == 401
         for key in (API, ADMIN):
@@ -167,8 +167,8 @@ async def test_metrics_take_any_key_unless_they_are_open() -> None:
         assert (await gateway.client.get("/workers")).status_code == 401
 
 
-async def test_abort_of_ones_own_takes_an_api_key_and_of_all_the_admins() -> None:
-    """Each in the words of its dialect."""
+async def test_abort_by_id_requires_an_api_key_and_of_all_an_admin_key() -> None:
+    """Errors are in the format of the dialect."""
     everything: dict[str, Any] = {"abort_all": True}
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         for body, key, status in (
@@ -187,7 +187,7 @@ async def test_abort_of_ones_own_takes_an_api_key_and_of_all_the_admins() -> Non
         assert reply.json()["error"]["type"] == "AuthenticationError"
 
 
-async def test_refusals_are_counted_and_no_key_leaves_a_trace(
+async def test_refusals_are_counted_and_no_output_contains_a_key(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -240,8 +240,7 @@ async def test_keys_are_rotated_without_a_restart(tmp_path: Path, monkeypatch: p
         assert await works("new")
 
 
-async def test_asgi_server_of_somebody_else_is_guarded_as_well() -> None:
-    """The application itself asks for the key, not our own listener only."""
+async def test_keys_are_required_behind_any_asgi_server() -> None:
     app = create_app(load_settings(BOTH))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://g") as client:
@@ -249,8 +248,7 @@ async def test_asgi_server_of_somebody_else_is_guarded_as_well() -> None:
             assert (await client.request(method, path)).status_code == 401
 
 
-def test_no_key_no_guard() -> None:
-    """Where no key is configured, requests take the way they took before there were any."""
+def test_without_keys_there_is_no_middleware() -> None:
     app = create_app(Settings())
     begin = app.direct_route(b"/generate", b"POST")
     assert begin is not None
@@ -261,8 +259,7 @@ def test_no_key_no_guard() -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/chat/completions", "/tokenize", "/model_info", "/v1/loads", "/finish_session"]
 )
-async def test_routes_of_agents_ask_for_an_api_key(path: str) -> None:
-    """What is passed on, and what an engine says of itself but for its arguments."""
+async def test_relayed_and_information_routes_require_an_api_key(path: str) -> None:
     method = "GET" if path in ROUTES.paths else "POST"
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         sim.behave(Reply(body=b"{}"), path=path, times=9)

@@ -1,4 +1,4 @@
-"""TLS to workers: requests, probes and aborts, and what is told when it fails."""
+"""TLS to workers: requests, probes and aborts, and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def _reason(gateway: Rig) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_worker_with_a_certificate_of_the_authority_serves(kind: str, authority: Authority) -> None:
-    """Probes and requests; the certificate names the host."""
     async with (
         SimServer(kind, SimConfig(), tls=authority.server()) as sim,
         rig(sim.url, worker_ca_file=_file(authority)) as gateway,
@@ -47,8 +46,7 @@ async def test_worker_with_a_certificate_of_the_authority_serves(kind: str, auth
         assert (await gateway.client.get("/ready")).status_code == 200
 
 
-async def test_connection_is_used_for_one_request_after_the_other(authority: Authority) -> None:
-    """A handshake for each would be dear."""
+async def test_connection_is_reused(authority: Authority) -> None:
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
         rig(sim.url, worker_ca_file=_file(authority)) as gateway,
@@ -62,7 +60,7 @@ async def test_connection_is_used_for_one_request_after_the_other(authority: Aut
 async def test_reply_that_breaks_off_is_a_failure_however_its_connection_ends(
     cut: str, authority: Authority
 ) -> None:
-    """With a goodbye of TLS or without one: a stream that was not whole says so."""
+    """With or without a close_notify."""
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
         rig(sim.url, worker_ca_file=_file(authority)) as gateway,
@@ -73,8 +71,7 @@ async def test_reply_that_breaks_off_is_a_failure_however_its_connection_ends(
         assert len(generates(sim)) == 1
 
 
-async def test_client_that_leaves_frees_a_worker_behind_tls(authority: Authority) -> None:
-    """The connection is closed and the abort sent, over TLS as well."""
+async def test_disconnect_aborts_at_a_worker_with_tls(authority: Authority) -> None:
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
         rig(sim.url, worker_ca_file=_file(authority)) as gateway,
@@ -89,7 +86,7 @@ async def test_client_that_leaves_frees_a_worker_behind_tls(authority: Authority
         assert (await sim.abort_called(1)).ids == ("r",)
 
 
-async def test_certificate_is_shown_to_a_worker_that_asks_for_one(authority: Authority) -> None:
+async def test_worker_that_requires_a_certificate_gets_one(authority: Authority) -> None:
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
         rig(sim.url, **_shown(authority, authority)) as gateway,
@@ -123,7 +120,7 @@ def _asking(authority: Authority, folder: Path) -> ssl.SSLContext:
     ],
     ids=["wrong-name", "expired", "unknown-authority", "no-client-certificate"],
 )
-async def test_worker_that_cannot_be_trusted_gets_nothing_and_workers_says_why(
+async def test_worker_that_is_not_trusted_gets_nothing_and_workers_says_why(
     make: Callable[[Authority, Path], ssl.SSLContext], problem: str, authority: Authority, tmp_path: Path
 ) -> None:
     async with (
@@ -138,13 +135,13 @@ async def test_worker_that_cannot_be_trusted_gets_nothing_and_workers_says_why(
         assert not sim.all_requests
 
 
-async def test_plain_worker_under_an_https_url_says_so() -> None:
+async def test_reason_of_a_plain_worker_with_an_https_url_says_so() -> None:
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url.replace("http:", "https:"), worker_tls_insecure=True) as gateway:
             await until(lambda: "it does not speak TLS" in _reason(gateway))
 
 
-async def test_insecure_takes_any_certificate(tmp_path: Path) -> None:
+async def test_insecure_accepts_any_certificate(tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "stranger")
     async with (
         SimServer("sglang", SimConfig(), tls=stranger.server("else.test", expired=True)) as sim,
@@ -153,10 +150,10 @@ async def test_insecure_takes_any_certificate(tmp_path: Path) -> None:
         assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
 
 
-async def test_new_client_certificate_is_shown_without_a_restart(
+async def test_new_client_certificate_is_used_without_a_restart(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the worker refused becomes usable once the files are right."""
+    """A worker that refused the old one becomes usable."""
     monkeypatch.setattr(file_changes, "INTERVAL", 0.02)
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
@@ -173,7 +170,7 @@ async def test_new_client_certificate_is_shown_without_a_restart(
         await eventually(serves)
 
 
-async def test_check_asks_workers_over_tls_as_well(authority: Authority) -> None:
+async def test_check_command_probes_workers_over_tls(authority: Authority) -> None:
     async with SimServer("sglang", SimConfig(), tls=authority.server()) as sim:
         shown = await _check("--worker", sim.url, "--worker-ca-file", str(authority.file))
         assert " yes" in shown
