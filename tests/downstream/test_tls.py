@@ -18,7 +18,7 @@ from gateway.downstream import tls
 from gateway.downstream.limits import OVER_LIMIT_IDLE_SECONDS, RESERVED_CONNECTIONS, ClientLimits
 from gateway.downstream.tls import Acceptor
 from tests.security.certificates import Authority
-from tests.security.test_tls_in import client_of, secured
+from tests.security.secured import client_of, secured
 from tests.support.gateway import RawClient, Rig, until
 from tests.support.processes import PATIENCE
 

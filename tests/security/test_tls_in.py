@@ -8,8 +8,6 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from gateway.security import file_changes
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.wiring.gateway import Gateway
 from tests.security.certificates import Authority
-from tests.support.gateway import RawClient, Rig, arrived, eventually, rig, sse, until
+from tests.security.secured import client_of, secured
+from tests.support.gateway import RawClient, Rig, arrived, eventually, sse, until
 from tests.support.generate import KINDS, body_of, event_of
 from tests.support.processes import resident
 from tests.support.served import served
@@ -28,18 +27,6 @@ from tests.support.served import served
 MEBIBYTE = 1024 * 1024
 #: Seconds within which a disconnect has to be acted on.
 NOTICED = 0.25
-
-
-@asynccontextmanager
-async def secured(authority: Authority, *workers: str, **settings: Any) -> AsyncIterator[Rig]:
-    """A gateway with a certificate of ``authority``."""
-    certificate, key = authority.files()
-    async with rig(*workers, ssl_certfile=certificate, ssl_keyfile=key, **settings) as gateway:
-        yield gateway
-
-
-async def client_of(gateway: Rig, authority: Authority, limit: int = 2**16) -> RawClient:
-    return await RawClient.connect(gateway.port, limit, authority.client())
 
 
 @pytest.mark.parametrize("kind", KINDS)
