@@ -173,7 +173,7 @@ def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: 
             ["--vllm-generate-path", "/generate"],
             "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --vllm-generate-path: generate path '/generate' is given",
         ),
-        (["--sglang-generate-path", "/a{b}"], "--sglang-generate-path: generate path holds a character"),
+        (["--sglang-generate-path", "/a{b}"], "--sglang-generate-path: generate path has a character"),
         (
             ["--metrics-path", "/health"],
             "--metrics-path, DYN_HTTP_SVC_HEALTH_PATH: '/health' is the path of two",
