@@ -1,4 +1,4 @@
-"""What became of every recorded exchange: the tables of outcomes, fixtures/<format>/outcomes.tsv."""
+"""The outcomes of the recorded exchanges: fixtures/<format>/outcomes.tsv."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.formats.support import FIXTURES
 
 @dataclass(frozen=True)
 class Outcome:
-    """A line of a table, read off the recordings.
+    """A line of a table, read from the recordings.
 
-    ``outcome`` is an Ending, or a word for why there is none. The facts are those of the recorded reply, be
-    its request refused here. ``path`` is there where a table is of several routes.
+    ``outcome`` is an Ending, or a word for why there is none. The facts are those of the recorded reply, even
+    if its request is refused here. ``path`` is set where a table has several routes.
     """
 
     name: str
@@ -40,6 +40,6 @@ def _number(text: str) -> int | None:
 
 
 def rows(format: str) -> list[Outcome]:
-    """Line by line, as the table has them."""
+    """Return the lines of the table."""
     with (FIXTURES / format / "outcomes.tsv").open(encoding="utf-8", newline="") as file:
         return [Outcome(**row) for row in csv.DictReader(file, delimiter="\t")]

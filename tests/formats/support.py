@@ -1,4 +1,4 @@
-"""What the tests of all formats share: heads, a worker, recorded exchanges, the laws of a field table."""
+"""Heads, a worker, recorded exchanges and the laws of a field table, for the tests of all formats."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lines(headers: Iterable[Iterable[str]]) -> Headers:
 
 @cache
 def records(engine: str, kind: str) -> dict[str, dict[str, Any]]:
-    """The exchanges of one fixture file of an engine, by name."""
+    """Return the exchanges of one fixture file of an engine, by name."""
     with (FIXTURES / engine / f"{kind}.jsonl").open(encoding="utf-8") as file:
         found = [json.loads(line) for line in file]
     return {record["name"]: record for record in found}
@@ -50,7 +50,7 @@ def compact(value: Any) -> bytes:
 
 
 def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | None:
-    """How a reply ended, as its exchange records it."""
+    """Return the ending of a reply as its exchange records it."""
     exchange = ExchangeRecord("f", "/", 0.0, ())
     exchange.ending = reader.facts.ending
     if failure is not None:
@@ -59,20 +59,20 @@ def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | No
 
 
 class FieldTable:
-    """What holds for each format's table of its engine's fields; ``kinds`` are the classes it may name."""
+    """The laws of each format's table of engine fields; ``kinds`` are the classes it may use."""
 
     engine: str
     fields: Mapping[str, Mapping[str, Enum]]
     kinds: tuple[type[Enum], ...]
 
     def test_every_field_of_the_engine_is_classified(self) -> None:
-        """What the engine's sources name, group by group, is in the table, and nothing else."""
+        """The table has the fields in the engine's sources, group by group, and no others."""
         groups = json.loads((FIXTURES / self.engine / "fields.json").read_text())["groups"]
         assert {group: set(names) for group, names in self.fields.items()} == {
             group: set(names) for group, names in groups.items()
         }
 
     def test_every_class_has_a_field(self) -> None:
-        """A class that no field has is a rule nobody needs."""
+        """A class without a field is a rule without use."""
         used = {use for group in self.fields.values() for use in group.values()}
         assert used == {use for kind in self.kinds for use in kind}

@@ -8,7 +8,6 @@ from gateway.formats.contract import Ids, ReplyFacts, header
 
 
 def test_header_gives_the_first_value() -> None:
-    """An empty value is not a missing one."""
     lines = [(b"a", b"1"), (b"b", b""), (b"a", b"3")]
     assert (header(lines, b"a"), header(lines, b"b"), header(lines, b"c")) == (b"1", b"", None)
 
@@ -20,12 +19,10 @@ def test_header_gives_the_first_value() -> None:
 def test_ids_are_private_when_the_engine_sees_others(
     public: tuple[str, ...], dispatch: tuple[str, ...], private: bool
 ) -> None:
-    """One that differs is enough."""
     assert Ids(public, dispatch).private is private
 
 
 def test_facts_of_two_replies_are_apart() -> None:
-    """No list is shared between exchanges."""
     one, other = ReplyFacts(), ReplyFacts()
     one.finish_reasons.append("stop")
     assert other == ReplyFacts()

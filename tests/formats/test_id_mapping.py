@@ -1,4 +1,4 @@
-"""Private ids become public ones, in whole documents and across pieces."""
+"""Private ids are mapped to public ones, in complete documents and across pieces."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_pieces_are_mapped_like_a_complete_document_with_one_id(text: bytes, see
 
 
 @given(TEXTS)
-def test_nothing_but_an_id_is_swapped(text: bytes) -> None:
+def test_nothing_but_an_id_is_mapped(text: bytes) -> None:
     if not any(spelling in text for spelling in SPELLINGS):
         assert IdMapping(SPELLINGS).map(text) == text

@@ -1,4 +1,4 @@
-"""An event of many MiB is passed on in steps, as it would be if it were taken in at once."""
+"""An event of many MiB is relayed in steps, with the same result as at once."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def small_steps(size: int) -> Iterator[None]:
 def result(
     kind: str, parts: tuple[bytes, ...], large_from: int | None, ids: Ids, method: str = "reader"
 ) -> Any:
-    """What a reader gives out, what it tells and how it ends."""
+    """Return a reader's bytes, its facts and how it ends."""
     format = FORMATS[kind]
     reader: Any = getattr(format, method)(format.parse(BODY[kind], []), View(), ids, HEAD)
     if large_from is not None:
@@ -114,7 +114,7 @@ def result(
 
 
 def remaining(reader: Reader) -> Iterator[bytes]:
-    """What the steps give that were remaining to be done."""
+    """Run the remaining steps and return what they yield."""
     while (steps := reader.facts.steps) is not None:
         reader.facts.steps = None
         for part in steps:
@@ -144,7 +144,7 @@ streams = st.sampled_from(sorted(FORMATS)).flatmap(
 
 @settings(max_examples=150)
 @given(streams, st.data(), st.sampled_from([16, 40, 200]), st.sampled_from([3, 16, 100]))
-def test_large_event_is_passed_on_as_any_other(
+def test_large_event_is_relayed_like_any_other(
     stream: tuple[str, bytes], data: st.DataObject, large_from: int, step: int
 ) -> None:
     """Byte for byte, with the same facts and the same end, however it was cut."""
@@ -180,8 +180,8 @@ def test_stream_that_breaks_off_inside_a_large_event_is_incomplete(kind: str) ->
     assert how is UpstreamIncomplete and b"111" not in out
 
 
-def test_values_too_long_to_be_read_are_stood_for() -> None:
-    """By something of their kind that is not empty, so that what counts as said still does."""
+def test_values_too_long_to_be_read_are_replaced() -> None:
+    """A value of the same kind that is not empty replaces them, so that they still count as present."""
     text = json.dumps({"a": "x" * 50, "b": [1] * 50, "c": {"d": "y" * 50, "e": 7}, "f": {"g": "z" * 50}})
     shape: Any = {"a": None, "b": None, "c": {"d": None, "e": None}, "f": None, "i": None}
     with small_steps(16), mock.patch.object(large_event, "SUMMARY_LIMIT", 40):

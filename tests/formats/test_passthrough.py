@@ -1,4 +1,4 @@
-"""A reply that nobody looks into is held, up to a limit, and passed on as it is."""
+"""A reply that is not inspected is buffered up to a limit, and relayed unchanged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ def test_reply_is_buffered_until_it_is_complete() -> None:
 
 
 def test_long_reply_is_passed_on_as_it_comes() -> None:
-    """Over the limit nothing more is held."""
     reader = PassthroughReader(400)
     assert reader.feed(b"x" * BUFFER_LIMIT) == b""
     assert reader.feed(b"y") == b"x" * BUFFER_LIMIT + b"y"
     assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
 
 
-def test_reply_to_be_streamed_is_not_held() -> None:
+def test_streamed_reply_is_not_buffered() -> None:
     reader = PassthroughReader(200, streaming=True)
     assert (reader.streaming, reader.feed(b"a"), reader.finish()) == (True, b"a", b"")
 
@@ -40,7 +39,7 @@ def test_ending_follows_from_the_status_and_is_the_only_fact(status: int, ending
 
 
 def test_incomplete_reply_has_no_ending_of_its_own() -> None:
-    """What a failure means is for the exchange to tell."""
+    """The exchange decides what a failure means."""
     reader = PassthroughReader(500)
     reader.feed(b"a")
     assert reader.fail(UpstreamIncomplete("lost")) == b""

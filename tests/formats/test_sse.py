@@ -1,4 +1,4 @@
-"""Events are found in bytes however the bytes were cut."""
+"""Events are found in bytes however the bytes are cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISE = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"data: b"]), max_size=14)
 
 
 def reading(name: str) -> Reader:
-    """The reader of a stream in the format ``name``."""
+    """Return the reader of a stream in the format ``name``."""
     format, ids = load_formats()[name], Ids(("a",), ("a",))
     request = format.parse(b'{"stream":true,"input_ids":[1],"token_ids":[1],"sampling_params":{}}', ())
     return format.reader(request, View(), ids, ReplyHead(200, EVENTS))
@@ -51,14 +51,14 @@ def test_events_are_the_same_however_the_bytes_are_cut(data: bytes, places: list
 
 
 @given(TEXTS | NOISE, st.lists(st.integers(0, 1000), max_size=6))
-def test_events_joined_are_the_bytes_taken_in(data: bytes, places: list[int]) -> None:
+def test_events_joined_are_the_bytes_fed(data: bytes, places: list[int]) -> None:
     events, pending = scanned(cut(data, places))
     assert b"".join(events) + pending == data
 
 
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
 def test_events_have_the_data_that_the_standard_gives_them(lines: list[tuple[str, str]]) -> None:
-    """Compared with the standard's line by line reading of the same text."""
+    """Compared with the line-by-line algorithm of the standard."""
     text = "".join(line + end for line, end in lines)
     wanted: list[bytes] = []
     kept: list[str] = []
@@ -105,10 +105,10 @@ def test_event_over_the_limit_is_malformed_complete_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("make", [EventScanner, partial(reading, "sglang"), partial(reading, "vllm")])
-def test_event_of_64_mib_is_held_and_one_byte_more_is_malformed(
+def test_event_of_64_mib_is_accepted_and_one_byte_more_is_malformed(
     make: Callable[[], EventScanner | Reader],
 ) -> None:
-    """By a scanner that is told no limit, as those of the formats are."""
+    """By a scanner with the default limit, as the formats have it."""
     feeder = make()
     fed = [feeder.feed(bytes(_MIB)) for _ in range(64)]
     assert not any(fed)
@@ -125,13 +125,13 @@ def test_event_is_given_out_with_its_last_byte() -> None:
 
 
 def test_carriage_return_after_an_event_in_pieces_hides_no_blank_line() -> None:
-    """What was searched of one event says nothing of the next."""
+    """The position searched in one event does not apply to the next."""
     pieces = [b"data", b": x\n\n", b"\n\r\n"]
     assert scanned(pieces) == scanned([b"".join(pieces)]) == ([b"data: x\n\n", b"\n\r\n"], b"")
 
 
 def held(feed: Callable[[bytes], object], data: bytes, piece: int) -> tuple[int, int]:
-    """Bytes that are held once ``data`` was fed in pieces of that size, and at most meanwhile."""
+    """Return the bytes held after feeding ``data`` in pieces of that size, and the most meanwhile."""
     feed(b"data: ")
     tracemalloc.start()
     try:
@@ -151,8 +151,8 @@ def test_unfinished_event_takes_the_memory_of_its_bytes_however_it_is_cut(piece:
 
 
 @pytest.mark.parametrize("make", [EventScanner, partial(reading, "sglang"), partial(reading, "vllm")])
-def test_long_event_is_held_twice_at_most(make: Callable[[], EventScanner | Reader]) -> None:
-    """In pieces and joined: to move bytes, and to have room for them, is what a long event costs."""
+def test_long_event_is_in_memory_twice_at_most(make: Callable[[], EventScanner | Reader]) -> None:
+    """Once in pieces and once joined."""
     data = b'{"text":"%b"}\n\n' % (b"x" * 4 * _MIB)
     _, most = held(make().feed, data, 64 * 1024)
     assert most <= 2.1 * len(data)

@@ -1,4 +1,4 @@
-"""A client on a bare socket, so that tests see a simulated engine's bytes as they are."""
+"""A client on a plain socket, so that tests see a simulated engine's bytes unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Lines = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole response; ``chunks`` are its HTTP chunks, empty without chunked framing."""
+    """A complete response; ``chunks`` are its HTTP chunks, empty without chunked framing."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -61,7 +61,7 @@ class Client:
     def send(
         self, path: str, body: bytes | None = None, *, method: str = "POST", headers: Lines = ()
     ) -> None:
-        """Write one request in full."""
+        """Write one complete request."""
         lines = [f"{method} {path} HTTP/1.1", "Host: sim", *(f"{name}: {value}" for name, value in headers)]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
@@ -81,7 +81,7 @@ class Client:
         return data[:-2]
 
     async def answer(self) -> Answer:
-        """The response, whole."""
+        """Read the complete response."""
         status, headers = await self.head()
         lower = {name.lower(): value for name, value in headers}
         chunks: list[bytes] = []
@@ -93,14 +93,14 @@ class Client:
         return Answer(status, headers, body, chunks)
 
     async def answer_rest(self) -> list[bytes]:
-        """The chunks that are left."""
+        """Read the remaining chunks."""
         chunks: list[bytes] = []
         while data := await self.chunk():
             chunks.append(data)
         return chunks
 
     def leave(self, *, reset: bool = False) -> None:
-        """Hang up: FIN, or RST."""
+        """Disconnect by FIN or RST."""
         if reset:
             raw = self.writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -112,7 +112,7 @@ class Client:
 async def ask(
     port: int, path: str, body: bytes | None = None, *, method: str = "POST", headers: Lines = ()
 ) -> Answer:
-    """One request on a connection of its own."""
+    """Send one request on a connection of its own."""
     async with await Client.connect(port) as client:
         client.send(path, body, method=method, headers=headers)
         return await client.answer()

@@ -1,4 +1,4 @@
-"""The knobs."""
+"""The settings of a simulated engine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from gateway.sim.script import _PACE_HEADERS
 PAGE = (Path(__file__).parents[2] / "docs" / "simulated-engines.md").read_text()
 
 
-def test_every_knob_has_help_and_is_documented() -> None:
-    """In its metadata and on the page."""
+def test_every_setting_has_help_and_is_documented() -> None:
     for knob in fields(SimConfig):
         assert knob.metadata["help"]
         assert f"`{knob.name}`" in PAGE, knob.name
 
 
 def test_every_header_is_documented() -> None:
-    """By the spelling callers use."""
     names = [*_PACE_HEADERS, b"x-sim-drop", b"x-sim-status", b"x-sim-body"]
     for name in names:
         assert f"`{name.decode().title()}`" in PAGE, name
@@ -42,7 +40,6 @@ def test_every_header_is_documented() -> None:
         ("port", 65536),
     ],
 )
-def test_impossible_value_names_its_knob(knob: str, value: Any) -> None:
-    """Before anything listens."""
+def test_invalid_value_names_its_setting(knob: str, value: Any) -> None:
     with pytest.raises(ValueError, match=knob):
         SimConfig(**{knob: value})

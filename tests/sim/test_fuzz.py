@@ -1,4 +1,4 @@
-"""No body makes a simulated engine fall over in a way that the real one would not."""
+"""No body breaks a simulated engine in a way that the real one would not break."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def test_arrival_holds_target_headers_and_body_as_they_were_sent() -> None
 
 
 async def test_chunked_body_is_read_without_its_framing() -> None:
-    """The log holds the content; the engine takes it as any other."""
+    """The log has the content, and the engine reads it like any other."""
     content = body("sglang")
     async with SimServer("sglang") as sim, await Client.connect(sim.port) as client:
         head = (
@@ -71,7 +71,6 @@ async def test_connection_serves_one_request_after_the_other() -> None:
 
 
 async def test_connection_close_is_honoured() -> None:
-    """The answer says so and the connection ends."""
     async with SimServer("sglang") as sim, await Client.connect(sim.port) as client:
         client.send("/ready", method="GET", headers=[("Connection", "close")])
         answer = await client.answer()
@@ -118,7 +117,7 @@ async def test_upgrade_offer_is_ignored() -> None:
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
-async def test_client_that_leaves_a_stream_is_seen_at_once(kind: str, reset: bool) -> None:
+async def test_disconnect_from_a_stream_is_noticed_at_once(kind: str, reset: bool) -> None:
     """By FIN or RST, in the middle of a silence."""
     async with SimServer(kind, SimConfig(stall_after=1)) as sim:
         client = await begin(sim, 100, stream=True)
@@ -130,7 +129,7 @@ async def test_client_that_leaves_a_stream_is_seen_at_once(kind: str, reset: boo
 
 
 async def test_unread_stream_stops_the_writing() -> None:
-    """A slow reader costs no memory: its events are joined, and all tokens arrive in the end."""
+    """A slow reader costs no memory: its events are merged, and all tokens arrive in the end."""
     async with SimServer("vllm", SimConfig(max_model_len=400_000)) as sim:
         client = await begin(sim, 100_000, stream=True)
         await sim.arrived()
@@ -158,8 +157,8 @@ async def test_unread_stream_waits_for_its_reader_if_events_are_not_merged() -> 
     assert [len(event["choices"][0]["token_ids"]) for event in answer.events] == [1] * 100_000
 
 
-async def test_end_of_the_server_is_no_leaving_client() -> None:
-    """``kill`` breaks connections by itself; the log blames nobody."""
+async def test_end_of_the_server_is_no_disconnect_of_the_client() -> None:
+    """``kill`` breaks connections itself; the log records no disconnect."""
     async with SimServer("sglang", SimConfig(stall_after=0)) as sim:
         client = await begin(sim, stream=True)
         await client.head()

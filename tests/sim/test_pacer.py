@@ -30,7 +30,7 @@ async def test_steps_come_in_the_order_of_their_delays() -> None:
 
 
 async def test_shorter_delay_given_later_comes_first() -> None:
-    """The one timer of the loop is moved forward."""
+    """The timer of the loop is moved forward."""
     pacer, done = Pacer(), asyncio.Event()
     pacer.after(60, lambda: None)
     pacer.after(0.005, done.set)
@@ -40,7 +40,6 @@ async def test_shorter_delay_given_later_comes_first() -> None:
 
 
 async def test_cancelled_step_is_not_made() -> None:
-    """Nor is one of a stopped pacer."""
     pacer, made, over = Pacer(), list[str](), asyncio.Event()
     pacer.after(0.002, lambda: made.append("cancelled")).cancel()
     pacer.after(0, lambda: made.append("also")).cancel()

@@ -1,4 +1,4 @@
-"""The prefix cache against the plainest model of one."""
+"""The prefix cache compared with a simple model of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=12)
 def test_match_is_the_longest_cached_prefix_in_full_pages(
     page: int, known: list[list[int]], prompt: list[int]
 ) -> None:
-    """Never the whole prompt: one token is always left to compute."""
+    """Never the complete prompt: one token is always left to compute."""
     cache = PrefixCache(page, 1_000_000)
     for one in known:
         cache.insert(pack(one))
@@ -32,7 +32,6 @@ def test_match_is_the_longest_cached_prefix_in_full_pages(
 
 @given(st.lists(PROMPTS, max_size=30))
 def test_size_counts_each_shared_token_once(known: list[list[int]]) -> None:
-    """As many as there are different prefixes."""
     cache = PrefixCache(1, 1_000_000)
     for one in known:
         cache.insert(pack(one))
@@ -41,7 +40,7 @@ def test_size_counts_each_shared_token_once(known: list[list[int]]) -> None:
 
 
 def test_oldest_use_goes_first_when_it_is_full() -> None:
-    """What was used lately stays, and the size keeps within the capacity."""
+    """Recently used prefixes stay, and the size stays within the capacity."""
     cache = PrefixCache(1, 100)
     for first in range(10):
         cache.insert(pack([first] * 10))
@@ -52,8 +51,7 @@ def test_oldest_use_goes_first_when_it_is_full() -> None:
     assert cache.match(pack([1] * 10)) == 0
 
 
-def test_cache_of_no_size_knows_nothing() -> None:
-    """Switched off."""
+def test_cache_of_size_0_caches_nothing() -> None:
     cache = PrefixCache(1, 0)
     cache.insert(pack([1, 2, 3]))
     assert cache.match(pack([1, 2, 3])) == 0

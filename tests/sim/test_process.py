@@ -16,7 +16,7 @@ CODE = "import sys; from gateway.sim import SimConfig, main; sys.exit(main({kind
 
 
 async def started(kind: str, options: str = "") -> tuple[Process, int]:
-    """The process, once it said where it listens."""
+    """Start the process and return it with its port, once it listens."""
     code = CODE.format(kind=kind, options=options)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
     assert process.stdout is not None
@@ -50,7 +50,6 @@ async def test_sigterm_ends_it_as_its_engine_ends(kind: str) -> None:
 
 
 async def test_sigint_ends_it_at_once() -> None:
-    """Whatever runs."""
     process, port = await started("sglang", "token_delay=1")
     async with await Client.connect(port) as client:
         client.send("/generate", body("sglang"), headers=JSON)
@@ -58,8 +57,7 @@ async def test_sigint_ends_it_at_once() -> None:
         assert await ended(process) == 0
 
 
-async def test_killing_input_ends_it_with_1() -> None:
-    """As the real process."""
+async def test_crashing_input_ends_it_with_1() -> None:
     process, port = await started("sglang")
     with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
         await ask(port, "/generate", b'{"input_ids":[-1]}', headers=JSON)

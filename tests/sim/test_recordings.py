@@ -56,7 +56,7 @@ def config(server: str) -> SimConfig:
 
 
 def shape(value: Any) -> Any:
-    """Keys in order and kinds of values; a list is as its first entry."""
+    """Return the keys in order and the kinds of the values; a list is represented by its first entry."""
     if isinstance(value, dict):
         return [(key, "any" if key in OPAQUE else _field(key, item)) for key, item in value.items()]
     if isinstance(value, list):

@@ -27,7 +27,6 @@ async def test_reply_is_given_as_it_is() -> None:
 
 
 async def test_scripts_are_taken_in_order_and_repeated() -> None:
-    """One for each request."""
     async with SimServer("vllm") as sim:
         sim.behave(Reply(status=500), Reply(status=503), times=2)
         statuses = [(await generate(sim)).status for _ in range(5)]
@@ -35,7 +34,6 @@ async def test_scripts_are_taken_in_order_and_repeated() -> None:
 
 
 async def test_script_can_be_for_any_route() -> None:
-    """Health checks too, and generate is untouched."""
     async with SimServer("sglang") as sim:
         sim.behave(Reply(status=500), path="/ready")
         client = await Client.connect(sim.port)
@@ -46,7 +44,6 @@ async def test_script_can_be_for_any_route() -> None:
 
 
 async def test_half_body_ends_short() -> None:
-    """The promised length is not reached."""
     async with SimServer("sglang") as sim:
         sim.behave(Half(body=b'{"text":'))
         client = await begin(sim)
@@ -57,7 +54,6 @@ async def test_half_body_ends_short() -> None:
 
 
 async def test_raw_bytes_are_written_as_they_are() -> None:
-    """Not HTTP at all."""
     async with SimServer("sglang") as sim:
         sim.behave(Raw(data=b"\x00\x01garbage"))
         client = await begin(sim)
@@ -80,7 +76,6 @@ async def test_drop_resets(script: Script) -> None:
 
 
 async def test_drop_can_be_gentle() -> None:
-    """A FIN in place of an answer."""
     async with SimServer("vllm") as sim:
         sim.behave(Drop(reset=False))
         client = await begin(sim)
@@ -90,7 +85,6 @@ async def test_drop_can_be_gentle() -> None:
 
 
 async def test_silence_lasts_until_the_client_goes() -> None:
-    """Nothing is sent; leaving is noted."""
     async with SimServer("vllm") as sim:
         sim.behave(Silence())
         client = await begin(sim)
@@ -99,8 +93,7 @@ async def test_silence_lasts_until_the_client_goes() -> None:
         assert (await sim.client_gone()).status is None
 
 
-async def test_unread_silence_takes_no_body() -> None:
-    """A big body stays with its sender."""
+async def test_unread_silence_reads_no_body() -> None:
     async with SimServer("sglang") as sim:
         sim.behave(Silence(unread=True))
         async with await Client.connect(sim.port) as client:
@@ -118,7 +111,6 @@ async def test_unread_silence_takes_no_body() -> None:
     ("cut", "error"), [("fin", asyncio.IncompleteReadError), ("rst", ConnectionResetError)]
 )
 async def test_stream_is_cut_after_so_many_events(kind: str, cut: str, error: type[Exception]) -> None:
-    """The events before it arrive, [DONE] does not."""
     async with SimServer(kind, SimConfig(cut_after=2, cut=cut, token_delay=0.005)) as sim:
         client = await begin(sim, 50, stream=True)
         await client.head()
@@ -131,7 +123,6 @@ async def test_stream_is_cut_after_so_many_events(kind: str, cut: str, error: ty
 
 
 async def test_stream_is_cut_in_the_middle_of_a_chunk() -> None:
-    """Half an event is the last of it."""
     async with SimServer("vllm") as sim:
         client = await begin(sim, stream=True, headers=[("X-Sim-Cut-After", "1"), ("X-Sim-Cut", "chunk")])
         await client.head()
@@ -141,8 +132,7 @@ async def test_stream_is_cut_in_the_middle_of_a_chunk() -> None:
         client.leave()
 
 
-async def test_cut_after_the_last_event_takes_the_end() -> None:
-    """All tokens, no [DONE]."""
+async def test_cut_after_the_last_event_removes_done() -> None:
     async with SimServer("sglang", SimConfig(cut_after=3)) as sim:
         client = await begin(sim, 3, stream=True)
         await client.head()
@@ -153,7 +143,6 @@ async def test_cut_after_the_last_event_takes_the_end() -> None:
 
 @KINDS
 async def test_unary_answer_is_cut_in_half(kind: str) -> None:
-    """The head promises all of it."""
     async with SimServer(kind, SimConfig(cut_after=0)) as sim:
         client = await begin(sim)
         _, headers = await client.head()
@@ -165,7 +154,6 @@ async def test_unary_answer_is_cut_in_half(kind: str) -> None:
 @pytest.mark.virtual_time
 @KINDS
 async def test_stream_stalls_after_so_many_events(kind: str) -> None:
-    """What was written stays; nothing more comes."""
     async with SimServer(kind) as sim:
         client = await begin(sim, 50, stream=True, headers=[("X-Sim-Stall-After", "2")])
         await client.head()
@@ -181,7 +169,6 @@ async def test_stream_stalls_after_so_many_events(kind: str) -> None:
 @pytest.mark.virtual_time
 @KINDS
 async def test_delays_are_kept(kind: str) -> None:
-    """Start, prefill and tokens, each in its place."""
     pace = Pace(start_delay=0.05, prefill_base=0.05, token_delay=0.02)
     async with SimServer(kind) as sim:
         sim.behave(pace)
@@ -200,7 +187,6 @@ async def test_delays_are_kept(kind: str) -> None:
 
 @KINDS
 async def test_header_forces_the_number_of_tokens(kind: str) -> None:
-    """Whatever the body asks for."""
     async with SimServer(kind) as sim:
         answer = await generate(sim, 4, headers=[("X-Sim-Tokens", "9")])
     reply = answer.json
@@ -242,13 +228,11 @@ async def test_header_scripts_an_answer() -> None:
     ],
 )
 def test_header_with_a_wrong_value_is_refused(line: tuple[bytes, bytes]) -> None:
-    """Not followed in part."""
     with pytest.raises(BadScript):
         from_headers([line])
 
 
 def test_request_without_such_headers_has_no_script() -> None:
-    """The usual case."""
     assert from_headers([(b"Host", b"x"), (b"X-Other", b"1")]) is None
 
 

@@ -1,4 +1,4 @@
-"""Sequences are found by an id, or by what it begins with."""
+"""Sequences are found by an id, or by a prefix of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.sim.sequence import Sequence, SequenceIndex
 
 
 class Named:
-    """All that is looked at of a sequence."""
+    """The part of a sequence that the index reads."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -31,7 +31,7 @@ def filed() -> tuple[SequenceIndex, Callable[[str], Sequence]]:
 Filed = tuple[SequenceIndex, Callable[[str], Sequence]]
 
 
-def test_sequences_of_one_id_are_found_together_until_each_is_gone(filed: Filed) -> None:
+def test_sequences_of_one_id_are_found_until_each_is_discarded(filed: Filed) -> None:
     index, file = filed
     first, second = file("job-1"), file("job-1")
     assert index.get("job-1") == [first, second]

@@ -1,4 +1,4 @@
-"""The simulated engine as tests hold it."""
+"""The simulated engine within the process of a test."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from tests.sim.calls import begin, control, generate
 
 
 async def test_unknown_kind_is_refused() -> None:
-    """By name."""
     with pytest.raises(ValueError, match="'trt' is not one of sglang, vllm"):
         SimServer("trt")
 
 
 async def test_stopped_server_starts_again_on_its_port() -> None:
-    """With an empty log and a new engine."""
     sim = SimServer("sglang")
     await sim.start()
     port = sim.port
@@ -32,14 +30,12 @@ async def test_stopped_server_starts_again_on_its_port() -> None:
 
 
 async def test_fixed_port_is_used_and_an_error_if_taken() -> None:
-    """An OSError, not a silent other port."""
     async with SimServer("vllm") as sim:
         with pytest.raises(OSError, match="in use"):
             await SimServer("vllm", SimConfig(port=sim.port)).start()
 
 
 async def test_stop_ends_streams_in_flight_and_forgets_them() -> None:
-    """Also one whose client does not read."""
     async with SimServer("vllm", SimConfig(max_model_len=10**6)) as sim:
         client = await begin(sim, 10**6 - 10, stream=True)
         await sim.streaming()
@@ -93,7 +89,6 @@ async def test_many_streams_at_once_are_exact() -> None:
 
 
 async def test_ipv6_address_is_bracketed_in_the_url() -> None:
-    """And served."""
     try:
         async with SimServer("sglang", SimConfig(host="::1")) as sim:
             assert sim.url == f"http://[::1]:{sim.port}"

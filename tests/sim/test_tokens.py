@@ -19,7 +19,6 @@ def run(one: Chooser, count: int) -> list[int]:
 
 
 def test_same_prompt_gives_the_same_tokens() -> None:
-    """On every worker, in every process."""
     assert run(chooser([432, 402, 5]), 6) == run(chooser([432, 402, 5]), 6)
     assert run(chooser([432, 402, 5]), 6) != run(chooser([432, 402, 6]), 6)
 
@@ -36,7 +35,6 @@ def test_draw_changes_the_tokens() -> None:
 
 
 def test_end_comes_at_its_rate() -> None:
-    """And only where it may."""
     many = run(chooser([7], eos_rate=0.1), 2000)
     assert 100 < many.count(2) < 300
     one = chooser([7], eos_rate=1.0)
@@ -61,12 +59,10 @@ def test_text_reads_back_as_its_tokens(ids: list[int]) -> None:
 
 @given(st.text())
 def test_any_text_has_tokens_of_the_vocabulary(text: str) -> None:
-    """Whatever it is written in."""
     assert all(3 <= token < 1000 for token in tokens.tokenize(text, 1000))
 
 
 def test_special_tokens_have_no_text() -> None:
-    """Begin, end and unknown are not shown."""
     assert tokens.words([0, 1, 2]) == ""
 
 
@@ -80,6 +76,5 @@ def test_logprobs_fall_with_the_rank() -> None:
 
 
 def test_negative_ids_cannot_be_packed() -> None:
-    """The engines refuse them in their own ways."""
     with pytest.raises(OverflowError):
         tokens.pack([-1])

@@ -1,4 +1,4 @@
-"""One member of a JSON object changes; every other byte stays."""
+"""Replacing one member of a JSON object leaves every other byte as it is."""
 
 from __future__ import annotations
 

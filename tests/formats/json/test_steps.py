@@ -1,4 +1,4 @@
-"""A big body is read in steps, with what the same body would give if it were read at once."""
+"""A large body that is read in steps gives the same request as one that is read at once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(steps: Steps[T]) -> T:
 
 @contextmanager
 def small_windows(size: int) -> Iterator[None]:
-    """So that small bodies are cut as big ones are."""
+    """Use small windows, so that small bodies are cut like large ones."""
     with (
         mock.patch.object(json_windows, "WINDOW", size),
         mock.patch.object(sglang_big, "STEPWISE_SIZE", 8),
@@ -81,7 +81,7 @@ class Nothing(msgspec.Struct):
 
 
 def fault(text: bytes) -> str | None:
-    """What msgspec says of the whole of ``text``."""
+    """Return msgspec's error about ``text`` read at once."""
     try:
         msgspec.json.decode(text, type=Nothing)
     except msgspec.DecodeError as error:
@@ -90,7 +90,7 @@ def fault(text: bytes) -> str | None:
 
 
 def fault_in_steps(text: bytes) -> str | None:
-    """The same of ``members``."""
+    """Return the error of ``members`` about the same text."""
     try:
         run(members(text, ()))
     except msgspec.DecodeError as error:
@@ -179,7 +179,7 @@ _LATER = {"fields", "rid_spans", "id_cuts", "token_ids", "features"}
 
 
 def verdict(format: Any, read: Any) -> Verdict:
-    """What is known of a request, and what is sent for it; or why it is refused."""
+    """Return what is known of a request and what is sent for it, or why it is refused."""
     try:
         request = read()
     except InvalidRequest as error:
@@ -290,8 +290,8 @@ def _odd_bodies() -> Iterator[tuple[str, bytes, str, str]]:
 
 @pytest.mark.parametrize("window", [64, 1024])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_odd_json_has_one_verdict_whichever_way_it_is_read(kind: str, window: int) -> None:
-    """What is no UTF-8 is the engine's to refuse where the gateway need not read it."""
+def test_unusual_json_is_judged_alike_at_once_and_in_steps(kind: str, window: int) -> None:
+    """Bytes that are no UTF-8 are the engine's to refuse, in members that the gateway does not read."""
     for what, body, of_sglang, of_vllm in _odd_bodies():
         format = FORMATS[kind]
         complete = verdict(format, lambda: format.parse(body, []))  # noqa: B023 - called at once
@@ -335,7 +335,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize(("count", "length"), [(16_385, 8), (2_000, 600)])
 def test_list_of_rids_without_end_is_refused(count: int, length: int) -> None:
-    """By their number in any body, by their bytes in a big one, before they are taken in."""
+    """By their number in any body, by their bytes in a large one, before they are decoded."""
     rids = b",".join([b'"%0*d"' % (length, number) for number in range(count)])
     body = b'{"text":[%b],"rid":[%b],"sampling_params":{}}' % (b",".join([b'"a"'] * count), rids)
     with pytest.raises(InvalidRequest, match="16384 entries and 1 MiB") as failure:
@@ -393,8 +393,8 @@ def test_step_of_a_large_body_is_short(kind: str, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ENTRIES)
-def test_big_body_full_of_short_entries_is_not_held_as_objects(case: str) -> None:
-    """They would take a hundred times the room of the body."""
+def test_large_body_of_short_entries_is_not_kept_as_objects(case: str) -> None:
+    """Objects would take a hundred times the memory of the body."""
     steps = SGLANG.parse_in_steps(big(case), [])
     before = most = sys.getallocatedblocks()
     for _ in steps:

@@ -1,8 +1,8 @@
-"""What became of every recorded exchange with SGLang.
+"""The outcomes of the recorded exchanges with SGLang.
 
-There is no Ending where one was ``refused`` by the gateway before the engine saw it, ``unanswered`` as the
-engine died or the client left before a status, or of ``another method`` than the route has. On a route of no
-format here it is that of the opaque reader.
+There is no Ending if the gateway ``refused`` the request, if it was ``unanswered`` because the engine crashed
+or the client disconnected before a status, or if it had ``another method`` than the route. On a route of no
+format here it is that of the passthrough reader.
 """
 
 from __future__ import annotations

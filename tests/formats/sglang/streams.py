@@ -1,4 +1,4 @@
-"""Streams of one sample in both modes, from one life of it: for the tests of join and conversion."""
+"""Streams of one sample in both modes, for the tests of join and conversion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PER_TOKEN: dict[str, Callable[[int], Any]] = {
 
 
 def complete(ids: list[int], text: str, finish: Document | None = None, **more: Any) -> Document:
-    """All that is known once ``ids`` were made."""
+    """Return the reply with all that is known once ``ids`` were generated."""
     meta: Document = {"id": "a1", "finish_reason": finish, "prompt_tokens": 3, "cached_tokens": 2}
     meta["input_token_logprobs"] = [[None, 1, None], [-0.5, 2, None]]
     meta |= {name: [make(token) for token in ids] for name, make in PER_TOKEN.items()}
@@ -35,7 +35,7 @@ def complete(ids: list[int], text: str, finish: Document | None = None, **more: 
 
 
 def part(later: Document, earlier: Document) -> Document:
-    """What an incremental stream sends of ``later`` after ``earlier``."""
+    """Return what an incremental stream sends of ``later`` after ``earlier``."""
     before = len(earlier["output_ids"])
     meta = later["meta_info"]
     cut = {name: meta[name][before:] for name in PER_TOKEN if name in meta}
@@ -56,7 +56,7 @@ def incremental(*states: Document) -> list[Document]:
 
 
 def echo(state: Document) -> Document:
-    """What the frontend says of a request that was aborted while it waited, in a cumulative stream."""
+    """Return the frontend's reply to a request aborted in the queue, in a cumulative stream."""
     meta = state["meta_info"]
     kept = ("id", "output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs")
     result = {name: meta[name] for name in (*kept, "input_token_logprobs", "output_token_logprobs_length")}
@@ -68,7 +68,7 @@ def echo(state: Document) -> Document:
 
 
 def echo_part(state: Document) -> Document:
-    """The same in an incremental stream: the last id again, all else in full."""
+    """Return the same in an incremental stream: the last id again, all else in full."""
     return echo(state) | {"output_ids": state["output_ids"][-1:]}
 
 

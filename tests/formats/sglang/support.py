@@ -1,4 +1,4 @@
-"""What the tests of this format share: its requests, readers and events, ways to cut bytes."""
+"""Requests, readers, events and ways to cut bytes for the tests of this format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parsed(body: bytes | dict[str, Any], headers: Headers = ()) -> SglangRequest
 
 
 def same(*names: str) -> Ids:
-    """Ids that the engine gets as the client named them."""
+    """Return ids that the engine gets as the client named them."""
     return Ids(names, names)
 
 
@@ -55,7 +55,7 @@ def reading(
     headers: Headers | None = None,
     ids: Ids | None = None,
 ) -> Reader:
-    """A reader for a reply with this head; a stream of one sample unless told otherwise."""
+    """Return a reader for a reply with this head, by default a stream of one sample."""
     asked = parsed({"input_ids": [1], "stream": True} if request is None else request)
     head = ReplyHead(status, (EVENTS if asked.stream else JSON) if headers is None else headers)
     return FORMAT.reader(asked, View(), ids or same("f" * 32), head)
@@ -64,7 +64,7 @@ def reading(
 def document(
     tokens: int = 1, finish: str | dict[str, Any] | None = None, *, rid: str = "a1", **more: Any
 ) -> dict[str, Any]:
-    """One sample as the engine describes it."""
+    """Return one sample as the engine describes it."""
     reason = {"type": finish} if isinstance(finish, str) else finish
     meta = {"id": rid, "finish_reason": reason, "prompt_tokens": 3, "completion_tokens": tokens}
     return {"text": "x", "output_ids": [7] * min(tokens, 5), "meta_info": meta | {"cached_tokens": 2}, **more}
@@ -75,7 +75,7 @@ def event(*arguments: Any, **more: Any) -> bytes:
 
 
 def cuts(data: bytes, seed: int) -> Iterator[bytes]:
-    """``data`` in pieces of random length, some of one byte."""
+    """Yield ``data`` in pieces of random length, some of one byte."""
     choose = random.Random(seed)
     start = 0
     while start < len(data):
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def run(reader: Reader, pieces: Iterable[bytes]) -> Outcome:
-    """Feed all, then finish."""
+    """Feed all pieces, then finish."""
     given = bytearray()
     try:
         for piece in pieces:

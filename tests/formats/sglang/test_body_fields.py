@@ -1,4 +1,4 @@
-"""The typed look and the look member by member see the same."""
+"""Decoding a body at once and member by member gives the same fields."""
 
 from __future__ import annotations
 
@@ -38,16 +38,18 @@ BODIES = st.fixed_dictionaries(
 
 
 @given(BODIES)
-def test_member_by_member_gives_the_same_look(body: dict[str, Any]) -> None:
-    """An earlier ``stream`` of a wrong type, which a later one replaces, sends a body the long way."""
+def test_decoding_member_by_member_gives_the_same_fields(body: dict[str, Any]) -> None:
+    """An earlier ``stream`` of a wrong type, which a later one replaces, makes the parser read member by
+    member.
+    """
     body = {"stream": False} | body
     usual = json.dumps(body).encode()
     long_way = usual.replace(b"{", b'{"stream":"x",', 1)
     assert read_fields(long_way)[0] == read_fields(usual)[0]
 
 
-def test_members_of_the_peek_cover_both_lists() -> None:
-    """A key added to a list but not to the struct would be looked for in vain."""
+def test_fields_that_are_read_cover_both_lists() -> None:
+    """A key added to a list but not to the struct would never be found."""
     assert set(RESERVED) | set(PER_PROMPT) < set(BodyFields.__struct_fields__)
     assert read_fields(b"{}")[0].routed_dp_rank is ABSENT
 

@@ -1,4 +1,4 @@
-"""How a reply ended: one judgement for every reader, of every kind of end."""
+"""The ending of a reply is the same for every reader."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ TABLE: dict[str, Row] = {
 @pytest.mark.parametrize("kind", ["reader", "join"])
 @pytest.mark.parametrize("name", TABLE)
 def test_ending_is_what_the_bytes_tell(name: str, kind: str) -> None:
-    """The same for whoever passes the reply on and for whoever joins it."""
+    """The relay reader and the join reader agree."""
     request, status, headers, body, ending, failure = TABLE[name]
     make = getattr(FORMAT, kind)
     reader = make(parsed(request), View(), same(HEX), ReplyHead(status, headers))
@@ -116,7 +116,6 @@ def test_exchange_recorded_has_the_outcome_in_the_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*recorded("control"), *recorded("elsewhere")])
 def test_exchange_recorded_on_another_route_has_the_ending_of_a_reply_unread(name: str) -> None:
-    """Its status alone tells it."""
     record = {**recorded("control"), **recorded("elsewhere")}[name]
     if "status" not in record:
         assert OUTCOMES[name].outcome == "unanswered"
@@ -127,7 +126,6 @@ def test_exchange_recorded_on_another_route_has_the_ending_of_a_reply_unread(nam
 
 
 def test_table_of_outcomes_has_each_exchange_once_with_its_path_and_status() -> None:
-    """All that were recorded, and no other."""
     exchanges = [record for kind in KINDS for record in recorded(kind).values()]
     assert sorted((row.name, row.path, row.status) for row in rows("sglang")) == sorted(
         (record["name"], record["path"], str(record.get("status", "-"))) for record in exchanges

@@ -1,4 +1,4 @@
-"""A failure of the gateway looks like one of the engine."""
+"""An error of the gateway looks like one of the engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_render_is_total(error: GatewayError) -> None:
 
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
-def test_render_says_when_to_come_back_where_that_helps(error: GatewayError) -> None:
+def test_render_sends_retry_after_where_a_retry_may_succeed(error: GatewayError) -> None:
     wanted = None if error.retry_after is None else b"%d" % error.retry_after
     assert dict(FORMAT.render(error).headers).get(b"retry-after") == wanted
 

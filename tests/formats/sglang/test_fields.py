@@ -1,4 +1,4 @@
-"""No field of the engine is unheard of."""
+"""Every field of the engine is in the table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TestFields(FieldTable):
     kinds = (Use, MergeRule)
 
 
-def test_fields_that_are_peeked_at_are_those_the_parser_has() -> None:
-    """The table and the parser speak of the same fields; ``model`` is no field of the engine."""
+def test_fields_that_are_read_are_those_of_the_parser() -> None:
+    """The table and the parser have the same fields; ``model`` is no field of the engine."""
     read = {name for name, use in FIELDS["request"].items() if use in (Use.PEEKED, Use.NAMES)}
     looked_at = {*BodyFields.__struct_fields__, *Members.__struct_fields__}
     assert read == looked_at - set(RESERVED) - {"model"}

@@ -1,4 +1,4 @@
-"""Every recorded generate exchange with a real engine, through the reader, in every way it can be cut."""
+"""Every recorded generate exchange with a real engine passes the reader, however it is cut."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_recorded_reply_is_relayed_unchanged_with_its_facts(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_AN_ID)
 def test_reply_recorded_under_a_private_id_shows_the_public_one(name: str) -> None:
-    """The recorded id stands for a private one: it is gone from what leaves, and nothing else changed."""
+    """The recorded id plays the private one: it is replaced, and nothing else changes."""
     record = ALL[name]
     body = record["body"].encode()
     dispatch = body.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
@@ -85,7 +85,7 @@ def test_reply_recorded_under_a_private_id_shows_the_public_one(name: str) -> No
 
 @pytest.mark.parametrize("name", TO_BE_CUT)
 def test_stream_recorded_that_loses_its_end_is_a_failure(name: str) -> None:
-    """Cut before any event but the last two, a recorded stream is never a clean end."""
+    """A recorded stream that is cut before its last two events never ends cleanly."""
     record = ALL[name]
     *events, _last, _done, _nothing = record["body"].encode().split(b"\n\n")
     short = b"".join(event + b"\n\n" for event in events)

@@ -1,4 +1,4 @@
-"""Which ids of a reply are swapped."""
+"""The ids of a reply that are mapped."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def test_id_inside_another_word_is_none() -> None:
         assert id_mapping.map(text.encode()) == text.encode()
 
 
-def test_no_swap_where_the_engine_has_the_clients_id() -> None:
+def test_no_mapping_where_the_engine_has_the_clients_id() -> None:
     assert id_mapping_for(parsed(b'{"text":"a","rid":"job-1"}'), same("job-1")) is None
     assert id_mapping_for(parsed(b'{"text":["a"]}'), same(HEX)) is None
 
 
-def test_no_swap_for_parallel_samples() -> None:
+def test_no_mapping_for_parallel_samples() -> None:
     assert id_mapping_for(parsed(b'{"text":"a","sampling_params":{"n":2}}'), PRIVATE) is None
 
 
-def test_many_ids_are_swapped_by_one_search() -> None:
+def test_many_ids_are_mapped_by_one_search() -> None:
     count = 300
     names = tuple(f"job-{index}" for index in range(count))
     ids = Ids(names, tuple(f"{HEX}{index:08x}" for index in range(count)))

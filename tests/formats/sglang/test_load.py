@@ -1,4 +1,4 @@
-"""How much an SGLang server has to do."""
+"""The load of an SGLang server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def read(question: Any, body: Any, status: int = 200) -> WorkerLoad | None:
 
 
 def test_ranks_are_added_up() -> None:
-    """The fullest of them counts for the cache."""
     assert read(LOADS, {"loads": [rank(2, 1, 0.25), rank(3, 0, 0.75)]}) == WorkerLoad(5, 1, 0.75)
     assert read(LOADS, {"loads": [rank(2, 1, None)]}) == WorkerLoad(2, 1, None)
 
@@ -38,7 +37,7 @@ def test_answer_that_does_not_tell(body: Any) -> None:
 
 
 def test_route_that_is_missing() -> None:
-    """It is the same of all who answer 404: nothing is told."""
+    """A 404 does not tell the load."""
     assert read(LOADS, {"loads": [rank(1, 1)]}, 404) is None
     assert read(GET_LOAD, [], 200) is None
 
@@ -54,5 +53,5 @@ def test_route_that_is_missing() -> None:
     ],
 )
 def test_answer_to_the_health_question(status: int, vital: WorkerHealth) -> None:
-    """A paused server says 503, and lives."""
+    """A paused server answers 503, and is alive."""
     assert FORMAT.read_health(ProbeReply(status, b"")) is vital

@@ -1,4 +1,4 @@
-"""A fleet with mixed server flags looks like one: streams brought into the mode that clients expect."""
+"""Streams are converted into the mode that clients expect, so a fleet may have mixed server flags."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_stream_stays_as_the_engine_sends_it_by_default(mode: str, declared: str
 
 @pytest.mark.parametrize(("sent", "wanted"), PAIRS)
 def test_worker_that_was_restarted_in_another_mode_is_noticed(sent: str, wanted: str) -> None:
-    """It said that it streams in the mode it left; nothing is converted that need not be."""
+    """It declares its former mode; nothing is converted without need."""
     stream = events(SHAPES[wanted](*STATES))
     assert converted(stream, wanted, sent) == stream
 
@@ -102,7 +102,7 @@ def test_samples_are_converted_each_for_itself(sent: str, wanted: str) -> None:
 
 @pytest.mark.parametrize("seen", [1, 2, 3])
 def test_echo_of_an_abort_is_the_other_modes_echo(seen: int) -> None:
-    """In full, or in full after what was not sent yet and with the last id again."""
+    """In full, or what was not sent yet, then everything, with the last id again."""
     state = STATES[2]
     parts = incremental(*STATES[:3])
     full_echo = echo(state)
@@ -142,8 +142,8 @@ def test_private_id_is_mapped_back_in_what_was_converted() -> None:
     assert documents(given)[2]["meta_info"]["id"] == "job"
 
 
-def test_cumulative_text_that_is_taken_back_is_malformed() -> None:
-    """A client that was given it cannot be told otherwise."""
+def test_cumulative_text_that_changes_is_malformed() -> None:
+    """The client already has the text."""
     states = (complete([1], "abc"), complete([1, 2], "abd"), complete([1, 2, 3], "abde", {"type": "stop"}))
     reader = converting("incremental", "cumulative")
     outcome = run(reader, [events(list(states))])
@@ -151,11 +151,11 @@ def test_cumulative_text_that_is_taken_back_is_malformed() -> None:
     assert documents(outcome.given + reader.fail(outcome.error))[0] == states[0]
 
 
-def test_error_event_is_passed_on() -> None:
+def test_error_event_is_relayed() -> None:
     stream = b'data: {"error": {"message":"m", "code":400}}\n\n' + DONE
     assert converted(stream, "incremental", "cumulative") == stream
 
 
-def test_events_of_no_sample_are_passed_on() -> None:
+def test_events_of_no_sample_are_relayed() -> None:
     stream = b': keep\n\ndata: {"other": 1}\n\n' + events(cumulative(*STATES))
     assert converted(stream, "incremental").startswith(b': keep\n\ndata: {"other": 1}\n\n')

@@ -1,4 +1,4 @@
-"""Conversion held to the model of the engine: what comes out is what the other mode would have said."""
+"""A converted stream is what the model of the engine would have sent in the other mode."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reply(parsed: ParsedExchange, stream: bytes) -> Any:
 
 
 def test_event_of_a_converted_stream_has_what_the_mode_has() -> None:
-    """An incremental one never says a token twice, a cumulative one says all of them each time."""
+    """An incremental stream never sends a token twice, a cumulative one sends all of them each time."""
 
     @settings(max_examples=60, deadline=None)
     @given(SglangModel("cumulative").exchanges())

@@ -1,4 +1,4 @@
-"""This format's own settings."""
+"""The options of this format."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def given(options: dict[str, str], status: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_paths_are_cut_from_what_an_engine_says_of_its_own_failure(status: int) -> None:
+def test_paths_are_removed_from_an_engines_message_about_its_own_failure(status: int) -> None:
     assert given({}, status, LEAK) == LEAK.replace(b"/srv/eng/x.py", b"<path>")
     assert given({"passthrough_engine_errors": "true"}, status, LEAK) == LEAK
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 429])
-def test_what_an_engine_says_of_a_request_stays_as_it_is(status: int) -> None:
+def test_engines_message_about_a_request_is_unchanged(status: int) -> None:
     body = LEAK if status != 200 else b'{"text":"/srv/eng/x.py","meta_info":{}}'
     assert given({}, status, body) == body
 
@@ -71,7 +71,6 @@ def test_what_an_engine_says_of_a_request_stays_as_it_is(status: int) -> None:
     ],
 )
 def test_paths_are_cut_from_failures_inside_a_stream(event: bytes, cut: bool) -> None:
-    """Only those of the engine's own doing."""
     request = parsed({"input_ids": [1], "stream": True})
     passed = run(FORMAT.reader(request, View(), same("a"), ReplyHead(200, EVENTS)), [event]).given
     assert passed == (event.replace(b"/a/b.py", b"<path>") if cut else event)

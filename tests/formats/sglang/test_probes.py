@@ -1,4 +1,4 @@
-"""A worker is what its answers say, whichever of them are missing."""
+"""A worker is identified from its replies, whichever of them are missing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def test_server_is_identified_by_its_model_info_alone() -> None:
 
 
 def test_lean_server_info_is_enough() -> None:
-    """Model, version and sizes, as test doubles answer."""
     info = identified(server_info=answer({"model_path": "m", "version": "0", "tp_size": 1, "dp_size": 1}))
     assert info.usable
 
@@ -85,7 +84,7 @@ def test_context_length_is_that_of_the_first_model_else_the_servers() -> None:
 
 
 def test_model_keeps_its_name_when_its_weights_come_from_disk() -> None:
-    """The server then calls itself by their path; its adapters are its own still."""
+    """The server then reports their path as its name; its adapters stay its own."""
     info = answer(INFO | {"served_model_name": "tiny"})
     cards = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent": "/ckpt/step-1"}]}
     found = identified(
@@ -95,12 +94,11 @@ def test_model_keeps_its_name_when_its_weights_come_from_disk() -> None:
 
 
 def test_cards_name_the_models_where_the_server_does_not() -> None:
-    """Servers of other versions tell less of themselves."""
     found = identified(server_info=answer({"version": "0", "tp_size": 1}), v1_models=CARDS)
     assert found.models == ("tiny", "lora")
 
 
-def test_server_that_wants_a_key_is_unusable_and_says_so() -> None:
+def test_server_that_requires_a_key_is_unusable_with_that_reason() -> None:
     info = identified(
         server_info=recording("skiptok-no-auth-server_info"),
         model_info=recording("skiptok-no-auth-get_model_info"),
@@ -152,6 +150,5 @@ def test_other_server_is_none(replies: dict[str, ProbeReply]) -> None:
 
 
 def test_probes_are_harmless() -> None:
-    """No question costs the engine a token."""
     assert {probe.method for probe in (*FORMAT.probes, FORMAT.health)} == {"GET"}
     assert not any("health" in probe.target for probe in (*FORMAT.probes, FORMAT.health))

@@ -1,4 +1,4 @@
-"""What a request's bytes say, and which of them are refused."""
+"""Parsing of requests, and the refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_stream_is_read_as_the_engine_reads_it(body: bytes, stream: bool) -> Non
     ],
 )
 def test_request_tells_routing(more: dict[str, Any], seen: dict[str, Any]) -> None:
-    """What is of another type than usual is the engine's to judge, and none here."""
+    """A value of another type than usual is the engine's to judge, and missing here."""
     hints = projected(IDS | more).hints()
     assert {name: getattr(hints, name) for name in seen} == seen
 

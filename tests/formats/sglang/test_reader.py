@@ -1,4 +1,4 @@
-"""Streams are passed on event by event, and end honestly."""
+"""Streams are relayed event by event, and never end cleanly without a terminal event."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_reader_is_chosen_by_the_head(
 # Passing on.
 
 
-def test_event_leaves_at_once_and_unchanged() -> None:
+def test_event_is_relayed_at_once_and_unchanged() -> None:
     reader = reading()
     assert reader.streaming
     odd = b'data:{"meta_info" : {"finish_reason":null, "completion_tokens":1},"x":1e-7 }\r\n\r\n'
@@ -68,7 +68,7 @@ def test_event_leaves_at_once_and_unchanged() -> None:
     assert reader.facts.tokens == 1
 
 
-def test_comment_and_other_fields_are_passed_on() -> None:
+def test_comment_and_other_fields_are_relayed() -> None:
     stream = b": keep-alive\n\nevent: token\nid: 7\n" + event() + b"retry: 5\n\n" + LAST + DONE
     assert run(reading(), [stream]).given == stream
 
@@ -83,12 +83,12 @@ def test_document_over_several_data_lines_is_read() -> None:
 # Ends.
 
 
-def test_done_after_a_terminal_leaves_at_once() -> None:
+def test_done_after_a_terminal_is_relayed_at_once() -> None:
     reader = reading()
     assert reader.feed(LAST + DONE) == LAST + DONE
 
 
-def test_done_without_a_terminal_is_held_and_becomes_an_error() -> None:
+def test_done_without_a_terminal_is_kept_and_becomes_an_error() -> None:
     reader = reading()
     assert reader.feed(event() + DONE) == event()
     with pytest.raises(UpstreamIncomplete) as caught:
@@ -104,7 +104,7 @@ def test_bytes_after_done_are_dropped() -> None:
     assert reader.finish() == b""
 
 
-def test_unfinished_event_after_a_terminal_is_passed_on() -> None:
+def test_unfinished_event_after_a_terminal_is_relayed() -> None:
     assert run(reading(), [LAST + b"data: [DO"]).given == LAST + b"data: [DO"
 
 
@@ -137,7 +137,7 @@ def test_failure_in_the_middle_ends_with_an_event() -> None:
         (b'"some words"', 500),
     ],
 )
-def test_error_event_is_terminal_and_passed_on(error: bytes, status: int) -> None:
+def test_error_event_is_terminal_and_relayed(error: bytes, status: int) -> None:
     reader = reading()
     stream = event() + b'data: {"error":%b}\n\n' % error + DONE
     outcome = run(reader, [stream])
@@ -183,7 +183,7 @@ def test_event_that_is_no_json_object_is_malformed(data: bytes) -> None:
         reading().feed(b"data: " + data + b"\n\n")
 
 
-def test_events_before_a_malformed_one_leave_with_the_error() -> None:
+def test_events_before_a_malformed_one_are_sent_with_the_error() -> None:
     reader = reading()
     with pytest.raises(UpstreamMalformed) as caught:
         reader.feed(event(1) + event(2) + b"data: {\n\n" + event(3))
@@ -204,7 +204,7 @@ def test_events_before_a_malformed_one_leave_with_the_error() -> None:
         b'{"index":[1],"text":5}',
     ],
 )
-def test_object_of_a_surprising_shape_is_passed_on(document: bytes) -> None:
+def test_object_of_a_surprising_shape_is_relayed(document: bytes) -> None:
     stream = b"data: " + document + b"\n\n" + LAST + DONE
     reader = reading()
     assert run(reader, [stream]).given == stream
@@ -287,7 +287,7 @@ def renamed(reader: Reader, stream: bytes) -> bytes:
 
 
 def test_ids_of_parallel_samples_are_left_alone() -> None:
-    """The engine made them; the private id stands nowhere."""
+    """The engine created them; the private id is not in the reply."""
     request = STREAM | {"rid": "job-1", "sampling_params": {"n": 2}}
     stream = event(1, "stop", rid="e" * 32, index=0) + event(1, "stop", rid="d" * 32, index=1)
     assert renamed(reading(request, ids=PRIVATE), stream) == stream

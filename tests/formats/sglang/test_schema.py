@@ -1,4 +1,4 @@
-"""The documented schema fits what the engine takes and gives."""
+"""The documented schema fits the engine's requests and replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling an incremental stream from a cumulative one by its events."""
+"""Detection of the stream mode from events."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_text_tells_where_there_are_no_ids(text: str | None, result: bool) -> No
 def test_echo_tells_the_mode_by_the_ids_it_repeats(
     held: bytes, ids: list[int], total: int, result: bool | None
 ) -> None:
-    """What is the same in both modes decides nothing for the other samples of the stream."""
+    """An echo that is the same in both modes decides nothing for the other samples of the stream."""
     mode = StreamMode(None)
     mode.observe_echo(held, event(ids, total))
     assert mode.incremental is result

@@ -36,7 +36,7 @@ def facts(
 def test_facts_do_not_depend_on_how_a_document_was_decoded(
     documents: list[Any], samples: int, samples_per_prompt: int
 ) -> None:
-    """An ``index`` of a wrong type, which a later one replaces, sends a document the generic way."""
+    """An ``index`` of a wrong type, which a later one replaces, makes a document decoded generically."""
     assert facts(documents, samples, samples_per_prompt, long_way=True) == facts(
         documents, samples, samples_per_prompt
     )
@@ -44,7 +44,7 @@ def test_facts_do_not_depend_on_how_a_document_was_decoded(
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=4))
 def test_facts_of_a_list_are_those_of_its_documents(documents: list[Any]) -> None:
-    """But for the end, which the end of a unary reply is by itself."""
+    """Except for the terminal fact: the end of a unary reply is terminal by itself."""
     numbered = [one | {"index": place} for place, one in enumerate(documents)]
     complete = Tally(len(documents), 1)
     complete.reply(
@@ -69,7 +69,7 @@ def test_prompt_counts_that_are_left_out_for_once_are_not_counted_twice() -> Non
 
 @pytest.mark.parametrize("status", [400, 429, 503, 599])
 def test_abort_with_an_error_status_ends_its_sample(status: int) -> None:
-    """The others go on; of the counters of the one that was refused nothing is believed."""
+    """The other samples go on; the counters of the refused one are ignored."""
     refused = document(1, {"type": "abort", "status_code": status}, index=1)
     found = facts([refused], 2)
     assert (found.terminal, found.error_status, found.tokens) == (False, status, 0)

@@ -1,4 +1,4 @@
-"""Replies that are no stream: held until whole, up to a limit."""
+"""Unary replies are buffered up to a limit, then relayed and scanned."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_reply_of_several_samples_is_summed_by_prompt() -> None:
         b'{"meta_info":{"completion_tokens":"1"}}',
     ],
 )
-def test_reply_of_a_surprising_shape_is_passed_on(body: bytes) -> None:
+def test_reply_of_a_surprising_shape_is_relayed(body: bytes) -> None:
     reader = reading(UNARY)
     assert run(reader, [body]).given == body
     assert reader.facts.terminal
@@ -85,7 +85,7 @@ def test_reply_that_is_no_document_is_malformed(body: bytes) -> None:
 # Unary, over the limit.
 
 
-def test_long_reply_is_passed_on_from_the_limit_on() -> None:
+def test_long_reply_is_relayed_above_the_limit() -> None:
     reader = reading(UNARY)
     body = compact(document(5, "length", note=LONG))
     assert reader.feed(body[:BUFFER_LIMIT]) == b""
@@ -96,7 +96,7 @@ def test_long_reply_is_passed_on_from_the_limit_on() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_long_reply_gives_the_same_facts_and_bytes(seed: int) -> None:
-    """With a private id, and text that looks like what is searched for."""
+    """With a private id, and text that looks like the members searched for."""
     lure = f'"completion_tokens":7,"id":"{HEX}"'
     request = TWICE | {"rid": "job-1", "sampling_params": {}}
     documents = [
@@ -128,7 +128,7 @@ def test_long_reply_cut_inside_an_id_is_mapped_back() -> None:
 
 
 def test_encoded_error_reply_keeps_every_byte() -> None:
-    """What looks like a path in compressed bytes is none."""
+    """Compressed bytes may look like a path."""
     body = b"\x1f\x8b /opt/engine/core.py "
     reader = reading(UNARY, status=500, headers=[*JSON, (b"content-encoding", b"gzip")])
     assert (reader.feed(body), reader.finish(), reader.identity) == (b"", body, True)

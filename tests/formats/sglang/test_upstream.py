@@ -1,4 +1,4 @@
-"""What a worker is sent: the client's bytes, the id where it must change, and the calls that stop it."""
+"""The request and the aborts sent to a worker."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_abort_names_each_id_of_the_exchange_at_the_engine(body: bytes, ids: Ids
     assert aborted(body, ids) == rids
 
 
-def test_abort_says_nothing_of_aborting_all() -> None:
+def test_abort_does_not_name_abort_all() -> None:
     (request,) = FORMAT.abort(View(b"/p"), parsed(b'{"text":"a"}'), same("job-1"))
     assert (request.target, request.body) == (b"/p/abort_request", b'{"rid":"job-1"}')
     assert list(request.headers) == [(b"content-type", b"application/json")]
@@ -138,7 +138,7 @@ def test_abort_says_nothing_of_aborting_all() -> None:
         (b"{}", AbortTarget()),
     ],
 )
-def test_abort_call_of_a_client_is_understood(body: bytes, target: AbortTarget) -> None:
+def test_abort_call_of_a_client_is_parsed(body: bytes, target: AbortTarget) -> None:
     assert FORMAT.aborted_ids(body) == target
 
 

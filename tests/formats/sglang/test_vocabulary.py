@@ -1,4 +1,4 @@
-"""What is refused where the size of the vocabulary is known, and only there."""
+"""Ids outside the vocabulary are refused if its size is known."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ TEN = FORMAT.configured({"vocab_size": "10"})
     ],
 )
 def test_what_the_vocabulary_does_not_have_is_refused(members: bytes, rule: str, param: str) -> None:
-    """Without the size it goes to the engine."""
     body = b"{%b}" % members
     with pytest.raises(InvalidRequest) as caught:
         TEN.parse(body, ())
@@ -63,6 +62,6 @@ def test_negative_id_keeps_its_own_rule(ids: bytes) -> None:
         b'"input_ids":' + b"[" * 500 + b"1" + b"]" * 500,
     ],
 )
-def test_what_fits_and_what_the_engine_refuses_itself_is_passed_on(members: bytes) -> None:
+def test_valid_values_and_those_the_engine_refuses_are_forwarded(members: bytes) -> None:
     body = b"{%b}" % members
     assert TEN.parse(body, ()).body == body

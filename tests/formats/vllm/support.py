@@ -1,4 +1,4 @@
-"""What the tests of this format share: its requests, readers and events, ways to cut bytes."""
+"""Requests, readers, events and ways to cut bytes for the tests of this format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def request(body: bytes = b"{}", headers: Headers = ()) -> Request:
 
 
 def ids_of(request: Request) -> Ids:
-    """The ids a gateway would use when the client's are free."""
+    """Return the ids a gateway would use if the client's are free."""
     named = FORMAT.project(request).ids or ("f" * 32,)
     return Ids(named, named)
 
@@ -81,7 +81,7 @@ def pieces(data: bytes, seed: int | None) -> Iterator[bytes]:
 
 
 def relay(reader: Reader, parts: Iterable[bytes]) -> bytes:
-    """All that a client gets of a reply whose body ends well, as a committed handler would send it."""
+    """Return all that a client gets of a reply, as a committed handler would send it."""
     out = b""
     try:
         for part in parts:

@@ -1,4 +1,4 @@
-"""Every way in which a reply of the engine can end has its outcome."""
+"""The outcome of every way in which a reply of the engine can end."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_reply_has_its_outcome_however_it_is_cut(
     error: int | None,
     seed: int | None,
 ) -> None:
-    """One word for each thing that an engine, or what stands in its place, may send."""
+    """One outcome for each reply that an engine, or a proxy in front of it, may send."""
     reader = reading(status=status, headers=headers, n=samples)
     complete = b"".join(body)
     parts = pieces(complete, seed if len(complete) < 10_000 else 1)
@@ -125,7 +125,7 @@ def test_reply_has_its_outcome_however_it_is_cut(
 def test_reply_whose_connection_breaks_is_incomplete_unless_it_had_ended(
     headers: Headers, body: bytes, ending: Ending
 ) -> None:
-    """The gateway tells the reader so by ``fail`` alone."""
+    """The gateway calls ``fail`` and nothing else."""
     reader = reading(headers=headers)
     reader.feed(body)
     lost = UpstreamIncomplete("lost")

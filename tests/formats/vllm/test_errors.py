@@ -1,4 +1,4 @@
-"""Failures in the engine's envelope."""
+"""Errors in the engine's envelope."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def subclasses(kind: type[GatewayError]) -> set[type[GatewayError]]:
 
 
 def test_every_kind_of_error_is_in_the_table() -> None:
-    """A kind that is added later has to be given its words here."""
+    """A kind that is added later must be added to the table."""
     assert {type(error) for error, _, _ in KINDS} == subclasses(GatewayError)
 
 
@@ -61,12 +61,12 @@ def test_error_is_rendered_in_the_envelope(error: GatewayError, status: int, nam
 
 @pytest.mark.parametrize(("error", "status", "name"), KINDS)
 def test_retry_after_is_sent_where_a_retry_may_succeed(error: GatewayError, status: int, name: str) -> None:
-    """Only errors that pass carry the header, in seconds."""
+    """Only transient errors have the header, in seconds."""
     result = [value for key, value in FORMAT.render(error).headers if key == b"retry-after"]
     assert result == ([] if error.retry_after is None else [str(error.retry_after).encode()])
 
 
-def test_field_at_fault_is_named() -> None:
+def test_invalid_field_is_named() -> None:
     """The engine's ``param``, for an unknown model always ``model``."""
     rendered = FORMAT.render(InvalidRequest("m", param="body.token_ids")).body
     assert json.loads(rendered)["error"]["param"] == "body.token_ids"
@@ -76,7 +76,6 @@ def test_field_at_fault_is_named() -> None:
 
 @pytest.mark.parametrize("message", ['quote " and \\', "日本", "\ud800", "\x00\n", ""])
 def test_any_message_is_valid_json(message: str) -> None:
-    """Rendering is total: no text breaks the reply."""
     error = InvalidRequest(message)
     assert json.loads(FORMAT.render(error).body)["error"]["message"] == message
     assert json.loads(in_band(error).split(b"\n\n")[0][6:])["error"]["message"] == message

@@ -1,4 +1,4 @@
-"""No field of the engine is unheard of."""
+"""Every field of the engine is in the table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class TestFields(FieldTable):
     kinds = (Use, MergeRule)
 
 
-def test_fields_that_are_peeked_at_are_in_a_request() -> None:
-    """The table and the parser speak of the same fields."""
+def test_fields_that_are_read_are_in_a_request() -> None:
+    """The table and the parser have the same fields."""
     read = {
         name for group in ("request", "sampling") for name, use in FIELDS[group].items() if use is Use.PEEKED
     }
@@ -32,7 +32,7 @@ def test_fields_that_are_peeked_at_are_in_a_request() -> None:
 
 
 def test_recorded_replies_have_no_other_keys() -> None:
-    """The recordings are of the release before; what it sent is in the table of this one."""
+    """The recordings are of an earlier release; its keys are in the table of this one."""
     for record in recorded("generate").values():
         if record.get("status") != 200:
             continue

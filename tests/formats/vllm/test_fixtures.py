@@ -1,4 +1,4 @@
-"""Every recorded generate exchange with a real engine, through the reader, in every way it can be cut."""
+"""Every recorded generate exchange with a real engine passes the reader, however it is cut."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_recorded_reply_passes_unchanged_however_it_is_cut(name: str, cut: str) 
 
 @pytest.mark.parametrize("name", sorted(recorded("generate").keys() - NOT_JSON))
 def test_recorded_request_is_not_refused(name: str) -> None:
-    """The engine's own refusals are left to the engine, so that its words reach the client."""
+    """The engine refuses in its own words, which reach the client."""
     record = recorded("generate")[name]
     asked = request(record["request_body"].encode(), lines(record["request_headers"]))
     assert asked.body == record["request_body"].encode()
@@ -83,7 +83,7 @@ def test_recorded_request_is_not_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(NOT_JSON))
 def test_recorded_body_that_is_no_object_is_refused(name: str) -> None:
-    """What the engine could not read either is answered here, with its status."""
+    """The gateway answers, with the engine's status."""
     record = ANSWERED[name]
     with pytest.raises(InvalidRequest) as caught:
         request(record["request_body"].encode())

@@ -1,4 +1,4 @@
-"""The format as a whole: its name, its settings, its registration."""
+"""The format: its name, its settings, its registration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from gateway.formats.vllm import FORMAT, VllmFormat
 
 
 def test_format_is_found_by_its_name() -> None:
-    """Under the name that settings and metrics use."""
     assert load_formats()["vllm"].name == FORMAT.name == "vllm"
 
 
 def test_settings_make_a_format_of_their_own() -> None:
-    """The one that was asked keeps its own; nothing asked changes nothing."""
+    """The original keeps its settings; no settings change nothing."""
     passing = FORMAT.configured({"passthrough_engine_errors": "true"})
     assert passing == VllmFormat(passthrough_engine_errors=True)
     assert passing.configured({}) == passing
@@ -27,14 +26,13 @@ def test_settings_make_a_format_of_their_own() -> None:
     ("name", "value"), [("stream_mode", "engine"), ("passthrough_engine_errors", "yes"), ("vocab_size", "0")]
 )
 def test_setting_that_makes_no_sense_is_named(name: str, value: str) -> None:
-    """Whoever starts the gateway reads what to change."""
     with pytest.raises(ValueError, match=f"^{name}: "):
         FORMAT.configured({name: value})
 
 
 @pytest.mark.parametrize("ids", [b"[1,10]", b"[11,1]", b'["10"]', b"[1,1e1]", b"[99999999999999999999]"])
 def test_id_outside_of_a_vocabulary_is_refused_where_its_size_is_known(ids: bytes) -> None:
-    """However the engine lets a number be written; without the size it is the engine's to judge."""
+    """In every spelling of a number that the engine accepts; without the size the engine judges it."""
     body = b'{"token_ids":%b,"sampling_params":{}}' % ids
     with pytest.raises(InvalidRequest) as caught:
         FORMAT.configured({"vocab_size": "10"}).parse(body, ())
@@ -43,6 +41,6 @@ def test_id_outside_of_a_vocabulary_is_refused_where_its_size_is_known(ids: byte
 
 
 @pytest.mark.parametrize("ids", [b"[0,9]", b"[]", b"null", b'["x",10]', b"7"])
-def test_ids_inside_of_a_vocabulary_and_what_is_no_id_are_left_to_the_engine(ids: bytes) -> None:
+def test_ids_in_the_vocabulary_and_other_values_are_left_to_the_engine(ids: bytes) -> None:
     body = b'{"token_ids":%b,"sampling_params":{}}' % ids
     assert FORMAT.configured({"vocab_size": "10"}).parse(body, ()).body == body

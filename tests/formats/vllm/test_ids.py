@@ -17,8 +17,8 @@ from tests.formats.vllm.support import fuzzed, pieces
 ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 
 
-def test_engine_id_and_client_id_are_opposites() -> None:
-    """The prefix is put on and taken off once."""
+def test_engine_id_and_client_id_are_inverse() -> None:
+    """The prefix is added and removed once."""
     assert engine_id("a") == "generate-tokens-a"
     assert abort_target(["generate-tokens-a"]) == AbortTarget(engine_ids=(EngineId("a"),))
     assert abort_target(["generate-tokens-generate-tokens-a"]).engine_ids == (EngineId("generate-tokens-a"),)
@@ -57,7 +57,7 @@ def test_name_that_is_no_spelling_of_the_engine_means_what_the_client_called_so(
 
 @pytest.mark.parametrize("blanks", ["", " ", "\n\t "])
 def test_request_id_is_mapped_however_it_is_spaced(blanks: str) -> None:
-    """The value of the member is replaced, the blanks around it stay."""
+    """The value of the member is replaced, the spaces around it stay."""
     body = b'{"request_id"%b:%b"%b","x":1}' % (blanks.encode(), blanks.encode(), ENGINE)
     assert RequestIdMapper(PRIVATE).map(body) == body.replace(ENGINE, b"generate-tokens-job-1")
 
@@ -69,8 +69,8 @@ def test_other_members_with_the_id_are_left_alone() -> None:
     assert RequestIdMapper(PRIVATE).map(body) == b'{"request_id":"generate-tokens-job-1",%b}' % params
 
 
-def test_string_without_an_end_takes_nothing_of_the_next_line() -> None:
-    """Events are mapped alike, whether a broken one came in the same read or not."""
+def test_string_without_an_end_does_not_continue_in_the_next_line() -> None:
+    """Events are mapped alike, whether a malformed one came in the same read or not."""
     broken, event = b'data: {"request_id": "gen: null}\n\n', b'data: {"request_id": "%b"}\n\n' % ENGINE
     mapper = RequestIdMapper(PRIVATE)
     assert mapper.map(broken + event) == broken + mapper.map(event)
@@ -78,7 +78,6 @@ def test_string_without_an_end_takes_nothing_of_the_next_line() -> None:
 
 
 def test_other_request_ids_are_left_alone() -> None:
-    """Only this exchange's id is replaced."""
     body = b'{"request_id":"%b-1","a":{"request_id": "other"},"b":"%b"}' % (ENGINE, ENGINE)
     assert RequestIdMapper(PRIVATE).map(body) == body
 
@@ -95,7 +94,7 @@ def test_any_public_id_arrives_as_json(public: str) -> None:
 @pytest.mark.parametrize("blanks", [b"", b"  "])
 @pytest.mark.parametrize("before", [0, 1, 70, 500])
 def test_pieces_are_mapped_wherever_they_are_cut(seed: int | None, blanks: bytes, before: int) -> None:
-    """A body cut anywhere, even inside the id, comes out as the whole would."""
+    """A body cut anywhere, even inside the id, is mapped like a complete one."""
     body = b'{"a":"%b","request_id":%b"%b","b":"%b"}' % (b"x" * before, blanks, ENGINE, b"y" * 300)
     mapper = RequestIdMapper(PRIVATE)
     out = b"".join(mapper.feed(part) for part in pieces(body, seed)) + mapper.flush()
@@ -103,7 +102,6 @@ def test_pieces_are_mapped_wherever_they_are_cut(seed: int | None, blanks: bytes
 
 
 def test_rest_is_given_once() -> None:
-    """What was held back is not sent twice."""
     mapper = RequestIdMapper(PRIVATE)
     assert mapper.feed(b"abc") == b""
     assert (mapper.flush(), mapper.flush()) == (b"abc", b"")
@@ -112,6 +110,6 @@ def test_rest_is_given_once() -> None:
 @fuzzed
 @given(st.text(max_size=5))
 def test_name_that_fits_is_visible_ascii(name: str) -> None:
-    """What passes needs no escaping in a header line and is not trimmed by its reader."""
+    """Such a name needs no escaping in a header line and is not trimmed by its reader."""
     if fits_header(name):
         assert name.isascii() and name.isprintable() and name == name.strip() and name

@@ -1,4 +1,4 @@
-"""Reading JSON as Python does and scalars as pydantic does."""
+"""JSON is read as Python does, scalars as pydantic does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_flag_agrees_with_pydantic(value: object) -> None:
 @fuzzed
 @given(SCALARS)
 def test_integer_agrees_with_pydantic(value: object) -> None:
-    """Whatever the engine's model reads as a whole number is read as the same one."""
+    """An integer is read exactly when the engine's model reads one."""
     try:
         expected = TypeAdapter(int).validate_python(value)
     except ValidationError:
@@ -56,7 +56,7 @@ def test_integer_agrees_with_pydantic(value: object) -> None:
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le"]),
 )
 def test_plain_json_of_any_encoding_means_the_same(text: str, encoding: str) -> None:
-    """A body in an encoding that Python detects is peeked at as if it were UTF-8."""
+    """A body in an encoding that Python detects is parsed as if it were UTF-8."""
     body = json.dumps({"a": text}, ensure_ascii=False).encode(encoding)
     assert msgspec.json.decode(plain_json(body)) == json.loads(body)
 
@@ -78,7 +78,7 @@ def test_plain_json_changes_only_what_is_not_standard(value: object) -> None:
 
 
 def test_unpaired_surrogates_are_replaced_and_pairs_kept() -> None:
-    """Half of a pair has no bytes in UTF-8; a whole pair has."""
+    """Half of a pair has no UTF-8 form."""
     body = rb'{"a":"\ud800x\udc00 \ud83d\ude00 \uD83D\uDE00 \\ud800 \ud83d\u0041"}'
     found = msgspec.json.decode(plain_json(body))["a"]
     assert found == "\ufffdx\ufffd \U0001f600 \U0001f600 \\ud800 \ufffdA"
@@ -86,7 +86,6 @@ def test_unpaired_surrogates_are_replaced_and_pairs_kept() -> None:
 
 @pytest.mark.parametrize("body", [b"\xff", b'{"a":"\xc3"}', b"\xff\xfe\x00\xd8x"])
 def test_plain_json_of_no_text_is_refused(body: bytes) -> None:
-    """Bytes in no encoding are a bad request."""
     with pytest.raises(InvalidRequest):
         plain_json(body)
 
@@ -94,8 +93,8 @@ def test_plain_json_of_no_text_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     "unit", [b'"",', b"NaN,", b"N", b"[", b'"', b"\\", b"\\u", b"\\ud800", b'\\"', b"I", b'"\\ud800",']
 )
-def test_plain_json_of_a_hostile_body_takes_moments(unit: bytes) -> None:
-    """No body of the largest size that is repaired can hold up the loop: the scan is linear."""
+def test_plain_json_of_a_hostile_body_is_linear(unit: bytes) -> None:
+    """The scan of the largest body that is repaired is linear."""
     body = b"[NaN," + unit * ((REPAIR_LIMIT - 5) // len(unit))
     started = perf_counter()
     assert len(plain_json(body)) == len(body)

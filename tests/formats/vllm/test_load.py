@@ -1,4 +1,4 @@
-"""How much a vLLM server has to do."""
+"""The load of a vLLM server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ vllm:kv_cache_usage_perc{engine="1",model_name="m"} 2.5e-1
 
 
 def test_engines_of_the_metrics_are_added_up() -> None:
-    """Of other rows with such a name nothing is taken."""
+    """Other rows with a similar name are ignored."""
     assert FORMAT.read_load(METRICS, ProbeReply(200, TEXT)) == WorkerLoad(5, 5, 0.25)
 
 
@@ -52,8 +52,8 @@ def test_metrics_that_do_not_tell(body: bytes) -> None:
         (b"\xff", None),
     ],
 )
-def test_tracked_load_is_taken_where_it_is_one(body: bytes, load: WorkerLoad | None) -> None:
-    """It stays at 0 on a server that does not track, so a 0 says nothing."""
+def test_tracked_load_above_0_is_used(body: bytes, load: WorkerLoad | None) -> None:
+    """It stays at 0 on a server that does not track, so a 0 is ignored."""
     assert FORMAT.read_load(LOAD, ProbeReply(200, body)) == load
 
 
@@ -62,6 +62,6 @@ def test_route_that_is_missing() -> None:
 
 
 def test_health_that_fails_is_bad() -> None:
-    """This engine says 503 when its core is dead."""
+    """This engine answers 503 when its core has crashed."""
     assert FORMAT.read_health(ProbeReply(503, b"")) is WorkerHealth.BAD
     assert FORMAT.read_health(ProbeReply(200, b"")) is WorkerHealth.GOOD

@@ -1,4 +1,4 @@
-"""Images are told apart for routing only where every rule holds."""
+"""Images are distinguished for routing only if every rule holds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_image_is_identified_by_its_hash() -> None:
 
 
 def test_mask_tells_which_tokens_are_the_images() -> None:
-    """A range may hold other tokens; each stretch between them is told."""
+    """A range may contain other tokens; each span between them is returned."""
     prompt = [X, X, 7, X, 1, 1, 1, 1]
     found = features([A], [place(0, 4, [True, True, False, True])])
     assert spans(prompt, found) == [(0, 2, IDS[A]), (3, 1, IDS[A])]
@@ -71,7 +71,7 @@ def test_mask_tells_which_tokens_are_the_images() -> None:
 
 
 def test_kwargs_may_be_at_the_worker_already() -> None:
-    """Its cache is then what the request is routed to; one that is null, or all of them."""
+    """One entry that is null, or all of them, as the worker has them in its cache."""
     for kwargs in (None, {"image": [None]}):
         found = features([A], [place(0, 1)], kwargs_data=kwargs)
         assert spans([X], found) == [(0, 1, IDS[A])]
@@ -84,7 +84,7 @@ def test_image_over_several_blocks_is_one() -> None:
 
 
 def test_same_image_twice_in_a_row_has_two_spans() -> None:
-    """Neighbours cannot be told apart, and need not be if they are one image."""
+    """Neighbours cannot be distinguished, and need not be if they are one image."""
     assert spans([X] * 4, features([A, A], [place(0, 2), place(2, 2)])) == [(0, 2, IDS[A]), (2, 2, IDS[A])]
     assert spans([X] * 4, features([A, B], [place(0, 2), place(2, 2)])) is None
 
@@ -148,17 +148,16 @@ def test_broken_rule_means_routing_by_ids_alone(found: Any) -> None:
 
 @pytest.mark.parametrize("prompt", [[1, X, X, X], [X, X, X, 2], [1, X, X, 2, X]])
 def test_image_token_outside_of_an_image_breaks_the_rule(prompt: list[int]) -> None:
-    """Its count in the prompt has to be that of the places declared."""
+    """Its count in the prompt must be that of the declared positions."""
     assert spans(prompt, ONE) is None
 
 
 def test_images_of_different_tokens_break_the_rule() -> None:
-    """One token stands for all of them."""
     assert spans([X, 1, X + 1], features([A, B], [place(0, 1), place(2, 1)])) is None
 
 
 def test_mask_that_a_worker_would_read_otherwise_breaks_the_rule() -> None:
-    """In a block of several images, a second run of the first would be taken for the next image."""
+    """In a block of several images, a second run of the first would be read as the next image."""
     prompt = [X, 7, X, 8, X, 1, 1, 1]
     found = features([A, B], [place(0, 3, [True, False, True]), place(4, 1)])
     assert spans(prompt, found, 8) is None
@@ -169,17 +168,15 @@ def test_mask_that_a_worker_would_read_otherwise_breaks_the_rule() -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_worker_without_blocks_is_routed_by_ids_alone(size: int) -> None:
-    """There is nothing to hash."""
     assert spans(PROMPT, ONE, size) is None
 
 
 def test_adapter_that_changes_the_encoder_is_routed_by_ids_alone() -> None:
-    """The same image is another with it."""
     assert spans(PROMPT, ONE, tower_lora=True) is None
 
 
 def test_prompt_the_engine_would_convert_is_read() -> None:
-    """Ids that are spelled as text are ids, and those it would refuse have no images."""
+    """Ids spelled as text are ids, and a prompt that the engine would refuse has no images."""
     assert spans(["1", str(X), float(X), 2], ONE) == [(1, 2, IDS[A])]
     assert spans([1, X, X, None], ONE) is None
 

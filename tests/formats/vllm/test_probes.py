@@ -1,4 +1,4 @@
-"""What the answers to the probes say about a server."""
+"""A worker is identified from its replies to the probes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,6 @@ def test_recorded_engine_is_usable() -> None:
 def test_engine_that_cannot_serve_is_listed_with_its_reason(
     version: Any, listed: Any, generate: Any, word: str
 ) -> None:
-    """A user is told what to change."""
     found = identify(version, listed, generate)
     assert found is not None
     assert not found.usable
@@ -116,14 +115,14 @@ def test_engine_that_cannot_serve_is_listed_with_its_reason(
     ],
 )
 def test_other_server_is_not_taken_for_this_engine(version: Any, listed: Any, generate: Any) -> None:
-    """SGLang, a server behind a key that tells nothing, and strangers are left to other formats."""
+    """SGLang, a server that requires a key, and unknown servers are left to other formats."""
     assert identify(version, listed, generate) is None
 
 
 @pytest.mark.parametrize(
     "generate", [(200, {"choices": [], "request_id": "x"}), (400, REFUSAL), (422, REFUSAL)]
 )
-def test_server_whose_route_speaks_the_dialect_is_used_whoever_it_is(generate: Any) -> None:
+def test_any_server_whose_route_speaks_the_dialect_is_used(generate: Any) -> None:
     """A server of several dialects serves this one if its route does."""
     found = identify((404, NOT_FOUND), (200, models("sglang")), generate)
     assert found is not None
@@ -149,10 +148,10 @@ def test_adapters_are_distinguished_from_base_models() -> None:
     ("paused", "sleeping", "says"),
     [(None, None, False), (False, False, False), (True, False, True), (False, True, True), ("yes", 1, False)],
 )
-def test_engine_that_is_paused_or_sleeps_says_so_in_development_mode(
+def test_paused_or_sleeping_engine_is_reported_in_development_mode(
     paused: object, sleeping: object, says: bool
 ) -> None:
-    """It is usable all the same: what it is sent waits in it."""
+    """It is usable nevertheless: its requests wait."""
     replies = {
         "/version": ProbeReply(200, b'{"version":"0.33.0"}'),
         GENERATE: ProbeReply(400, json.dumps(REFUSAL).encode()),

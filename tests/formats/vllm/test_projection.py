@@ -1,4 +1,4 @@
-"""Peeking at requests: what is read, what is left alone, and that no bytes do harm."""
+"""Parsing of requests: which fields are read, and that no bytes raise other errors."""
 
 from __future__ import annotations
 
@@ -161,12 +161,10 @@ def test_rank_comes_from_its_header(value: bytes, rank: int | None) -> None:
     ("value", "salt"), [(b'"a"', "a"), (b'""', None), (b"null", None), (b"7", None), (b'"\\u00e9"', "\u00e9")]
 )
 def test_cache_salt_is_the_tenants(value: bytes, salt: str | None) -> None:
-    """An empty one is none."""
     assert project(b'{"cache_salt":%b}' % value).hints().cache_salt == salt
 
 
-def test_images_are_looked_for_where_there_are_features() -> None:
-    """Lazily, and whatever they are."""
+def test_images_are_read_only_if_there_are_features() -> None:
     assert project(b'{"token_ids":[1],"features":null}').hints().images is None
     for features in (b"7", b"{}", b'{"mm_hashes":{}}', b'{"x":NaN}'):
         find = project(b'{"token_ids":[1],"features":%b}' % features).hints().images
@@ -291,7 +289,6 @@ def test_json_that_only_python_reads_is_read(body: bytes) -> None:
 
 
 def test_text_that_looks_like_a_number_keeps_its_place() -> None:
-    """Repairing numbers for the peek leaves names alone."""
     found = project(b'{"request_id":"NaN-Infinity","x":NaN,"model":"\\"NaN"}')
     assert (found.ids, found.model) == (("NaN-Infinity",), '"NaN')
 

@@ -76,7 +76,6 @@ def test_facts_grow_with_the_stream() -> None:
 
 
 def test_usage_of_one_sample_is_not_the_total() -> None:
-    """Continuous usage counts the chunk's sample only."""
     reader = reading(n=2)
     usage = {"prompt_tokens": 3, "total_tokens": 90, "completion_tokens": 87}
     reader.feed(chunk([1], usage=usage))
@@ -135,7 +134,6 @@ def test_finish_in_an_event_that_was_not_closed_counts() -> None:
 
 
 def test_bytes_after_done_are_dropped() -> None:
-    """Nothing follows the end."""
     complete = chunk([1], "stop") + DONE
     reader = reading()
     assert reader.feed(complete + chunk([9])) == chunk([1], "stop")
@@ -165,14 +163,12 @@ def test_error_event_of_the_engine_is_terminal_and_noted() -> None:
     ],
 )
 def test_error_without_a_usable_code_is_a_500(error: Any, status: int) -> None:
-    """Any value but null is an error."""
     reader = reading()
     reader.feed(b"data: %b\n\n" % json.dumps({"error": error}).encode())
     assert (reader.facts.terminal, reader.facts.error_status) == (True, status)
 
 
 def test_error_that_is_null_is_none() -> None:
-    """A key without a value says nothing."""
     reader = reading()
     reader.feed(chunk([1], error=None))
     assert (reader.facts.terminal, reader.facts.error_status) == (False, None)
@@ -225,13 +221,13 @@ def test_good_events_before_a_broken_one_reach_the_client() -> None:
         {},
     ],
 )
-def test_object_of_another_shape_is_passed_on(found: dict[str, Any]) -> None:
+def test_object_of_another_shape_is_relayed(found: dict[str, Any]) -> None:
     """Only looking at a field, the reader refuses none of its types."""
     event = b"data: %b\n\n" % json.dumps(found).encode()
     assert reading().feed(event) == event
 
 
-def test_odd_types_do_not_hide_what_is_regular() -> None:
+def test_unusual_types_do_not_hide_other_members() -> None:
     """The second look finds the same facts as the first."""
     event = chunk([1, 2], "stop", usage={"prompt_tokens": 3, "completion_tokens": "2"})
     reader = reading()
@@ -240,7 +236,7 @@ def test_odd_types_do_not_hide_what_is_regular() -> None:
     assert (facts.tokens, facts.finish_reasons, facts.prompt_tokens, facts.terminal) == (2, ["stop"], 3, True)
 
 
-def test_number_that_only_python_writes_is_passed_on() -> None:
+def test_number_that_only_python_writes_is_relayed() -> None:
     """A client that reads the engine's NaN reads it through the gateway as well."""
     event = b'data: {"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop","x":NaN}]}\n\n'
     reader = reading()
@@ -267,7 +263,7 @@ def test_any_spelling_of_events_is_read(complete: bytes, seed: int | None) -> No
     assert (reader.facts.tokens, reader.facts.terminal) == (1, True)
 
 
-def test_private_id_is_mapped_in_events_held_for_an_error() -> None:
+def test_private_id_is_mapped_in_events_sent_with_an_error() -> None:
     """The good events before a broken one are the client's too."""
     engine = "generate-tokens-" + PRIVATE.dispatch[0]
     out = relay(reading(ids=PRIVATE), [chunk([1], request_id=engine) + b"data: {\n\n"])

@@ -10,7 +10,6 @@ from tests.formats.vllm.support import recorded
 
 
 def test_schemas_show_the_fields_that_users_need() -> None:
-    """Request and reply are described, not just named."""
     content = FORMAT.openapi()["requestBody"]["content"]["application/json"]
     assert set(content["schema"]["required"]) == {"token_ids", "sampling_params"}
     sampling = content["schema"]["properties"]["sampling_params"]["properties"]

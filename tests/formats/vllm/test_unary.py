@@ -79,15 +79,14 @@ def test_reply_that_is_no_object_is_malformed(body: bytes) -> None:
         {"usage": {"prompt_tokens": 1.5}},
     ],
 )
-def test_object_of_another_shape_is_passed_on(found: dict[str, Any]) -> None:
-    """The reader looks, it does not judge."""
+def test_object_of_another_shape_is_relayed(found: dict[str, Any]) -> None:
     body = json.dumps(found).encode()
     reader = reading(stream=False)
     assert reader.feed(body) + reader.finish() == body
     assert reader.facts.terminal
 
 
-def test_odd_types_do_not_hide_what_is_regular() -> None:
+def test_unusual_types_do_not_hide_other_members() -> None:
     """The second look finds the same facts as the first."""
     reader = reading(stream=False)
     reader.feed(reply(error=None).replace(b'"index":1', b'"index":"1"').replace(b'"x":', b""))
@@ -99,8 +98,7 @@ def test_odd_types_do_not_hide_what_is_regular() -> None:
     assert facts_of(odd) == FACTS
 
 
-def test_reply_of_exactly_the_limit_is_held() -> None:
-    """One byte more is not."""
+def test_reply_of_exactly_the_limit_is_buffered() -> None:
     body = reply(pad=BUFFER_LIMIT - len(reply()))
     assert len(body) == BUFFER_LIMIT
     reader = reading(stream=False)
@@ -156,7 +154,7 @@ def test_long_reply_that_was_cut_is_incomplete() -> None:
     assert not reader.facts.terminal
 
 
-def test_long_reply_that_is_no_object_is_refused_before_it_leaves() -> None:
+def test_long_reply_that_is_no_object_is_refused_before_it_is_relayed() -> None:
     """The limit is reached with nothing sent, so a proper status is still possible."""
     reader = reading(stream=False)
     with pytest.raises(UpstreamMalformed):

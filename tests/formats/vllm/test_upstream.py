@@ -24,7 +24,6 @@ def test_body_is_never_touched() -> None:
 
 
 def test_dispatch_id_replaces_every_line_of_the_client() -> None:
-    """The engine sees one id, the gateway's choice."""
     lines = [(b"x-request-id", b"a"), (b"x-other", b"1"), (b"x-request-id", b"b")]
     sent = FORMAT.upstream(request(headers=lines), View(), PRIVATE)
     assert sent.headers == [(b"x-other", b"1"), (b"x-request-id", PRIVATE.dispatch[0].encode())]
@@ -55,7 +54,6 @@ def test_abort_names_the_engines_own_spelling() -> None:
     ],
 )
 def test_client_abort_names_public_ids(body: bytes, ids: tuple[str, ...]) -> None:
-    """A list or one string."""
     assert FORMAT.aborted_ids(body) == AbortTarget(ids=ids)
 
 
@@ -70,8 +68,7 @@ def test_parts_of_a_request_of_one_prompt_are_none() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"request_ids":null}', b"[]", b"null", b"7"])
-def test_client_abort_without_ids_is_refused_in_the_engines_words(body: bytes) -> None:
-    """The recorded engine's own message."""
+def test_client_abort_without_ids_is_refused_with_the_engines_message(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         FORMAT.aborted_ids(body)
     engines = json.loads(recorded("control")["abort-endpoint-missing-field"]["body"])
@@ -80,14 +77,12 @@ def test_client_abort_without_ids_is_refused_in_the_engines_words(body: bytes) -
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"request_ids":["\xff"]}'])
 def test_client_abort_that_is_no_json_is_refused(body: bytes) -> None:
-    """As the engine begins its message for these."""
     with pytest.raises(InvalidRequest, match="JSON decode error"):
         FORMAT.aborted_ids(body)
 
 
 @pytest.mark.parametrize("body", [b'{"request_ids":7}', b'{"request_ids":{}}', b'{"request_ids":[1]}'])
-def test_client_abort_of_odd_types_is_refused(body: bytes) -> None:
-    """What is no string is named."""
+def test_client_abort_of_other_types_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         FORMAT.aborted_ids(body)
     assert caught.value.param == "request_ids"

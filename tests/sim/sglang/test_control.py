@@ -28,7 +28,7 @@ async def test_health_takes_a_second_unless_it_is_fast() -> None:
 
 
 async def test_keys_guard_what_the_engine_guards() -> None:
-    """Health is open, facts need the key, control needs the admin key where there is one."""
+    """Health is open, information needs the key, control needs the admin key if there is one."""
     config = SimConfig(api_key="k", admin_api_key="admin", fast_health=True)
     key = [*JSON, ("Authorization", "bearer k")]
     admin = [*JSON, ("Authorization", "Bearer admin")]
@@ -60,7 +60,6 @@ async def test_loads_count_what_runs_and_waits() -> None:
 
 
 async def test_flush_cache_needs_an_idle_engine() -> None:
-    """Or waits for one."""
     async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
         await generate(sim, 1)
         client = await begin(sim, 20)
@@ -78,7 +77,9 @@ async def test_flush_cache_needs_an_idle_engine() -> None:
 
 
 async def test_weights_from_disk_set_the_version_and_empty_the_cache() -> None:
-    """A missing path is a 400. It calls itself by the path then; what it was started with stays as it was."""
+    """A missing path is a 400. The engine then reports the path as its name, and its first name in
+    /server_info.
+    """
     async with SimServer("sglang") as sim:
         await generate(sim, 1)
         missing = await control(sim, "/update_weights_from_disk")
@@ -95,7 +96,6 @@ async def test_weights_from_disk_set_the_version_and_empty_the_cache() -> None:
 
 
 async def test_adapters_load_serve_and_unload() -> None:
-    """Unknown ones are refused by name."""
     async with SimServer("sglang", SimConfig(enable_lora=True)) as sim:
         before = await generate(sim, lora_path="a")
         loaded = await control(sim, "/load_lora_adapter", lora_name="a", lora_path="/a")
@@ -110,7 +110,6 @@ async def test_adapters_load_serve_and_unload() -> None:
 
 
 async def test_metrics_are_served_only_where_switched_on() -> None:
-    """With the numbers of the scheduler."""
     async with SimServer("sglang") as sim:
         assert (await control(sim, "/metrics", "GET")).status == 404
     async with SimServer("sglang", SimConfig(enable_metrics=True)) as sim:
@@ -123,8 +122,7 @@ async def test_metrics_are_served_only_where_switched_on() -> None:
 RELEASE, TAKE_BACK = "/release_memory_occupation", "/resume_memory_occupation"
 
 
-async def test_memory_is_released_and_taken_back_in_parts() -> None:
-    """Each call answers null."""
+async def test_memory_is_released_and_resumed_in_parts() -> None:
     async with SimServer("sglang") as sim:
         answers = [
             await control(sim, RELEASE),
@@ -135,7 +133,6 @@ async def test_memory_is_released_and_taken_back_in_parts() -> None:
 
 
 async def test_memory_that_was_not_released_ends_the_engine() -> None:
-    """It cannot be taken back."""
     async with SimServer("sglang") as sim:
         client = await Client.connect(sim.port)
         client.send(TAKE_BACK, b'{"tags": ["weights"]}', headers=JSON)
@@ -144,7 +141,7 @@ async def test_memory_that_was_not_released_ends_the_engine() -> None:
 
 
 async def test_memory_of_a_busy_engine_cannot_be_released() -> None:
-    """It ends; paused, with its requests sent back to wait, it does not."""
+    """It crashes; paused, with its requests back in the queue, it does not."""
     async with SimServer("sglang", SimConfig(token_delay=0.005)) as sim:
         running = await begin(sim, 3000)
         await sim.until(lambda: sim.running == 1)
@@ -162,7 +159,7 @@ async def test_memory_of_a_busy_engine_cannot_be_released() -> None:
 
 
 async def test_body_of_a_control_call_is_checked_as_the_struct_behind_it() -> None:
-    """It has to be there, to be an object, and to have what it needs."""
+    """It must exist, be an object, and have the required fields."""
     path = "/update_weight_version"
     async with SimServer("sglang") as sim:
         none = await ask(sim.port, path, b"", headers=JSON)

@@ -1,4 +1,4 @@
-"""What the simulated SGLang does with generate calls."""
+"""The simulated SGLang's generate calls."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_sampling_follows_stop_ids_and_seeds() -> None:
     assert random[0] != random[1]
 
 
-async def test_abort_takes_ids_that_begin_so_along() -> None:
+async def test_abort_ends_requests_whose_id_begins_with_the_aborted_one() -> None:
     """The engine's prefix match, but only for an id that is itself in flight."""
     async with SimServer("sglang", SLOW) as sim:
         clients = [await begin(sim, 3000, rid=rid) for rid in ("job-1", "job-10", "other")]
@@ -163,8 +163,8 @@ async def test_abort_takes_ids_that_begin_so_along() -> None:
             client.leave()
 
 
-async def test_leaving_a_stream_takes_ids_that_begin_so_along() -> None:
-    """The neighbour gets an abort it never asked for."""
+async def test_disconnect_from_a_stream_ends_requests_whose_id_begins_with_its_own() -> None:
+    """The request with the longer id is aborted, too."""
     async with SimServer("sglang", SLOW) as sim:
         short = await begin(sim, 3000, rid="job-1", stream=True)
         longer = await begin(sim, 3000, rid="job-10", stream=True)
@@ -176,7 +176,6 @@ async def test_leaving_a_stream_takes_ids_that_begin_so_along() -> None:
 
 
 async def test_abort_of_samples_by_their_rid_does_nothing() -> None:
-    """Their ids are fresh; abort_all reaches them."""
     async with SimServer("sglang", SLOW) as sim:
         client = await begin(sim, 3000, rid="n2", sampling={"n": 2})
         await sim.until(lambda: sim.running == 2)
@@ -190,7 +189,7 @@ async def test_abort_of_samples_by_their_rid_does_nothing() -> None:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("background", [False, True])
-async def test_leaving_client_of_a_unary_call_is_noticed_by_a_poll(background: bool) -> None:
+async def test_disconnect_during_a_unary_call_is_noticed_by_a_poll(background: bool) -> None:
     """Until then the engine works on; with ``background`` it does so to the end."""
     config = SimConfig(token_delay=0.005, unary_disconnect_poll=0.2)
     async with SimServer("sglang", config) as sim:
@@ -236,7 +235,6 @@ async def test_full_queue_refuses_in_both_forms() -> None:
 
 
 async def test_abort_in_the_queue_echoes() -> None:
-    """Never run, no prompt_tokens, no status code."""
     async with SimServer("sglang", SimConfig(token_delay=0.005, max_running=1)) as sim:
         first = await begin(sim, 3000)
         await sim.until(lambda: sim.running == 1)
@@ -272,7 +270,6 @@ async def test_larger_priority_runs_first_and_evicts() -> None:
 
 
 async def test_one_bad_prompt_fails_its_batch() -> None:
-    """And its siblings are stopped."""
     async with SimServer("sglang", SLOW) as sim:
         answer = await post(
             sim,
@@ -287,7 +284,6 @@ async def test_one_bad_prompt_fails_its_batch() -> None:
 
 
 async def test_pause_holds_new_requests_until_it_is_over() -> None:
-    """They hang; the server is not ready meanwhile."""
     async with SimServer("sglang") as sim:
         await control(sim, "/pause_generation")
         client = await begin(sim)
@@ -302,7 +298,7 @@ async def test_pause_holds_new_requests_until_it_is_over() -> None:
 
 @pytest.mark.parametrize("mode", ["retract", "in_place"])
 async def test_pause_that_keeps_requests_loses_no_token(mode: str) -> None:
-    """They stall and go on; retracted ones count it."""
+    """They stall and go on; retracted ones count the retraction."""
     async with SimServer("sglang", SimConfig(token_delay=0.002)) as sim:
         complete = ids(await generate(sim, 40))
         client = await begin(sim, 40)
@@ -332,7 +328,7 @@ async def test_weight_versions_tell_which_weights_made_which_tokens() -> None:
 
 
 async def test_cached_tokens_grow_with_what_was_seen() -> None:
-    """All but one of a known prompt, in whole pages; adapters and salts have caches of their own."""
+    """All but one of a known prompt, in full pages; adapters and salts have caches of their own."""
     long = list(range(100, 150))
     params = {"max_new_tokens": 1}
     async with SimServer("sglang", SimConfig(page_size=16)) as sim:
@@ -348,7 +344,7 @@ async def test_cached_tokens_grow_with_what_was_seen() -> None:
 
 
 async def test_stop_string_ends_and_is_trimmed() -> None:
-    """The ids stay whole; in a stream no part of it is shown before."""
+    """The ids stay complete; a stream never shows a part of the stop string."""
     async with SimServer("sglang") as sim:
         text = (await generate(sim, 6)).json["text"]
         stop = text[len(text) // 2 : len(text) // 2 + 5]
@@ -373,8 +369,8 @@ async def test_stop_string_ends_and_is_trimmed() -> None:
         {"input_ids": [5], "return_logprob": True, "top_logprobs_num": 100_000},
     ],
 )
-async def test_killing_input_ends_the_engine(request_body: dict[str, Any]) -> None:
-    """Its connections break, it listens no more, and it says with what code."""
+async def test_crashing_input_ends_the_engine(request_body: dict[str, Any]) -> None:
+    """Its connections break, it stops listening, and it exits with a code."""
     async with SimServer("sglang") as sim:
         client = await begin(sim, **{"input_ids": None, **request_body})
         assert await sim.exited() == 1
@@ -397,7 +393,6 @@ async def test_list_where_one_is_due_is_a_plain_500() -> None:
 
 
 async def test_logprobs_are_deltas_for_outputs_and_complete_for_prompts() -> None:
-    """In incremental streams; the length counts on."""
     async with SimServer("sglang", SimConfig(incremental_streaming_output=True)) as sim:
         options: dict[str, Any] = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2}
         events = (await generate(sim, 3, stream=True, **options)).events

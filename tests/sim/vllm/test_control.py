@@ -29,7 +29,6 @@ async def test_development_routes_can_be_absent() -> None:
 
 
 async def test_development_abort_without_ids_aborts_everything() -> None:
-    """And says how many that were."""
     async with SimServer("vllm", SimConfig(token_delay=0.005)) as sim:
         clients = [await begin(sim, 3000) for _ in range(2)]
         await sim.until(lambda: sim.running == 2)
@@ -41,7 +40,6 @@ async def test_development_abort_without_ids_aborts_everything() -> None:
 
 
 async def test_sleep_refuses_and_wake_up_serves() -> None:
-    """With the engine's words."""
     async with SimServer("vllm") as sim:
         asleep = await control(sim, "/sleep?level=2")
         result = await control(sim, "/is_sleeping", "GET")
@@ -59,7 +57,6 @@ async def test_sleep_refuses_and_wake_up_serves() -> None:
 
 
 async def test_weight_update_sets_the_version() -> None:
-    """By its last step, or by itself."""
     async with SimServer("vllm") as sim:
         await control(sim, "/start_weight_update")
         await control(sim, "/finish_weight_update", weight_version="v7")
@@ -72,7 +69,6 @@ async def test_weight_update_sets_the_version() -> None:
 
 
 async def test_prefix_cache_is_reset_when_idle_or_forced() -> None:
-    """Otherwise the answer is false."""
     config = SimConfig(token_delay=0.005, enable_prompt_tokens_details=True, page_size=1)
     async with SimServer("vllm", config) as sim:
         client = await begin(sim, 3000)
@@ -129,7 +125,6 @@ async def test_metrics_count_what_runs_and_what_ended() -> None:
     ],
 )
 async def test_wrong_argument_is_refused_by_its_name(path: str, where: str, kind: str) -> None:
-    """And changes nothing."""
     async with SimServer("vllm") as sim:
         answer = await control(sim, path)
         assert not (await control(sim, "/is_paused", "GET")).json["is_paused"]

@@ -37,7 +37,6 @@ async def test_stream_carries_the_unary_tokens_as_deltas() -> None:
 
 
 async def test_scale_out_off_is_a_403() -> None:
-    """On every scale-out path, whatever the body."""
     async with SimServer("vllm", SimConfig(enable_scale_out=False)) as sim:
         refused = await post(sim, b"nonsense")
         abort = await control(sim, "/inference/v1/abort_requests", request_ids=["x"])
@@ -83,8 +82,7 @@ async def test_abort_needs_the_prefixed_id_and_ends_all_that_share_it() -> None:
     assert 0 < len(choice(reply)["token_ids"]) < 3000
 
 
-async def test_abort_does_not_take_ids_that_begin_so() -> None:
-    """Exact match, unlike the other engine."""
+async def test_abort_does_not_end_requests_whose_id_begins_with_the_aborted_one() -> None:
     async with SimServer("vllm", SLOW) as sim:
         clients = [await begin(sim, 3000, request_id=id) for id in ("job-1", "job-10")]
         await sim.until(lambda: sim.running == 2)
@@ -97,7 +95,6 @@ async def test_abort_does_not_take_ids_that_begin_so() -> None:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("stream", [False, True])
 async def test_disconnect_frees_the_engine_at_once(stream: bool) -> None:
-    """Unary and stream alike."""
     async with SimServer("vllm", SLOW) as sim:
         client = await begin(sim, 3000, stream=stream)
         await sim.until(lambda: sim.running == 1)
@@ -135,7 +132,6 @@ async def test_long_prompt_is_late_only_with_explicit_max_tokens() -> None:
 
 
 async def test_full_engine_is_a_503_in_both_forms() -> None:
-    """Waiting and running count together."""
     config = SimConfig(token_delay=0.005, max_running=1, max_queued=2)
     async with SimServer("vllm", config) as sim:
         clients = [await begin(sim, 3000) for _ in range(2)]
@@ -148,7 +144,6 @@ async def test_full_engine_is_a_503_in_both_forms() -> None:
 
 
 async def test_lower_priority_value_runs_first() -> None:
-    """Then by arrival."""
     config = SimConfig(token_delay=0.002, max_running=1, priority_scheduling=True)
     async with SimServer("vllm", config) as sim:
         running = await begin(sim, 30)
@@ -183,7 +178,6 @@ async def test_pause_refuses_new_requests_and_resume_takes_them() -> None:
 
 
 async def test_pause_that_keeps_holds_everything() -> None:
-    """No token is lost, new requests wait."""
     async with SimServer("vllm", SimConfig(token_delay=0.002)) as sim:
         complete = ids(await generate(sim, 30))
         running = await begin(sim, 30)
@@ -228,7 +222,6 @@ async def test_logprobs_have_the_sampled_token_first() -> None:
 
 
 async def test_text_mode_adds_text_up_to_the_stop_string() -> None:
-    """stop_reason names it; the ids stay whole."""
     async with SimServer("vllm") as sim:
         text = choice((await generate(sim, 5, output_mode="text")).json)["text"]
         stop = text[len(text) // 2 :][:4]
@@ -282,7 +275,6 @@ async def test_id_outside_of_the_vocabulary_kills_a_server_without_tokenizer() -
 
 
 async def test_sigterm_aborts_and_refuses_connections() -> None:
-    """In-flight requests get what they have."""
     async with SimServer("vllm", SLOW) as sim:
         client = await begin(sim, 3000)
         await sim.until(lambda: sim.running == 1)

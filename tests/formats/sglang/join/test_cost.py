@@ -1,4 +1,4 @@
-"""What a long join costs: a stream of 30,000 tokens with their five likeliest, one token in each event."""
+"""The cost of a long join: a stream of 30,000 tokens with five top logprobs, one token in each event."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def join(mode: str | None, pieces: Iterator[bytes]) -> bytes:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of this process, so that others on the machine do not count; the collector runs as it always does."""
+    """Return the CPU time of this process, so that others on the machine do not count."""
     gc.collect()
     start = time.process_time()
     work()
@@ -84,17 +84,16 @@ PIECES = pytest.mark.parametrize("pieces", [reads, events], ids=["read by read",
 
 @PIECES
 def test_long_join_calls_few_functions_for_each_event(pieces: Callable[[], Iterator[bytes]]) -> None:
-    """About 30; whoever takes each member of an event in hand calls several times as many."""
+    """About 30; decoding each member of an event would take several times as many."""
     cut = list(pieces())
     assert calls_of(lambda: join(None, iter(cut))) <= 40 * TOKENS
 
 
 @PIECES
 def test_long_join_costs_a_few_parses_of_its_reply(pieces: Callable[[], Iterator[bytes]]) -> None:
-    """Of the generic kind, into objects, as a gateway that modelled the reply would have to do once.
+    """The best of nine runs, compared with the best decoding of the reply into objects.
 
-    It is about one. What grows with the square of the reply costs a hundred; three leaves room for a busy
-    machine, which is why the least of several turns is compared, too.
+    It is about one. A join whose cost grows with the square of the reply takes a hundred.
     """
     reply = join(None, reads())
     cut = list(pieces())

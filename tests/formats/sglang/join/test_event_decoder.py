@@ -1,4 +1,4 @@
-"""Decoders for the events of one shape: quick, and never another judgement than the slow way's."""
+"""Decoders of ordinary events give the same result as the slow path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decoder(top: tuple[str, ...] = TOP, meta: tuple[str, ...] = META) -> EventDe
     return found
 
 
-def test_plain_event_is_taken_apart_at_once() -> None:
+def test_ordinary_event_is_decoded_at_once() -> None:
     kind = decoder()
     decoded = kind.decode(PLAIN)
     assert (kind.index(decoded), kind.total(decoded), kind.prompt(decoded)) == (0, 2, (3, 1))

@@ -1,4 +1,4 @@
-"""The members of one object, over all the events that have it."""
+"""Merging one object over all the events that have it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_text_sent_in_part_and_then_in_full_is_in_it_once(before: str, new: str)
 
 
 @pytest.mark.parametrize(("value", "appended"), [(b'"other"', b'"te'), (b"[7,8]", b"[1,2,3"), (b'""', b'"a')])
-def test_value_that_repeats_nothing_is_taken_as_it_is(value: bytes, appended: bytes) -> None:
+def test_value_that_repeats_nothing_is_unchanged(value: bytes, appended: bytes) -> None:
     assert unrepeat(value, appended) == value[:-1]
 
 

@@ -1,4 +1,4 @@
-"""A stream folded into the reply that the engine gives without one."""
+"""A stream is joined into the reply that the engine gives without a stream."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def failure(stream: bytes, request: dict[str, Any] = STREAM) -> tuple[GatewayErr
 def test_stream_joins_to_its_last_state_whatever_mode_the_worker_declares(
     make: Any, mode: str | None
 ) -> None:
-    """The events tell the mode, so a worker that was restarted in another one is read rightly."""
+    """The mode is detected from the events, so a worker restarted in another mode is read correctly."""
     assert joined(events(make(*STATES)), mode=mode) == STATES[-1]
 
 
@@ -75,7 +75,7 @@ def test_stream_of_one_event_is_that_event(make: Any) -> None:
 
 
 def test_stream_whose_ids_repeat_is_not_taken_for_a_cumulative_one() -> None:
-    """The second event's ids begin with the first one's: their total tells."""
+    """The second event's ids begin with the first one's; their total shows the mode."""
     states = (
         complete([5], "a"),
         complete([5, 5, 6], "aab"),
@@ -86,7 +86,7 @@ def test_stream_whose_ids_repeat_is_not_taken_for_a_cumulative_one() -> None:
 
 
 def test_stop_token_that_is_counted_but_not_sent_leaves_the_mode_to_the_worker() -> None:
-    """As the Rust frontend has it: two tokens, one id, and the id is the one sent before."""
+    """The Rust frontend counts two tokens and sends one id, the one it has sent before."""
     first, last = complete([5], "a"), complete([5], "a", {"type": "stop", "matched": 2})
     last["meta_info"]["completion_tokens"] = 2
     assert joined(events([first, last]), mode="cumulative") == last
@@ -118,7 +118,7 @@ def test_events_that_the_engine_merged_join_to_the_same(mode: str | None) -> Non
 
 
 def test_values_are_as_the_engine_spelled_them() -> None:
-    """Integers over 64 bits, floats, escapes: what is joined is text, not values."""
+    """Integers over 64 bits, floats and escapes: text is joined, not values."""
     one = (
         b'{"text":"\\u0061","output_ids":[1],"meta_info":'
         b'{"finish_reason":null,"completion_tokens":1,"x":[1e-7]}}'
@@ -233,8 +233,8 @@ def test_echo_in_a_cumulative_stream_is_the_reply() -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2, 3])
-def test_echo_in_an_incremental_stream_says_nothing_twice(seen: int) -> None:
-    """Nor does one that was merged with the events it waited behind; ``seen`` of them came before it."""
+def test_echo_in_an_incremental_stream_repeats_nothing(seen: int) -> None:
+    """Also if it was merged with the events it waited behind, ``seen`` of which came before it."""
     state = STATES[2]
     parts = incremental(*STATES[:3])
     last = echo_part(state)
@@ -244,7 +244,7 @@ def test_echo_in_an_incremental_stream_says_nothing_twice(seen: int) -> None:
 
 
 def merged(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
-    """As the frontend joins two events that wait."""
+    """Merge two events as the frontend does."""
     metas = [earlier["meta_info"], later["meta_info"]]
     lists = {
         name: [item for meta in metas for item in meta.get(name, [])]
@@ -331,7 +331,7 @@ def test_stream_that_is_none_fails(stream: bytes, kind: type[GatewayError], endi
 
 
 def test_tokens_that_were_lost_are_noticed() -> None:
-    """In an incremental stream the total at the end says how many ids there must be."""
+    """The total at the end of an incremental stream must be the number of ids."""
     documents = incremental(*STATES)
     del documents[2]
     error, ending = failure(events(documents))
@@ -357,14 +357,14 @@ def test_routing_data_becomes_a_fact_and_leaves_the_reply() -> None:
 # What is no stream.
 
 
-def test_reply_that_is_no_stream_is_passed_on() -> None:
+def test_reply_that_is_no_stream_is_relayed() -> None:
     body = compact(STATES[-1])
     reader = joining(headers=JSON)
     assert run(reader, [body]).given == body
     assert reader.facts.ending is Ending.STOP
 
 
-def test_error_status_is_passed_on() -> None:
+def test_error_status_is_relayed() -> None:
     reader = joining(status=503, headers=JSON)
     assert run(reader, [b'{"error":"x"}']).given == b'{"error":"x"}'
     assert reader.facts.ending is Ending.ERROR_STATUS

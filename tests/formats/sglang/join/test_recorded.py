@@ -1,4 +1,4 @@
-"""Streams of real engines, joined, against their replies to the same requests without a stream."""
+"""Joined streams of real engines are compared with their unary replies to the same requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ ALL = {
 
 
 def asked(record: dict[str, Any]) -> tuple[str, str] | None:
-    """What was asked of which server, however the reply was to come; None for what is no JSON or sampled."""
+    """Return the request without what concerns the form of its reply; None for a body that is no JSON or
+    is sampled.
+    """
     try:
         body = json.loads(record["request_body"])
     except ValueError:
@@ -71,7 +73,7 @@ def test_stream_recorded_joins_to_the_reply_without_one(stream: str, unary: str)
 
 
 def test_recordings_hold_pairs_of_every_kind() -> None:
-    """If the pairing found nothing, the test above would promise nothing."""
+    """Without pairs the test above would check nothing."""
     frontends = {name.split("-")[0] for name, _ in PAIRS}
     assert frontends >= {"gen", "rust", "skiptok"}
     assert {ALL[unary]["status"] for _, unary in PAIRS} == {200, 400}

@@ -1,4 +1,4 @@
-"""Folding a stream into the reply that the engine gives without one."""
+"""A stream is joined into the reply that the engine gives without a stream."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def joining(
     status: int = 200,
     worker: View = WORKER,
 ) -> Reader:
-    """A join reader for a request of three ids."""
+    """Return a join reader for a request of three ids."""
     asked = request(json.dumps({"token_ids": [1, 2, 3], "sampling_params": {}, **(body or {})}).encode())
     return FORMAT.join(asked, worker, ids, ReplyHead(status, headers))
 
 
 def joined(events: Iterable[bytes], **how: Any) -> dict[str, Any]:
-    """The reply that ``events`` join to, read."""
+    """Return the reply that ``events`` join to, decoded."""
     reader = joining(**how)
     for event in events:
         assert reader.feed(event) == b""
@@ -71,7 +71,7 @@ def with_choice(tokens: list[int], finish: str | None = None, **more: Any) -> by
 
 
 def essence(record: dict[str, Any]) -> str | None:
-    """What two recordings of one request have in common; None where the body is not JSON."""
+    """Return what two recordings of one request have in common; None if the body is not JSON."""
     try:
         body = json.loads(record["request_body"])
     except ValueError:
@@ -129,7 +129,7 @@ def test_recorded_stream_joins_to_the_recorded_reply(stream: str, unary: str, se
 
 
 def test_reply_has_every_key_in_the_order_of_the_engine() -> None:
-    """Null where a stream does not tell, prompt logprobs among it."""
+    """Keys that a stream does not carry are null, prompt logprobs included."""
     found = joined([chunk([7], "length"), DONE], body={"sampling_params": {"prompt_logprobs": 2}})
     assert list(found) == list(REPLY)
     nulls = [key for key, value in found.items() if value is None]
@@ -162,12 +162,12 @@ def test_model_is_the_one_the_engine_would_name(
     [([*EVENTS, DATE], 1795950878), (EVENTS, None), ([*EVENTS, (b"date", b"yesterday")], None)],
 )
 def test_time_is_that_of_the_reply(headers: Headers, created: int | None) -> None:
-    """The engine's own clock, as its reply began; the gateway's is never asked."""
+    """The engine's own clock, as its reply began, never the gateway's."""
     assert joined([chunk([7], "stop")], headers=headers)["created"] == created
 
 
 def test_usage_is_counted_where_no_event_has_it() -> None:
-    """The prompt as the request has it, the tokens as they came."""
+    """The prompt of the request, and the tokens of the events."""
     found = joined([chunk([7]), chunk([8, 9], "stop"), DONE])["usage"]
     assert found == {
         "prompt_tokens": 3,
@@ -179,7 +179,7 @@ def test_usage_is_counted_where_no_event_has_it() -> None:
 
 
 def test_usage_of_the_engine_is_taken_over() -> None:
-    """The usage event wins over any count, and details it leaves out are null as in the unary reply."""
+    """The usage event overrides our counts; details it leaves out are null as in the unary reply."""
     total = USAGE | {"prompt_tokens_details": {"cached_tokens": 2, "own": 1}, "new": [1]}
     event = b"data: %b\n\n" % json.dumps({"usage": total, "choices": []}).encode()
     found = joined([chunk([7], "stop"), event, DONE])["usage"]
@@ -189,7 +189,6 @@ def test_usage_of_the_engine_is_taken_over() -> None:
 
 
 def test_usage_of_one_sample_tells_of_the_prompt_only() -> None:
-    """Continuous usage counts the chunk's own sample."""
     usage = {"prompt_tokens": 4, "total_tokens": 90, "completion_tokens": 86}
     found = joined([chunk([7], usage=usage), chunk([8], "stop", usage=usage)])["usage"]
     assert (found["prompt_tokens"], found["total_tokens"], found["completion_tokens"]) == (4, 6, 2)
@@ -199,7 +198,7 @@ def test_usage_of_one_sample_tells_of_the_prompt_only() -> None:
 
 
 def test_stop_reason_experts_and_versions_come_with_the_end() -> None:
-    """What is whole in the last event is whole in the reply, beside logprobs."""
+    """They are complete in the last event, beside logprobs."""
     experts = base64.b64encode(bytes(range(256))).decode()
     ends = {
         "stop_reason": 305,
@@ -214,7 +213,7 @@ def test_stop_reason_experts_and_versions_come_with_the_end() -> None:
 
 
 def test_masks_are_joined_whether_they_come_in_pieces_or_at_once() -> None:
-    """One for each token: with the tokens, or all with the last, of which an abort's event has none."""
+    """One for each token: with the tokens, or all with the last event, except the event of an abort."""
     pieces_of = [with_choice([1], sampling_mask=[[1, 2]]), with_choice([2, 3], sampling_mask=[[2], [3]])]
     assert choice_of([*pieces_of, with_choice([], "abort", sampling_mask=None)])["sampling_mask"] == [
         [1, 2],
@@ -226,7 +225,7 @@ def test_masks_are_joined_whether_they_come_in_pieces_or_at_once() -> None:
 
 
 def test_prompt_logprobs_that_come_all_the_same_survive_with_terminal_masks() -> None:
-    """An engine that streams them one day is not cut back to what today's does."""
+    """Today's engine does not stream them; a later one may."""
     prompt = [None, {"5": {"logprob": -1.5, "rank": 1, "decoded_token": "a"}}]
     events = [
         chunk([7], prompt_logprobs=prompt),
@@ -237,7 +236,7 @@ def test_prompt_logprobs_that_come_all_the_same_survive_with_terminal_masks() ->
 
 
 def test_prompt_ids_and_metrics_are_kept() -> None:
-    """The ids are in the first event, decoding statistics in the one of the usage, less their nulls."""
+    """The ids are in the first event, decoding statistics in the usage event, without their nulls."""
     metrics = {"speculative_decoding": {"num_spec_steps": 3}}
     last = b"data: %b\n\n" % json.dumps({"usage": USAGE, "metrics": metrics, "choices": []}).encode()
     events = [chunk([7], prompt_token_ids=[1, 2, 3], mm_placeholders={}), chunk([8], "stop"), last]
@@ -247,7 +246,7 @@ def test_prompt_ids_and_metrics_are_kept() -> None:
 
 
 def test_text_is_put_together_in_its_own_spelling() -> None:
-    """Escapes stay escapes, and halves of one character meet again."""
+    """Escapes are kept, and the halves of a surrogate pair are joined again."""
     parts = [b'"a\\u00e9\\ud83d"', b'"\\ude00\\""', b'""', b"null", b'"z"']
     events = [with_choice([1], text="@").replace(b'"@"', part) for part in parts]
     reader = joining()
@@ -256,8 +255,8 @@ def test_text_is_put_together_in_its_own_spelling() -> None:
     assert b'"text":"a\\u00e9\\ud83d\\ude00\\"z"' in reader.finish()
 
 
-def test_keys_nobody_has_heard_of_are_kept() -> None:
-    """The latest value, never a null, of the reply and of a sample."""
+def test_unknown_keys_are_kept() -> None:
+    """The latest value that is not null, of the reply and of a sample."""
     events = [
         with_choice([1], fresh=1, later=None),
         with_choice([2], fresh={"a": [2**70]}),
@@ -271,7 +270,7 @@ def test_keys_nobody_has_heard_of_are_kept() -> None:
 
 
 def test_abort_without_tokens_ends_what_there_is() -> None:
-    """The event that tells of an abort has none."""
+    """The event that reports an abort has no tokens."""
     reader = joining()
     for event in (chunk([1, 2]), chunk([], "abort"), DONE):
         reader.feed(event)
@@ -282,7 +281,6 @@ def test_abort_without_tokens_ends_what_there_is() -> None:
 
 
 def test_numbers_keep_their_spelling() -> None:
-    """Nothing is read and written again."""
     event = with_choice([1], "stop", logprobs=7).replace(
         b'"logprobs":7', b'"logprobs":{"content":[{"logprob":-1e-7,"x":1.50,"y":18446744073709551617}]}'
     )
@@ -301,13 +299,13 @@ def test_numbers_keep_their_spelling() -> None:
         (b'{"choices":[{"token_ids":[ ],"finish_reason":"stop","logprobs":[]}]}', []),
     ],
 )
-def test_odd_values_are_joined_as_far_as_they_go(event: bytes, wanted: Any) -> None:
-    """The reader refuses no type that it does not need."""
+def test_unusual_values_are_joined_as_far_as_possible(event: bytes, wanted: Any) -> None:
+    """The reader refuses only types that it needs."""
     assert choice_of([b"data: %b\n\n" % event.replace(b"\n", b"\ndata: ")])["token_ids"] == wanted
 
 
-def test_blank_lists_leave_no_comma() -> None:
-    """An empty list with blanks in it is still empty."""
+def test_empty_lists_add_no_comma() -> None:
+    """An empty list with spaces in it is still empty."""
     events = [with_choice([1]), with_choice([]).replace(b"[]", b"[ ]"), with_choice([2], "stop")]
     assert choice_of(events)["token_ids"] == [1, 2]
 
@@ -316,7 +314,6 @@ def test_blank_lists_leave_no_comma() -> None:
 
 
 def test_private_id_is_mapped_back() -> None:
-    """The client sees its own id."""
     found = joined([chunk([1], "stop", request_id="generate-tokens-" + PRIVATE.dispatch[0])])
     assert found["request_id"] == "generate-tokens-job-1"
 
@@ -339,7 +336,7 @@ def test_private_id_is_mapped_back() -> None:
     ],
 )
 def test_error_event_becomes_the_error_reply(error: str, status: int, body: str) -> None:
-    """Spelled as without a stream, whatever had been generated; the status is told beside it."""
+    """Spelled as without a stream, with its status in the facts, even after tokens."""
     reader = joining()
     for event in (chunk([1]), b'data: {"error": %b}\n\n' % error.encode(), DONE):
         reader.feed(event)
@@ -359,7 +356,7 @@ def test_error_event_becomes_the_error_reply(error: str, status: int, body: str)
     ],
 )
 def test_incomplete_stream_is_a_failure(events: list[bytes]) -> None:
-    """Every sample has to finish; half a reply is none."""
+    """Every sample has to finish."""
     reader = joining()
     for event in events:
         reader.feed(event)
@@ -372,7 +369,6 @@ def test_incomplete_stream_is_a_failure(events: list[bytes]) -> None:
     "event", [b"data: {\n\n", b"data: [1]\n\n", b'data: {"a":"\xff"}\n\n', b"data: 1\n\n"]
 )
 def test_broken_event_is_malformed_before_the_end_and_ignored_after_it(event: bytes) -> None:
-    """Once all was said, nothing can spoil it."""
     reader = joining()
     with pytest.raises(UpstreamMalformed):
         reader.feed(chunk([1]) + event)
@@ -380,12 +376,10 @@ def test_broken_event_is_malformed_before_the_end_and_ignored_after_it(event: by
 
 
 def test_nothing_after_done_is_read() -> None:
-    """The end is the end."""
     assert choice_of([chunk([1], "stop") + DONE + chunk([2]), b"garbage\n\n"])["token_ids"] == [1]
 
 
 def test_routing_data_leaves_the_reply() -> None:
-    """It is the gateway's to know."""
     reader = joining()
     reader.feed(chunk([1], "stop", routing_data={"worker_id": 7}))
     assert "routing_data" not in json.loads(reader.finish())
@@ -395,7 +389,7 @@ def test_routing_data_leaves_the_reply() -> None:
 
 
 def test_reply_that_is_no_stream_passes_as_it_is() -> None:
-    """Joining changes nothing where there is nothing to join."""
+    """It gets the relay reader."""
     assert type(joining()) is JoinReader
     assert type(joining(headers=JSON)) is UnaryReader
     assert type(joining(status=500)) is PassthroughReader
@@ -407,7 +401,7 @@ def test_reply_that_is_no_stream_passes_as_it_is() -> None:
 @fuzzed
 @given(VllmModel().exchanges())
 def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
-    """Reading the usual event into a fixed shape is a matter of cost alone."""
+    """The fast path of the usual event changes the cost only."""
     out = []
     for kind in (JoinReader, LongWay):
         asked = FORMAT.parse(exchange.body, exchange.headers)
@@ -420,7 +414,7 @@ def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
 
 
 class LongWay(JoinReader):
-    """Looks at each key of each event."""
+    """A join reader without the fast path."""
 
     __slots__ = ()
 
