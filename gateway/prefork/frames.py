@@ -32,7 +32,7 @@ class Verb(StrEnum):
 
 
 class Frame(NamedTuple):
-    """One message. ``number`` ties an answer to its question; ``body`` is JSON without a line end."""
+    """A message. ``number`` ties an answer to its question; ``body`` is JSON without a line end."""
 
     verb: Verb
     number: int = 0

@@ -184,15 +184,11 @@ class Hub:
         question = self._questions.pop(number)
         answers = question.answers
         if question.verb is Verb.METRICS:
-            answers = self._counts_of_others(question.asker)
+            counts = [member.counts for pid, member in self._members.items() if pid != question.asker]
+            answers = [each for each in (*counts, self._final_counts) if each is not None]
         missing = len(question.pending) + question.unsent
         body = b'{"answers":[%b],"missing":%d}' % (b",".join(answers), missing)
         self._send(question.asker, Frame(Verb.ANSWERS, question.number, body))
-
-    def _counts_of_others(self, asker: int) -> list[bytes]:
-        """Return the last counts of all processes but ``asker``, and the sum of those that exited."""
-        counts = [member.counts for process, member in self._members.items() if process != asker]
-        return [each for each in (*counts, self._final_counts) if each is not None]
 
     def _broadcast_state(self) -> None:
         state = {

@@ -29,7 +29,7 @@ FIRST_PROBES_TIMEOUT = 1.0
 
 
 class Member:
-    """One process of several. ``aggregate`` and ``aborter`` are the control plane's views of all of them."""
+    """A process of several. ``aggregate`` and ``aborter`` are the control plane's views of all of them."""
 
     def __init__(  # noqa: PLR0913 - one parameter for each thing that the processes share
         self,

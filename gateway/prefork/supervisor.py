@@ -55,7 +55,7 @@ Serve = Callable[[socket.socket, socket.socket, bool], int]
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One of the N processes, across its restarts.
+    """A place for one of the N processes, which keeps its state across restarts.
 
     The listening socket is kept during an immediate restart, so that connections in its backlog are not lost.
     """
@@ -73,7 +73,7 @@ class _Slot:
 
 
 class Supervisor:
-    """Runs ``count`` processes that ``serve`` on ``port``.
+    """A supervisor of ``count`` processes that ``serve`` on ``port``.
 
     ``grace`` is how long running exchanges may go on after a stop signal, in seconds. ``log_writer`` writes
     this process's log lines.

@@ -55,11 +55,11 @@ MEMORY = "/dev/shm"
 
 
 class PortTaken(Exception):
-    """It is not possible to listen on the address; the message says which address, and why."""
+    """A failure to listen on an address; the message says which address, and why."""
 
 
 class ProcessesImpossible(Exception):
-    """This system cannot run several processes on one port; the message says what is missing."""
+    """A system that cannot run several processes on one port; the message says what is missing."""
 
 
 def run(settings: Settings) -> int:

@@ -27,7 +27,7 @@ FINAL_DELAY = 0.1
 
 
 class Server(TlsServer):
-    """uvicorn's server with a graceful shutdown in four steps.
+    """A server of uvicorn with a graceful shutdown in four steps.
 
     It stops being ready, then refuses new exchanges, then waits for running ones, then stops listening. The
     first SIGTERM or SIGINT begins this: refusing starts after the lifecycle's delay, waiting takes up to

@@ -68,7 +68,10 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
 
 
 class AuthMiddleware:
-    """``app``, for requests that ``guard`` admits. ``renderers`` has paths with an own error format."""
+    """An ASGI application that passes the requests which ``guard`` admits to ``app``.
+
+    ``renderers`` has the paths with an error format of their own; ``scope_of`` returns the scope of a path.
+    """
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class ReadOnlyStore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """All records, by URL, and all that is known of cordons. A record that is not among them was removed."""
+    """The complete state: all records and cordons, by URL. A record that is not among them was removed."""
 
     records: Mapping[str, WorkerRecord]
     cordons: Updates = field(default_factory=dict)
@@ -37,21 +37,21 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A record was added or changed."""
+    """An addition or change of a record."""
 
     record: WorkerRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The record of this URL was removed."""
+    """The removal of the record of a URL."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class CordonsChanged:
-    """Cordons of a URL were added or removed, by reason. The URL need not have a record.
+    """A change of cordons of a URL, by reason. The URL need not have a record.
 
     An entry is undated if the store has no order for it: a person edited the file, for example.
     """

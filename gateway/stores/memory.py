@@ -56,7 +56,7 @@ class MemoryStore:
         return True
 
     async def write_cordons(self, updates: Updates) -> None:
-        """See Store: what was said in this process is known in it."""
+        """See Store: the cordons of this process are in its memory already."""
 
     async def close(self) -> None:
         """See Store."""

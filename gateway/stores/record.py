@@ -24,7 +24,7 @@ INCARNATION = "kubernetes/uid"
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """One worker as it was registered. Records with the same values are equal. Raises ValueError.
+    """A worker as it was registered. Records with the same values are equal. Raises ValueError.
 
     ``url`` is its identity, exactly as given. ``format`` is its format, None: its probes find out. ``held``:
     it is cordoned when it is added. ``bootstrap_port``, ``priority`` and ``labels`` are stored and shown

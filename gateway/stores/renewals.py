@@ -23,7 +23,7 @@ Renew = Callable[[], Awaitable[bool]]
 
 
 class Renewals:
-    """One task per record that renews it three times within its TTL."""
+    """The tasks that renew records, each three times within its TTL."""
 
     def __init__(self) -> None:
         self._tasks = Tasks()

@@ -34,7 +34,10 @@ _EXPIRED_LOGIN = ("invalid auth token", "revision in header is old")
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """Endpoints and credentials of a cluster. ``tls`` is for https endpoints; None: the system's default."""
+    """The endpoints and credentials of a cluster.
+
+    ``tls`` is for https endpoints; None: the system's default.
+    """
 
     endpoints: Sequence[str]
     user: str | None = None

@@ -33,7 +33,7 @@ LIST_TIMEOUT, OPEN_TIMEOUT = 5.0, 2.0
 
 
 class PositionLost(Exception):
-    """Changes were missed, so all records must be listed again; the message says why."""
+    """A loss of changes, after which all records must be listed again; the message says why."""
 
 
 class WatchReader:

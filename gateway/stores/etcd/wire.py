@@ -36,7 +36,7 @@ class EtcdError(Exception):
 
 
 class EtcdUnreachable(EtcdError):
-    """No member answered in time, or only with errors after which another attempt may succeed."""
+    """A call that no member answered in time, or only with errors after which a retry may succeed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, 14)  # UNAVAILABLE

@@ -28,7 +28,10 @@ class InvalidDocument(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One worker. ``members`` is the JSON object in the file; ``expires`` None: it does not expire."""
+    """A worker in the document.
+
+    ``members`` is the JSON object in the file; ``expires`` None: it does not expire.
+    """
 
     record: WorkerRecord
     members: Mapping[str, Any]

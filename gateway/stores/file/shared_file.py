@@ -23,7 +23,7 @@ FileVersion = tuple[int, int, int]
 
 
 class LockTimeout(OSError):
-    """Other processes held the lock until the deadline."""
+    """A lock that other processes held until the deadline."""
 
 
 class SharedFile:

@@ -28,15 +28,15 @@ class Failure(Exception):
 
 
 class ApiServerUnreachable(Failure):
-    """No reply, or an invalid one. The resourceVersion is still valid."""
+    """A request without a reply, or with an invalid one. The resourceVersion is still valid."""
 
 
 class Expired(Failure):
-    """The server has dropped the changes since this resourceVersion: all objects must be listed."""
+    """A resourceVersion whose changes the server has dropped: all objects must be listed."""
 
 
 class ApiRefusal(Failure):
-    """The server answered with an error status."""
+    """An error status of the server."""
 
     def __init__(self, status: int, why: str, wait: float = 0.0) -> None:
         super().__init__(f"the API server answered {status}: {why}")

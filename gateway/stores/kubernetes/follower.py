@@ -32,7 +32,7 @@ BRIEF = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects are followed. ``namespace`` None: all; ``selector`` is a label selector."""
+    """The objects to follow. ``namespace`` None: all; ``selector`` is a label selector."""
 
     resource: Resource
     selector: str
@@ -55,7 +55,7 @@ class Timing:
 
 
 class Follower:
-    """One watch of the store: emits a Reset, then each change, until it is cancelled."""
+    """A watch of the store, which emits a Reset, then each change, until it is cancelled."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Follower:
 
 
 class _Watch:
-    """One watch, and whether it was useful.
+    """A watch, and whether it was useful.
 
     A watch that ends at once is a failure; otherwise it would be repeated without any delay.
     """

@@ -79,15 +79,11 @@ def _port(pod: Object, wanted: int | str | None) -> int:
     for each, port in ports:
         if each == name:
             return port
-    raise UnusableObject(_no_port(wanted, len(ports)))
-
-
-def _no_port(wanted: str | None, count: int) -> str:
     if wanted is not None:
-        return f"no container has a TCP port named {wanted!r}"
-    if not count:
-        return "its containers declare no TCP port, so the port must be set"
-    return f"it has several ports, none named {DEFAULT_PORT_NAME!r}, so the port must be set"
+        raise UnusableObject(f"no container has a TCP port named {wanted!r}")
+    if not ports:
+        raise UnusableObject("its containers declare no TCP port, so the port must be set")
+    raise UnusableObject(f"it has several ports, none named {DEFAULT_PORT_NAME!r}, so the port must be set")
 
 
 def _container_ports(pod: Object) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from gateway.stores.record import WorkerRecord
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Defaults for objects without annotations.
+    """The defaults for objects without annotations.
 
     ``port`` is a number or a name; None: the only port it has.
     """
@@ -32,7 +32,7 @@ class UnusableObject(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One worker that an object describes.
+    """A worker that an object describes.
 
     ``identity`` is one for all addresses of one server, of which ``preference`` says which is liked best (the
     lowest). ``created`` is the object's creation as text that sorts: of two servers that claim one URL, the
