@@ -1,6 +1,14 @@
-"""SGLang's native ``POST|PUT /generate``.
+"""The SGLang format: ``POST|PUT /generate`` of SGLang 0.5.22.
 
-Owns: putting the dialect's parts together as a Format. Must never enter: anything the parts own.
+Owns: gathering the modules below as a Format. Must never enter: anything that they own.
+
+* A request: ``request`` (structs), ``body_fields`` (decoding), ``prompt_ids`` (counting), ``projection``
+  (validation, and what routing may know), ``large_body`` (the same in steps), ``vocabulary``, ``hints``.
+* A reply: ``reader`` (the choice of a reader, and the one for streams), ``unary``, ``large_event`` (one event
+  in steps), ``reply`` (structs), ``tally`` (facts), ``ending``, ``ids``, ``errors``, ``error_paths``,
+  ``stream_mode`` and ``mode_conversion``, ``raw_members``; the package ``join``.
+* A worker: ``upstream`` (requests and aborts), ``routes``, ``probes``, ``load``.
+* ``options`` are the settings of this format, ``schema`` its documentation.
 """
 
 from __future__ import annotations
@@ -29,7 +37,7 @@ from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 
 class SglangFormat(BaseFormat[SglangRequest]):
-    """The SGLang dialect."""
+    """The SGLang dialect, with its options."""
 
     name = "sglang"
     capability = CAPABILITY

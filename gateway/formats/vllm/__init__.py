@@ -1,7 +1,14 @@
-"""The vLLM format: ``POST /inference/v1/generate``, token ids in and out.
+"""The vLLM format: ``POST /inference/v1/generate`` of vLLM 0.33.0, token ids in and out.
 
-Owns: the parts of the dialect, gathered under the contract of ``gateway.formats.contract``. Must never enter:
-the parts themselves.
+Owns: gathering the modules below as a Format. Must never enter: anything that they own.
+
+* A request: ``request`` (structs), ``lenient`` (JSON and types as the engine reads them), ``projection``
+  (parsing, and what routing may know), ``large_body`` (the same in steps), ``multimodal``.
+* A reply: ``reader`` (the choice of a reader, and the one for streams), ``unary``, ``large_event`` (one event
+  in steps), ``reply`` (structs), ``progress`` (facts of a stream), ``ending``, ``ids``, ``errors``; the
+  package ``join``.
+* A worker: ``upstream`` (requests and aborts), ``routes``, ``probes``, ``load``.
+* ``schema`` is the documentation of this format.
 """
 
 from __future__ import annotations
@@ -40,11 +47,11 @@ _OPTIONS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class VllmFormat(BaseFormat[Request]):
-    """Stateless; see the parts for what each call promises.
+    """The vLLM dialect, with its options.
 
-    ``passthrough_engine_errors``: an engine's words about its own failures keep the paths of its files.
-    ``vocab_size``: number of tokens of the model, None: not known, and ids are not held against it.
-    ``event_limit``: largest event of a stream, in bytes.
+    ``passthrough_engine_errors``: an engine's messages about its own failures keep their file paths.
+    ``vocab_size``: the number of tokens of the model; with None ids are not compared with it.
+    ``event_limit``: the largest event of a stream, in bytes.
     """
 
     passthrough_engine_errors: bool = False
@@ -99,8 +106,11 @@ class VllmFormat(BaseFormat[Request]):
         )
 
     def configured(self, options: Mapping[str, str]) -> VllmFormat:
-        """``passthrough_engine_errors``: ``true`` or ``false``; ``vocab_size`` and, in MiB, ``event_limit``:
-        whole numbers above 0."""
+        """Return this format with these options. Raises ValueError that names the invalid option.
+
+        ``passthrough_engine_errors`` is ``true`` or ``false``; ``vocab_size`` and ``event_limit``, the latter
+        in MiB, are integers above 0.
+        """
         return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:

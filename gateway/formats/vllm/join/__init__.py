@@ -1,6 +1,8 @@
 """The join reader: a stream of events becomes the reply that the engine would give without a stream.
 
-Owns: which member of a reply is joined by which rule, and the reply made that way.
-Must never enter: relaying a stream as it is (reader.py of this format), requests.
-No setting uses joins yet; migration will.
+Owns: which member of a reply is joined by which rule, and the reply made that way. Must never enter: relaying
+a stream unchanged (reader.py of this format), requests.
+
+``reader`` (what an event adds), ``merged_reply``, ``merged_sample`` and ``merged_object`` (adding events up),
+``rules`` (the table). No setting uses joins yet; migration will.
 """
