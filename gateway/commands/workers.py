@@ -137,7 +137,7 @@ def add(  # noqa: PLR0913 - each parameter is a flag
         "bootstrap_port": bootstrap_port,
         "priority": priority,
         "labels": _labels(label or ()),
-        "held": cordoned,
+        "cordoned": cordoned,
     }
     try:
         record = WorkerRecord.of(members)

@@ -23,8 +23,8 @@ from gateway.stores.record import WorkerRecord
 
 #: Largest body in bytes; a record is at most a third of it.
 BODY_LIMIT = 128 * 1024
-#: Other names of members of a record: those of other routers, and the newer word for ``held``.
-_ALIASES = {"model_id": "model", "cordoned": "held"}
+#: Names of other routers for members of a record.
+_ALIASES = {"model_id": "model"}
 _INTEGERS = ("bootstrap_port", "priority")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ONE_SLASH = re.compile(r"(https?):/(?!/)")

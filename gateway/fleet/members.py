@@ -57,9 +57,9 @@ class Members:
             worker = self._add(record)
         else:
             known, worker.record = worker.record, record
-            if record.held and not known.held:
+            if record.cordoned and not known.cordoned:
                 self._fleet.cordon(worker, CordonSource.OWNER)
-            elif known.held and not record.held:
+            elif known.cordoned and not record.cordoned:
                 self._fleet.uncordon(worker, CordonSource.OWNER)
             if record.succeeds(known.incarnation):
                 self._replication.remove_all(worker.url)
@@ -108,7 +108,7 @@ class Members:
         self._replication.on_worker_added(record)
         worker = Worker(Address.parse(record.url), authorization=self._authorization, record=record)
         self._fleet.add(worker)
-        if record.held:
+        if record.cordoned:
             self._fleet.cordon(worker, CordonSource.OWNER)
         self._cordons.apply_to(worker)
         if DISMISSED in self._cordons.of(record.url):

@@ -105,7 +105,7 @@ class Registration:
 
     async def _write_record(self, worker: Worker, *, cordoned: bool) -> bool:
         """Write the owner's cordon into the record; return False if the store cannot have it."""
-        record = replace(worker.record, held=cordoned)
+        record = replace(worker.record, cordoned=cordoned)
         writable = self._store.writable and not self._members.is_pinned(worker.url)
         if writable and record != worker.record:
             await self._store.put(record)

@@ -20,15 +20,17 @@ URL_LIMIT, TEXT_LIMIT, LABELS_LIMIT = 2048, 256, 64
 PRIORITY_LIMIT = 1 << 31
 #: The label that distinguishes successive engines at one URL, if the writer of the record knows it.
 INCARNATION = "kubernetes/uid"
+#: The name of ``WorkerRecord.cordoned`` in JSON; ``cordoned`` is read as well.
+_CORDONED = "held"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
     """A worker as it was registered. Records with the same values are equal. Raises ValueError.
 
-    ``url`` is its identity, exactly as given. ``format`` is its format, None: its probes find out. ``held``:
-    it is cordoned when it is added. ``bootstrap_port``, ``priority`` and ``labels`` are stored and shown
-    only.
+    ``url`` is its identity, exactly as given. ``format`` is its format, None: its probes find out. A worker
+    that is ``cordoned`` is so from the moment it is added; the JSON of a record calls that ``held``, as older
+    gateways do. ``bootstrap_port``, ``priority`` and ``labels`` are stored and shown only.
     """
 
     url: str
@@ -38,7 +40,7 @@ class WorkerRecord:
     bootstrap_port: int | None = None
     priority: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    held: bool = False
+    cordoned: bool = False
 
     def __post_init__(self) -> None:
         _text("url", self.url, URL_LIMIT)
@@ -52,8 +54,8 @@ class WorkerRecord:
         _number("priority", self.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
         _labels(self.labels)
         object.__setattr__(self, "labels", dict(self.labels))  # a copy that nobody else can change
-        if not isinstance(self.held, bool):
-            raise ValueError("held must be true or false")
+        if not isinstance(self.cordoned, bool):
+            raise ValueError(f"{_CORDONED} must be true or false")
 
     @property
     def incarnation(self) -> str:
@@ -72,8 +74,9 @@ class WorkerRecord:
         """
         if members.get("url") is None:
             raise ValueError("url is missing")
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in members.items() if name in known and value is not None})
+        known = {each.name: each.name for each in fields(cls)} | {_CORDONED: "cordoned"}
+        given = {known[name]: value for name, value in members.items() if name in known and value is not None}
+        return cls(**given)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> WorkerRecord:
@@ -88,9 +91,11 @@ class WorkerRecord:
 
     def to_json(self) -> str:
         """Return one JSON object on one line, without the members that have their default."""
-        members = asdict(self)
         defaults: dict[str, Any] = {each.name: each.default for each in fields(self)} | {"labels": {}}
-        return json.dumps({name: value for name, value in members.items() if value != defaults[name]})
+        members = {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        if members.pop("cordoned", False):
+            members[_CORDONED] = True
+        return json.dumps(members)
 
 
 def is_text(value: str) -> bool:

@@ -39,7 +39,9 @@ async def test_worker_is_added_listed_cordoned_uncordoned_and_removed() -> None:
         fleet, url = rigged.app.fleet, ("--url", rigged.url)
         added = await command("add", sim.url, "--label", "zone=a", "--priority", "3", "--held", *url)
         assert (added.exit_code, added.output.startswith(f"worker registered: {sim.url} ")) == (0, True)
-        assert fleet.workers[0].record == WorkerRecord(sim.url, priority=3, labels={"zone": "a"}, held=True)
+        assert fleet.workers[0].record == WorkerRecord(
+            sim.url, priority=3, labels={"zone": "a"}, cordoned=True
+        )
         await until(lambda: fleet.workers[0].state == "held")
         for name, state in (
             ("uncordon", "ready"),

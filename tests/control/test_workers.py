@@ -534,5 +534,5 @@ async def test_cordon_is_kept_in_the_store(monkeypatch: pytest.MonkeyPatch) -> N
         await rigged.client.post(f"{where}/uncordon")
         await rigged.client.delete(where)
     changes: list[Change] = [change async for change in watched]
-    held = [getattr(change, "record", None) and change.record.held for change in changes]  # type: ignore[union-attr]
+    held = [getattr(change, "record", None) and change.record.cordoned for change in changes]  # type: ignore[union-attr]
     assert held == [False, True, False, None]

@@ -46,7 +46,7 @@ def json_of(**members: Any) -> bytes:
         (json_of(model_id="m", model="n"), b"", {"model": "n"}),
         (b"", b"bootstrap_port=8998&held=TRUE", {"bootstrap_port": 8998, "held": True}),
         (b"", b"held=0&labels=x&url=", {"held": False}),
-        (b"", b"cordoned=1", {"held": True}),
+        (b"", b"cordoned=1", {"cordoned": True}),
         (b"", b"priority=high&held=maybe", {"priority": "high", "held": "maybe"}),
         (json_of(cost=1.5, api_key="k"), b"", {"cost": 1.5, "api_key": "k"}),
     ],

@@ -58,11 +58,11 @@ async def test_changed_record_is_the_same_worker() -> None:
 async def test_held_record_holds_until_its_owner_says_otherwise() -> None:
     """Saying the same again does not hold a worker that was opened meanwhile."""
     members, fleet, _ = made()
-    held = WorkerRecord(A.url, held=True)
+    held = WorkerRecord(A.url, cordoned=True)
     worker = members.admit(held)
     assert CordonSource.OWNER in worker.cordons
     fleet.uncordon(worker)
-    members.admit(WorkerRecord(A.url, held=True))
+    members.admit(WorkerRecord(A.url, cordoned=True))
     assert not worker.cordons
     members.admit(A)
     members.admit(held)

@@ -109,7 +109,7 @@ async def test_change_that_the_store_does_not_take_is_none(fault: Exception) -> 
         await registration.remove(worker)
     with pytest.raises(type(fault)):
         await registration.cordon(worker)
-    assert (fleet.workers, worker.cordons, worker.record.held) == ((worker,), {}, False)
+    assert (fleet.workers, worker.cordons, worker.record.cordoned) == ((worker,), {}, False)
 
 
 async def test_worker_of_a_read_only_store_can_be_held_here() -> None:
@@ -135,7 +135,7 @@ async def test_worker_given_at_the_start_is_held_without_a_store() -> None:
 
 async def test_open_lifts_every_hold() -> None:
     registration, fleet, store, _ = desk()
-    worker = await registration.add(WorkerRecord(A.url, held=True))
+    worker = await registration.add(WorkerRecord(A.url, cordoned=True))
     fleet.cordon(worker, CordonSource.PAUSED, "paused")
     await registration.uncordon(worker)
     assert not worker.cordons

@@ -24,7 +24,7 @@ ONE = WorkerRecord(
     bootstrap_port=8998,
     priority=-3,
     labels={"rack": "b4", "ünï": "☃"},
-    held=True,
+    cordoned=True,
 )
 TWO = WorkerRecord("https://[fd00::2]:30000")
 THREE = WorkerRecord("http://10.0.0.3:8000/engines/c/")
@@ -50,13 +50,13 @@ class StoreContract:
         store = open_store()
         async with watching(store) as watched:
             await watched.until(lambda: bool(watched.changes))
-            for change in (Put(ONE), Put(TWO), Gone(ONE.url), Put(replace(TWO, held=True))):
+            for change in (Put(ONE), Put(TWO), Gone(ONE.url), Put(replace(TWO, cordoned=True))):
                 if isinstance(change, Put):
                     await store.put(change.record)
                 else:
                     await store.delete(change.url)
                 await watched.until(lambda change=change: watched.changes[-1] == change)  # type: ignore[misc]
-        assert watched.records == {TWO.url: replace(TWO, held=True)}
+        assert watched.records == {TWO.url: replace(TWO, cordoned=True)}
         assert len(watched.changes) == 5
 
     async def test_same_record_again_is_no_change(self, open_store: Open) -> None:
@@ -197,7 +197,7 @@ class SharedStoreContract(StoreContract):
         """A worker whose record somebody else changes still expires with the store that renews it."""
         keeper, other = open_store(), open_store()
         await keeper.put(TWO, ttl=1)
-        held = replace(TWO, held=True)
+        held = replace(TWO, cordoned=True)
         async with watching(other) as watched:
             await other.put(held)
             await watched.until(lambda: watched.records == {TWO.url: held})

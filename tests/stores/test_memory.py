@@ -12,7 +12,7 @@ from gateway.stores.memory import BACKLOG, MemoryStore
 from gateway.stores.record import WorkerRecord
 from tests.stores.contract import Open, StoreContract
 
-A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1", held=True)
+A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1", cordoned=True)
 
 
 class TestContract(StoreContract):

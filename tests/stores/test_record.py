@@ -25,7 +25,7 @@ records = st.builds(
     bootstrap_port=st.none() | st.integers(1, 65535),
     priority=st.none() | st.integers(-1000, 1000),
     labels=st.dictionaries(texts, st.text(max_size=20), max_size=3),
-    held=st.booleans(),
+    cordoned=st.booleans(),
 )
 
 
@@ -40,8 +40,13 @@ def test_any_record_survives_json_on_one_line(record: WorkerRecord) -> None:
 
 def test_json_has_no_members_with_default_values() -> None:
     assert json.loads(WorkerRecord(URL).to_json()) == {"url": URL}
-    record = WorkerRecord(URL, priority=3, labels={"a": "b"}, held=True)
+    record = WorkerRecord(URL, priority=3, labels={"a": "b"}, cordoned=True)
     assert json.loads(record.to_json()) == {"url": URL, "priority": 3, "labels": {"a": "b"}, "held": True}
+
+
+def test_cordoned_is_read_under_its_older_name_as_well() -> None:
+    for name in ("held", "cordoned"):
+        assert WorkerRecord.of({"url": URL, name: True}) == WorkerRecord(URL, cordoned=True)
 
 
 def test_unknown_members_are_ignored_and_null_is_unset() -> None:
@@ -92,4 +97,4 @@ def test_labels_of_a_record_cannot_be_changed_from_outside() -> None:
     record = WorkerRecord(URL, labels=MappingProxyType(given))
     given["a"] = "c"
     assert record.labels == {"a": "b"}
-    assert replace(record, held=True).labels == record.labels
+    assert replace(record, cordoned=True).labels == record.labels

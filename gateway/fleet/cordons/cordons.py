@@ -166,7 +166,7 @@ class Cordons:
         for reason, entry in entries.items():
             if reason == BY_OWNER and entry.present:
                 self._fleet.cordon(worker, CordonSource.OWNER, "cordoned by its owner")
-            elif reason == BY_OWNER and not worker.record.held:
+            elif reason == BY_OWNER and not worker.record.cordoned:
                 self._fleet.uncordon(worker, CordonSource.OWNER)
             elif reason.startswith(_WEIGHTS_ALLOWED) and entry.present:
                 self._fleet.allow_weights(worker, reason.removeprefix(_WEIGHTS_ALLOWED) or None)

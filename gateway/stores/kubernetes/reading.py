@@ -92,7 +92,7 @@ def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> 
         bootstrap_port=annotations.bootstrap_port,
         priority=annotations.priority,
         labels={**annotations.labels, **where},
-        held=annotations.held,
+        cordoned=annotations.held,
     )
 
 

@@ -189,7 +189,7 @@ def test_oldest_tombstones_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_removed_reason_does_not_end_the_cordon_of_a_record() -> None:
-    cordons, worker = cordons_of(WorkerRecord(URL, held=True))
+    cordons, worker = cordons_of(WorkerRecord(URL, cordoned=True))
     cordons.write({URL: {BY_OWNER: True}})
     cordons.write({URL: {BY_OWNER: False}})
     assert CordonSource.OWNER in worker.cordons

@@ -122,7 +122,7 @@ async def test_compacted_history_leads_to_a_reset(member: Member) -> None:
 async def test_server_that_lost_its_data_is_noticed(member: Member) -> None:
     """Its revisions begin again at 1: a watch from an old revision would wait for ever."""
     async with stores(member.url) as (store, other), watching(store) as watched:
-        for record in (ONE, TWO, replace(TWO, held=True), THREE):
+        for record in (ONE, TWO, replace(TWO, cordoned=True), THREE):
             await other.put(record)
         await watched.until(lambda: watched.urls == {ONE.url, TWO.url, THREE.url})
         await asyncio.to_thread(member.kill)
@@ -154,7 +154,7 @@ async def test_record_whose_lease_was_revoked_is_registered_again(member: Member
     """As it was put last."""
     async with stores(member.url) as (store, renewer), watching(store) as watched:
         await renewer.put(ONE, ttl=1)
-        changed = replace(ONE, held=False)
+        changed = replace(ONE, cordoned=False)
         await renewer.put(changed)
         await watched.until(lambda: watched.records == {ONE.url: changed})
         leases = await asyncio.to_thread(cluster.call, member.url, "/v3/lease/leases", {})

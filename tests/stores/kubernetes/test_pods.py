@@ -44,7 +44,7 @@ def test_record_says_what_the_annotations_say_and_where_the_pod_is() -> None:
         format="sglang",
         model="m",
         priority=2,
-        held=True,
+        cordoned=True,
         labels={"gpu": "h100", **{f"kubernetes/{name}": value for name, value in where.items()}},
     )
 
