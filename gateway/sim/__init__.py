@@ -1,8 +1,12 @@
-"""Simulated engines: workers for the demo, doubles for the tests, and a way to test a training loop without a
+"""Simulated engines: workers for the demo, doubles for the tests, a way to test a training loop without a
 GPU.
 
-Owns: everything that behaves like an engine (SGLang 0.5.22, vLLM 0.33.0). Must never enter: the gateway
-itself.
+Owns: everything that behaves like an engine (SGLang 0.5.22, vLLM 0.33.0). Must never enter: the gateway.
+
+``server`` is what tests use and ``process`` what the command line runs. Below them: ``http1`` (connections),
+``exchange`` (one request and its answer), ``engine`` (routes and scripts), ``answers`` (events of an answer),
+``scheduler``, ``sequence``, ``pacer``, ``prefix_cache`` and ``tokens`` (the engine's core), ``request_log``,
+``script`` and ``config``. The packages ``sglang`` and ``vllm`` have what is particular to an engine.
 """
 
 from gateway.sim.config import KINDS, SGLANG, VLLM, SimConfig
