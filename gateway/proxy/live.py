@@ -37,6 +37,7 @@ from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Headers, Ids, Projection, ReplyFacts
 from gateway.formats.json.splice import remove_member
 from gateway.formats.optional import ReleasesBody
+from gateway.formats.routing_hints import Hints
 from gateway.limits import Timeouts
 from gateway.loop.stepper import CoroutineStepper
 from gateway.proxy.attempt import Attempt
@@ -253,6 +254,7 @@ class LiveExchange:
         self.body = b""
         if isinstance(self.format, ReleasesBody):
             self.request = self.format.without_body(self.request)
+            self.projection = self.projection._replace(hints=Hints)  # which holds the request with its body
 
     # -- its end
 

@@ -16,7 +16,7 @@ from gateway.sim import Pace, Reply, Silence, SimConfig, SimServer
 from tests.prefork.running import several
 from tests.support.gateway import RawClient, arrived, eventually, generates, sse, until
 from tests.support.generate import body_of
-from tests.support.processes import free_port
+from tests.support.processes import PATIENCE, free_port
 from tests.support.served import Served, served
 
 SLOW = SimConfig(token_delay=0.02)
@@ -73,7 +73,7 @@ async def test_requests_are_taken_for_a_while_after_readiness_is_gone(processes:
 
             await eventually(refuses)
             stays.leave()
-            assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+            assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
 
 
 @pytest.mark.parametrize("waits_for", ["room", "worker"])
@@ -111,7 +111,7 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
         for client in clients:
             assert (await client.head()).startswith(b"HTTP/1.1 200 ")
             client.leave()
-        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
         assert not sim.aborts
 
 
@@ -133,7 +133,7 @@ async def test_second_signal_ends_the_delay_and_all_else_at_once(processes: str)
             await eventually(not_ready)
             gateway.process.send_signal(signal.SIGTERM)
             assert "error" in sse((await running).content)[-1]
-        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
         await sim.abort_called(1)
 
 
@@ -156,7 +156,7 @@ async def test_control_call_under_way_has_the_grace_time_of_a_request(processes:
                 assert (reply.status_code, reply.content) == (200, b"{}")
             else:
                 assert (reply.status_code, reply.json()["error"]["code"]) == (503, "draining")
-        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
 
 
 @dataclass
@@ -229,7 +229,7 @@ async def load(urls: list[str], *, retries: bool) -> AsyncIterator[Clients]:
 async def restart(stack: AsyncExitStack, gateway: Served, *workers: str, **variables: str) -> Served:
     """End it as an orchestrator does, and start the next one in its place."""
     gateway.process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(gateway.process.wait(), 30) == 0
+    assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
     return await stack.enter_async_context(served(*workers, DYN_HTTP_PORT=str(gateway.port), **variables))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -60,8 +59,7 @@ async def test_broken_reply_is_a_502_an_abort_and_the_end_of_its_connection(kind
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, poison_window_seconds=0) as gateway:
         for number, (name, broken) in enumerate(BROKEN.items(), 1):
             sim.behave(Raw(data=broken + SIZED, close=False))
-            async with asyncio.timeout(10):
-                reply = await gateway.client.post(KINDS[kind], json=body_of(kind))
+            reply = await gateway.client.post(KINDS[kind], json=body_of(kind))
             assert reply.status_code == 502, name
             error = reply.json()["error"]
             assert error["message"] and (kind == "sglang" or error["code"] == 502), name
@@ -103,8 +101,7 @@ async def test_stream_whose_framing_breaks_ends_with_an_error_event_and_an_abort
     event = b'data: {"output_ids":[1],"meta_info":{"finish_reason":null},"choices":[]}\n\n'
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Raw(data=EVENTS + b"%x\r\n%b\r\n" % (len(event), event) + broken, close=False))
-        async with asyncio.timeout(10):
-            reply = await gateway.client.post(KINDS[kind], json=body_of(kind, 5, True))
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind, 5, True))
         assert reply.content.startswith(event)
         assert sse(reply.content)[-1]["error"]["message"]
         await until(lambda: len(sim.aborts) == 1)
@@ -117,7 +114,7 @@ async def test_long_reply_whose_framing_breaks_is_visibly_cut() -> None:
         sim.behave(Raw(data=CHUNKED + b"\r\n%x\r\n%b\r\nzz\r\n" % (len(part), part), close=False))
         client = await RawClient.connect(gateway.port, 2**22)
         client.request("/generate", json.dumps(body_of("sglang")).encode())
-        received = await asyncio.wait_for(client.reader.read(-1), 10)
+        received = await client.reader.read(-1)
         client.writer.transport.abort()
         assert received.startswith(b"HTTP/1.1 200 ")
         assert b"chunked" in received.partition(b"\r\n\r\n")[0].lower()

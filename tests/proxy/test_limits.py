@@ -148,7 +148,7 @@ async def test_requests_queued_for_capacity_are_refused_at_once_when_the_last_wo
             await queued(gateway, 1)
             await sim.kill()
             assert (await runs).status_code == 502
-            assert (await asyncio.wait_for(waits, 10)).status_code in (502, 503)
+            assert (await waits).status_code in (502, 503)
             assert all_released(gateway)
 
 
