@@ -6,12 +6,13 @@ Owns: the prefix of metrics, and the buckets of histograms. Must never enter: a 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import field_validator, model_validator
 
+from gateway.settings.buckets import BUCKETS_LIMIT, log_spaced
 from gateway.settings.fields import Section, setting
-from gateway.telemetry.buckets import BUCKETS_LIMIT, Buckets, log_spaced
 
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _HISTOGRAMS = ("request_duration", "input_sequence", "output_sequence", "ttft", "itl")
@@ -76,6 +77,6 @@ class Metrics(Section):
         return log_spaced(low, high, count)
 
     @property
-    def buckets(self) -> Buckets:
-        """The bucket bounds of all histograms."""
-        return Buckets(**{name: self._bounds(name) for name in _HISTOGRAMS})
+    def bucket_bounds(self) -> Mapping[str, tuple[float, ...]]:
+        """The bucket bounds of each histogram, by its name."""
+        return {name: self._bounds(name) for name in _HISTOGRAMS}

@@ -1,17 +1,13 @@
-"""The bounds of histogram buckets.
+"""The bucket bounds of the histograms.
 
-Owns: log-spaced bounds with two significant digits, as dashboards of this field expect them. Must never
-enter: metrics themselves, settings, I/O.
+Owns: the list of histograms that have configured bounds. Must never enter: how bounds are computed, a count.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 Bounds = tuple[float, ...]
-
-BUCKETS_LIMIT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +19,3 @@ class Buckets:
     output_sequence: Bounds
     ttft: Bounds
     itl: Bounds
-
-
-def log_spaced(low: float, high: float, count: int) -> Bounds:
-    """Return 0 and ``count - 1`` bounds above ``low`` up to ``high``, evenly spaced on a logarithmic scale.
-
-    The bounds are rounded to two significant digits; equal ones are returned once. Raise ValueError, with
-    the reason, if there are no such bounds.
-    """
-    if not (math.isfinite(low) and math.isfinite(high) and 0 < low < high):
-        raise ValueError(f"the smallest bound must be above 0 and below the largest: {low:g}, {high:g}")
-    if not 2 <= count <= BUCKETS_LIMIT:
-        raise ValueError(f"there can be 2 to {BUCKETS_LIMIT} buckets: {count}")
-    ratio = high / low
-    values = (low * ratio ** (step / (count - 1)) for step in range(1, count))
-    bounds = {float(f"{value:.1e}") for value in values}
-    return (0.0, *sorted(bounds))

@@ -31,7 +31,7 @@ class Metrics:
     def __init__(self, buckets: Buckets) -> None:
         self.gap_bounds = buckets.itl
         self.tallies = Tallies()
-        self._buckets = buckets
+        self.buckets = buckets
         self._models_limit = MODELS_LIMIT
 
     def started(self, exchange: ExchangeRecord) -> None:
@@ -89,7 +89,7 @@ class Metrics:
     def _model(self, name: str) -> ModelTally:
         tally = self.tallies.models.get(name)
         if tally is None:
-            tally = self.tallies.models[name] = ModelTally(self._buckets)
+            tally = self.tallies.models[name] = ModelTally(self.buckets)
         return tally
 
     async def watch_loop(self, workers: Callable[[], Iterable[Worker]]) -> None:

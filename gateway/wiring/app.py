@@ -52,6 +52,7 @@ from gateway.settings import Settings
 from gateway.stores.base import Store
 from gateway.stores.record import WorkerRecord
 from gateway.telemetry.access_log import AccessLog
+from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
@@ -101,7 +102,7 @@ def create_app(
     follower = StoreFollower(store)
     exporter = MetricsExporter(
         settings.metrics_prefix,
-        settings.buckets,
+        services.metrics.buckets,
         services.metrics.tallies,
         CurrentValues(
             workers=lambda: fleet.workers,
@@ -168,7 +169,7 @@ def make_services(
 ) -> tuple[Services, CordonReplication]:
     """Return the components that exchanges use, and the replication of the fleet's cordons."""
     peers = outside.peers
-    metrics = Metrics(settings.buckets)
+    metrics = Metrics(Buckets(**settings.bucket_bounds))
     query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),

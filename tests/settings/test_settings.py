@@ -102,7 +102,9 @@ def test_every_setting_is_used_by_something(name: str) -> None:
         "idle_timeout_secs": "timeouts",
         "request_timeout_secs": "timeouts",
     }
-    used = "buckets" if re.match("metrics_(?!path|prefix)", name) else properties.get(name, name)
+    used = properties.get(name, name)
+    if re.search("^metrics_.*_(min|max|count)$", name):
+        used = "bucket_bounds"
     sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
     assert any(re.search(rf"settings\.{used}\b", source) for source in sources)
 

@@ -9,11 +9,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.errors import Cancelled, GatewayError
 from gateway.exchange import Event, ExchangeRecord
 from gateway.settings import Settings
+from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.exposition import NO_VALUES, CurrentValues
 from gateway.telemetry.metrics import Metrics
 
-BUCKETS = Settings().buckets
+BUCKETS = Buckets(**Settings().bucket_bounds)
 
 
 def fresh(*, stream: bool = False, **facts: Any) -> ExchangeRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.telemetry.buckets import log_spaced
+from gateway.settings.buckets import log_spaced
 
 
 @pytest.mark.parametrize(
