@@ -13,7 +13,7 @@ import pytest
 from gateway.security import file_changes
 from gateway.sim import Pace, SimConfig, SimServer
 from tests.security.certificates import Authority
-from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
+from tests.support.gateway import Rig, eventually, generates, rig, until
 from tests.support.generate import KINDS, body_of
 from tests.support.processes import run
 
@@ -69,21 +69,6 @@ async def test_reply_that_breaks_off_is_a_failure_however_its_connection_ends(
         reply = await gateway.client.post("/generate", json=body_of("sglang", 9, True))
         assert b'"error"' in reply.content and reply.content.endswith(b"data: [DONE]\n\n")
         assert len(generates(sim)) == 1
-
-
-async def test_disconnect_aborts_at_a_worker_with_tls(authority: Authority) -> None:
-    async with (
-        SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
-        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
-    ):
-        sim.behave(Pace(stall_after=2))
-        client = await RawClient.connect(gateway.port)
-        client.request("/generate", b'{"input_ids":[1,2,3],"stream":true,"rid":"r"}')
-        await client.head()
-        await arrived(1, sim)
-        client.leave()
-        await sim.client_gone(1)
-        assert (await sim.abort_called(1)).ids == ("r",)
 
 
 async def test_worker_that_requires_a_certificate_gets_one(authority: Authority) -> None:

@@ -1,4 +1,4 @@
-"""The etcd that the settings describe."""
+"""The etcd store of the settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gateway.wiring.etcd_store import DEFAULT_ENDPOINTS, access_of, etcd_store
 from gateway.wiring.stores import STORES
 
 
-def test_nothing_given_means_an_etcd_of_this_machine() -> None:
+def test_default_is_etcd_on_this_host() -> None:
     access = access_of(load_settings())
     assert (access.endpoints, access.user, access.tls) == (DEFAULT_ENDPOINTS, None, None)
     assert isinstance(STORES["etcd"](load_settings({"discovery_backend": "etcd"})), EtcdStore)
 
 
-def test_endpoints_and_login_are_those_given() -> None:
+def test_endpoints_and_login_of_the_settings() -> None:
     given = {"etcd_endpoints": "https://a:1, https://b:2", "etcd_user": "u", "etcd_password": "s3cret"}
     access = access_of(load_settings(given))
     assert (access.endpoints, access.user, access.password) == (("https://a:1", "https://b:2"), "u", "s3cret")

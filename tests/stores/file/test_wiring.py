@@ -1,4 +1,4 @@
-"""The file of workers that the settings name."""
+"""The file store of the settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.wiring.stores import STORES
 from tests.stores.contract import ONE
 
 
-async def test_file_is_the_one_given(path: Path) -> None:
+async def test_file_of_the_settings_is_used(path: Path) -> None:
     settings = load_settings({"discovery_backend": "file", "discovery_file": str(path)})
     store = STORES["file"](settings)
     assert isinstance(store, FileStore)
@@ -22,6 +22,6 @@ async def test_file_is_the_one_given(path: Path) -> None:
     await store.close()
 
 
-def test_file_is_needed() -> None:
+def test_file_is_required() -> None:
     with pytest.raises(ValueError, match="no file"):
         file_store(load_settings())

@@ -1,4 +1,4 @@
-"""Credentials: read anew each time, and in no message."""
+"""Credentials: read again each time, and contained in no message."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_token_is_what_the_file_holds_now(files: Path) -> None:
-    """Kubernetes replaces the file; whatever is in it at the moment counts."""
+def test_token_is_read_again_each_time(files: Path) -> None:
     access = ApiServerAccess("https://a", files / "token", files / "ca.crt")
     assert access.credentials()[1] == "hunter2"
     (files / "next").write_text("hunter3")
@@ -28,17 +27,17 @@ def test_token_is_what_the_file_holds_now(files: Path) -> None:
     assert access.credentials()[1] == "hunter3"
 
 
-def test_certificates_are_those_of_the_file_alone(files: Path) -> None:
+def test_only_authorities_of_the_file_are_trusted(files: Path) -> None:
     trust, _ = ApiServerAccess("https://a", None, files / "ca.crt").credentials()
     assert trust is not None and trust.check_hostname
     assert len(trust.get_ca_certs()) == 1
 
 
-def test_http_needs_neither() -> None:
+def test_http_needs_no_credentials() -> None:
     assert ApiServerAccess("http://127.0.0.1:8001").credentials() == (None, None)
 
 
-def test_token_that_no_header_can_hold_is_not_shown(files: Path) -> None:
+def test_invalid_token_is_in_no_message(files: Path) -> None:
     (files / "token").write_text("hunter2\nX-Evil: 1")
     with pytest.raises(ApiServerUnreachable) as caught:
         ApiServerAccess("http://a", files / "token").credentials()
@@ -46,5 +45,14 @@ def test_token_that_no_header_can_hold_is_not_shown(files: Path) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_token_is_in_no_representation(files: Path) -> None:
+def test_repr_contains_no_token(files: Path) -> None:
     assert "hunter2" not in repr(ApiServerAccess("https://a", files / "token", files / "ca.crt"))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+def test_file_without_certificates_is_reported(files: Path, content: bytes | None) -> None:
+    authorities = files / "bad"
+    if content is not None:
+        authorities.write_bytes(content)
+    with pytest.raises(ApiServerUnreachable, match=f"CA file {authorities} cannot be used"):
+        ApiServerAccess("https://a", files / "token", authorities).credentials()

@@ -1,4 +1,4 @@
-"""Annotations: what may be said of a worker, and how a bad value is told."""
+"""The gateway's annotations, and errors of invalid values."""
 
 from __future__ import annotations
 

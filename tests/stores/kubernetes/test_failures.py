@@ -1,4 +1,4 @@
-"""What the API server's refusals mean."""
+"""The failures that replies and ERROR events of the API server mean."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def body(**members: object) -> bytes:
         (302, True),
     ],
 )
-def test_refusal_that_only_a_person_can_mend_is_slow(status: int, slow: bool) -> None:
+def test_error_that_only_a_person_can_mend_is_slow(status: int, slow: bool) -> None:
     failure = refusal(status, "", body(message="no"))
     assert failure.slow is slow
     assert isinstance(failure, ApiRefusal) and failure.status == status
 
 
-def test_reason_is_the_servers_own_on_one_line_and_bounded() -> None:
+def test_message_is_the_servers_on_one_line_and_bounded() -> None:
     assert str(refusal(403, "", body(message="pods is\nforbidden"))).endswith("403: pods is forbidden")
     assert len(str(refusal(403, "", body(message="x" * 9999)))) < MAX_MESSAGE + 50
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"[" * 100_000, b'{"message": 3}', b"\xff"])
-def test_refusal_without_words_has_those_of_its_status(answer: bytes) -> None:
+def test_error_without_a_message_has_the_phrase_of_its_status(answer: bytes) -> None:
     assert str(refusal(503, "", answer)) == "the API server answered 503: Service Unavailable"
     assert str(refusal(599, "", answer)) == "the API server answered 599: no reason given"
 
@@ -55,14 +55,12 @@ def test_refusal_without_words_has_those_of_its_status(answer: bytes) -> None:
         ("", {"retryAfterSeconds": "soon"}, 0),
     ],
 )
-def test_time_to_wait_is_taken_from_header_or_body(
-    header: str, details: dict[str, object], wait: int
-) -> None:
+def test_retry_time_is_taken_from_header_or_body(header: str, details: dict[str, object], wait: int) -> None:
     assert refusal(429, header, body(details=details)).wait == wait
 
 
-def test_place_that_is_too_old_or_too_new_is_lost() -> None:
-    """410 by its number or its word, and a version that the server does not have yet."""
+def test_version_that_is_too_old_or_too_new_has_expired() -> None:
+    """410 by status or reason, and a version that the server does not have yet."""
     assert isinstance(refusal(410, "", b""), Expired)
     assert isinstance(error_event({"code": 410, "message": "too old resource version"}), Expired)
     assert isinstance(error_event({"reason": "Expired"}), Expired)
@@ -71,7 +69,7 @@ def test_place_that_is_too_old_or_too_new_is_lost() -> None:
     assert isinstance(refusal(504, "1", body(reason="Timeout")), ApiRefusal)
 
 
-def test_error_event_of_any_shape_is_a_failure() -> None:
+def test_error_event_with_any_structure_is_a_failure() -> None:
     odd: list[dict[str, object]] = [
         {},
         {"code": "x"},

@@ -41,18 +41,3 @@ async def test_closing_ends_every_watch(site: Site) -> None:
     site.cluster.put("pods", pod("a"))
     await until(lambda: site.server.watching == 0)
     assert [reader.changes for reader in readers] == [[Reset({})]] * 2
-
-
-async def test_closing_ends_a_pause(site: Site) -> None:
-    site.server.rights.verbs = set()
-    store = site.store()
-    reader = site.read(store)
-    await until(lambda: "403" in store.reason)
-    await store.close()
-    await until(lambda: reader.ended)
-
-
-async def test_watch_of_a_closed_store_ends(site: Site) -> None:
-    store = site.store()
-    await store.close()
-    assert [change async for change in store.watch()] == []

@@ -1,4 +1,4 @@
-"""Which store the settings describe: in a cluster, beside one, and when they make no sense."""
+"""The Kubernetes store of the settings: inside of a cluster, outside of one, and invalid settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """In a pod: the folder of its service account."""
+    """Simulate a pod; return the folder of its service account."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
     (tmp_path / "namespace").write_text("blue\n")
@@ -45,7 +45,7 @@ def problem(**given: str) -> str:
     return str(caught.value)
 
 
-def test_gateway_in_a_cluster_uses_what_its_pod_has(inside: Path) -> None:
+def test_gateway_in_a_cluster_uses_the_service_account(inside: Path) -> None:
     made = settings()
     assert access_of(made, inside) == ApiServerAccess(
         "https://10.96.0.1:6443", inside / "token", inside / "ca.crt"
@@ -54,29 +54,29 @@ def test_gateway_in_a_cluster_uses_what_its_pod_has(inside: Path) -> None:
     assert selection == type(selection)(PODS, "app=engine", "blue", Defaults())
 
 
-def test_account_is_where_kubernetes_puts_it() -> None:
+def test_folder_of_the_service_account() -> None:
     assert str(ACCOUNT) == "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def test_cluster_of_ipv6_addresses(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_server_may_have_an_ipv6_address(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
     assert access_of(settings(), inside).server == "https://[fd00::1]:443"
 
 
 def test_token_of_the_pod_goes_to_its_own_cluster_only(inside: Path) -> None:
-    """With a URL, only files that are named with it are used."""
+    """With another URL, only configured files are used."""
     assert access_of(settings(api_url="https://other:6443"), inside) == ApiServerAccess("https://other:6443")
     named = settings(api_url="https://other:6443", token_file="/t", ca_file="/c")
     assert access_of(named, inside) == ApiServerAccess("https://other:6443", Path("/t"), Path("/c"))
 
 
-def test_files_can_be_named_in_a_cluster(inside: Path) -> None:
+def test_configured_files_replace_those_of_the_pod(inside: Path) -> None:
     access = access_of(settings(token_file="/t", ca_file="/c"), inside)
     assert (access.token_file, access.ca_file) == (Path("/t"), Path("/c"))
 
 
-def test_all_that_can_be_chosen(inside: Path) -> None:
+def test_all_settings_of_the_selection(inside: Path) -> None:
     made = settings(resource="EndpointSlices", namespace="*", port="http", scheme="https")
     selection = selection_of(made, inside)
     assert selection.resource is ENDPOINT_SLICES and selection.namespace is None
@@ -84,7 +84,7 @@ def test_all_that_can_be_chosen(inside: Path) -> None:
     assert selection_of(settings(port="8000", namespace="red"), inside).defaults.port == 8000
 
 
-def test_namespace_outside_of_a_cluster_is_the_usual_one(tmp_path: Path) -> None:
+def test_namespace_outside_of_a_cluster_is_default(tmp_path: Path) -> None:
     assert account_namespace(tmp_path) == "default"
 
 
@@ -107,19 +107,19 @@ def test_namespace_outside_of_a_cluster_is_the_usual_one(tmp_path: Path) -> None
         ("ca_file", ""),
     ],
 )
-def test_bad_value_is_refused_by_name(inside: Path, name: str, value: str) -> None:
+def test_error_of_an_invalid_value_names_the_setting(inside: Path, name: str, value: str) -> None:
     text = problem(**{name: value})
     assert text.startswith(f"--kubernetes-{name.replace('_', '-')}: ")
     assert "hunter2" not in text
 
 
-def test_selector_has_to_be_given(inside: Path) -> None:
+def test_selector_is_required(inside: Path) -> None:
     """Without one, every pod of the namespace would be a worker."""
     with pytest.raises(SettingsError, match="^DYN_KUBERNETES_SELECTOR: "):
         load_settings({"discovery_backend": "kubernetes"})
 
 
-def test_server_has_to_be_given_outside_of_a_cluster() -> None:
+def test_url_is_required_outside_of_a_cluster() -> None:
     assert problem().startswith("DYN_KUBERNETES_API_URL: ")
     assert settings(api_url="http://127.0.0.1:8001").kubernetes_server == "http://127.0.0.1:8001"
 
@@ -128,12 +128,12 @@ def test_token_is_sent_over_https_only() -> None:
     assert problem(api_url="http://other", token_file="/t").startswith("DYN_KUBERNETES_TOKEN_FILE: ")
 
 
-def test_other_backends_need_none_of_it() -> None:
+def test_other_stores_need_no_url() -> None:
     assert load_settings({"discovery_backend": "memory"}).kubernetes_server is None
 
 
-async def test_store_of_the_registry_follows_the_cluster(site: Site) -> None:
-    """From settings to a worker, over TLS with the token of the file."""
+async def test_store_of_the_settings_follows_the_cluster(site: Site) -> None:
+    """Over TLS, with the token of the file."""
     site.cluster.put("pods", pod("a"))
     made = settings(
         api_url=site.server.url,
