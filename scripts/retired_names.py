@@ -57,6 +57,7 @@ WORDS: Mapping[str, str] = {
     "untold": "not notified",
     "vanished": "unreachable, removed",
     "waive": "allow",
+    "vital": "health",
     "waived": "ignored",
     "whole": "unary, complete, entire, aggregate",
     "wishes": "changes",

@@ -43,7 +43,7 @@ def test_route_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "vital"),
+    ("status", "health"),
     [
         (200, WorkerHealth.GOOD),
         (404, WorkerHealth.GOOD),
@@ -52,6 +52,6 @@ def test_route_that_is_missing() -> None:
         (401, WorkerHealth.BAD),
     ],
 )
-def test_answer_to_the_health_question(status: int, vital: WorkerHealth) -> None:
+def test_answer_to_the_health_question(status: int, health: WorkerHealth) -> None:
     """A paused server answers 503, and is alive."""
-    assert FORMAT.read_health(ProbeReply(status, b"")) is vital
+    assert FORMAT.read_health(ProbeReply(status, b"")) is health
