@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import peers
 from benchmarks.cli import main
-from tests.benchmarks.test_report import report, result
+from tests.benchmarks.support import report, result
 
 
 def test_short_run_without_peers_and_wrk_measures_the_gateway(

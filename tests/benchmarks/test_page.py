@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import page
 from benchmarks.curves import Curve
-from tests.benchmarks.test_report import report, result
+from tests.benchmarks.support import report, result
 
 TEXT = """# Performance
 

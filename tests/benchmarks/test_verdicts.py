@@ -8,7 +8,7 @@ from benchmarks import verdicts
 from benchmarks.bounds import Bound
 from benchmarks.curves import Curve
 from benchmarks.loads import Figure
-from tests.benchmarks.test_report import report, result
+from tests.benchmarks.support import report, result
 
 
 def test_each_verdict_is_in_its_list() -> None:
