@@ -106,7 +106,7 @@ def test_table_cannot_be_written() -> None:
 
 @pytest.mark.parametrize("state", sorted(ENDED))
 def test_late_cancel_changes_nothing(state: State) -> None:
-    """A client that leaves after the end does not turn a reply that was whole into a cancelled one."""
+    """A disconnect after the end does not turn a completed exchange into a cancelled one."""
     exchange = exchange_in(State.STREAMING)
     exchange.committed, exchange.status = True, 200
     how = {State.COMPLETED: Event.FINISH, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}[state]
@@ -141,7 +141,7 @@ def test_status_at_the_end(committed: bool, error: GatewayError | None, status: 
 
 
 def test_error_type_of_an_exchange() -> None:
-    """The gateway's own failure counts before what the reply said; a success has none."""
+    """The gateway's own failure takes precedence over the error in a reply; a success has neither."""
     exchange = exchange_in(State.STREAMING)
     assert exchange.error_type == ""
     exchange.reply_error = "overload"

@@ -115,7 +115,7 @@ class Client:
         self._app.write_batch.flush()
 
     def request(self, raw: bytes, *, keep: bool = True) -> Callable[[bytes], None]:
-        """Send a whole request; gives what takes the bytes of its worker's reply.
+        """Send a complete request. Return a function that takes the bytes of its worker's reply.
 
         Without ``keep`` the worker's connection stays busy with it for good.
         """

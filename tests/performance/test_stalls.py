@@ -129,7 +129,7 @@ _FILLINGS = {b'"%b"': b"a word \\n and \xc3\xa9 ", b"[%b0]": b"[-0.25,17,null],"
 @pytest.mark.parametrize("filling", _FILLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_event_of_60_mebibytes_stalls_nobody(kind: str, filling: bytes, tmp_path: Path) -> None:
-    """It is passed on whole, under the id that its client gave."""
+    """It is passed on unchanged, with the id that its client chose."""
     members = b'"meta_info":{"id":"a","finish_reason":{"type":"stop"},"completion_tokens":1}'
     if kind == "vllm":
         members = b'"choices":[{"index":0,"token_ids":[1],"finish_reason":"stop"}]'

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own that tells the CPU time of its longest turn of the event loop.
+"""A gateway in a process of its own that measures the CPU time of its longest event-loop iteration.
 
 ``python -m tests.performance.ticking FILE serve ...``: the longest turn since FILE was removed last, in
 seconds, is written into FILE as it grows. CPU time and not the clock's, as what other processes take of a

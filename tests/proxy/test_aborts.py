@@ -1,4 +1,4 @@
-"""Aborts reach the worker that holds the exchange, and nothing waits for one that hangs."""
+"""Aborts reach the worker that has the exchange, and nothing waits for a worker that hangs."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def unasked(listener: Listener) -> bool:
 
 
 async def test_abort_goes_to_the_holder_only() -> None:
-    """An abort by id is told to the one worker that has the exchange, under the engine's id for it."""
+    """An abort by id is sent to the one worker that has the exchange, with the engine's id for it."""
     async with rig_of(2) as rig:
         rig.run("job-1", on=0)
         other = rig.run("job-1", on=1)
@@ -155,7 +155,7 @@ async def test_abort_goes_to_the_holder_only() -> None:
 
 
 async def test_abort_of_a_name_that_two_run_under() -> None:
-    """All exchanges under the name are told, each to its own worker and under its own dispatch id."""
+    """All exchanges with the name are aborted, each at its own worker and by its own dispatch id."""
     async with rig_of(2) as rig:
         rig.run("same", on=0)
         private = rig.run("same", on=1).ids.dispatch[0]
@@ -216,7 +216,7 @@ async def test_abort_of_nobody() -> None:
 
 @pytest.mark.parametrize("target", [AbortTarget(ids=("a", "b")), EVERYTHING])
 async def test_abort_of_exchanges_without_a_worker(target: AbortTarget) -> None:
-    """They are ended and counted, a batch as well; there is no engine to tell."""
+    """They are ended and counted, a batch as well; no engine has to be asked."""
     async with rig_of(1) as rig:
         rig.run("a", on=None)
         rig.run("a", "b", on=None)
@@ -225,7 +225,7 @@ async def test_abort_of_exchanges_without_a_worker(target: AbortTarget) -> None:
 
 
 async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
-    """The batch goes on, and its worker is told once it has it; with its last prompt named, it is closed."""
+    """The batch goes on, and its worker is sent the abort after dispatch; once all prompts are named, it ends."""
     async with rig_of(1) as rig:
         entry = rig.run("left", "right", on=None)
         assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
@@ -246,7 +246,7 @@ async def test_abort_where_only_closing_helps() -> None:
 
 
 async def test_worker_that_hangs_delays_no_other() -> None:
-    """The others are told at once, and the call ends within its limit, saying who did not answer."""
+    """The others are sent aborts at once, and the call ends within its limit and names who did not answer."""
     async with rig_of(2) as rig:
         rig.run("hung", on=0)
         rig.run("fine", on=1)
@@ -325,7 +325,7 @@ async def test_abort_over_an_idle_connection() -> None:
 
 @pytest.mark.parametrize("how", ["close", "reset", "reset after reading"])
 async def test_abort_over_a_stale_connection(how: str) -> None:
-    """One that turns out stale is replaced, once, by a fresh one: an abort may safely be said twice."""
+    """One that turns out stale is replaced, once, by a fresh one: an abort may safely be sent twice."""
     async with rig_of(1) as rig:
         rig.run("a", on=0)
         peer = await pooled(rig)
@@ -364,7 +364,7 @@ async def test_abort_over_two_stale_connections() -> None:
 
 
 async def test_abandoned_exchange_is_aborted_once_and_its_id_lingers() -> None:
-    """It is told once, for exactly that dispatch id; the id is not free before the engine must be done."""
+    """One abort, for exactly that dispatch id; the id is not released before the engine must be done."""
     async with rig_of(1) as rig:
         entry = rig.run("job-1", on=0)
         rig.finish(entry)
@@ -469,7 +469,7 @@ async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> No
 
 
 class Batch(StubFormat):
-    """Its requests are the numbers of their prompts, which the engine tells apart."""
+    """A request is the number of its prompts, each of which the engine can abort by its number."""
 
     def abort(self, worker: Any, request: object, ids: Ids) -> Sequence[UpstreamRequest]:
         assert isinstance(request, int)
@@ -483,8 +483,7 @@ def part(number: int) -> AbortTarget:
 
 
 async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
-    """Its worker is told once it has the request; a part that it does not have is not found, and the only
-    part there is is the whole."""
+    """It is aborted at the worker after dispatch. An unknown part is not found; the only part is all of it."""
     batch: Any = Batch()
     async with rig_of(0) as rig:
         entry = rig.run("job", on=None, format=batch)

@@ -1,4 +1,4 @@
-"""Leaving without anybody noticing: delays before a drain, and rolling restarts under load."""
+"""Shutdown that no client notices: delays before a drain, and rolling restarts under load."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_control_call_under_way_has_the_grace_time_of_a_request(processes:
 
 @dataclass
 class Clients:
-    """Many that ask one after another, each waiting for its whole reply, and what became of all they asked.
+    """Many clients that send one request after another, and the outcomes of all of them.
 
     ``retries``: after a 503, or no answer at all, they ask again later, as ``Retry-After`` says, scaled down.
     """
@@ -273,7 +273,7 @@ async def test_restart_on_one_port_loses_no_request_of_clients_that_try_again(pr
 
 
 async def test_limits_of_all_processes_together_are_shared_out() -> None:
-    """Each has its part, so the whole never has more; what is refused is counted for the whole."""
+    """Each process has its share, so together they never have more; refusals are summed up."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, DYN_MAX_IN_FLIGHT="2") as gateway:
         for pid in gateway.pids:
             sim.behave(Pace(prefill_base=60.0), times=2)

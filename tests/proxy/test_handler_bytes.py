@@ -242,7 +242,7 @@ async def test_unary_reply_over_a_mebibyte_is_relayed_with_its_length(kind: str)
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_long_unary_reply_cut_short_stays_visibly_cut(kind: str) -> None:
-    """Past 1 MiB the status has left; the client must see that the body is not whole."""
+    """Above 1 MiB the status has been sent; the client must see that the body is incomplete."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Half(body=b'{"text":"' + b"x" * 3_000_000, length=6_000_000))
         with pytest.raises(httpx.RemoteProtocolError):

@@ -1,4 +1,4 @@
-"""How exchanges end: clients that leave, workers that break, abort calls. (Ids: test_ids.py)"""
+"""How exchanges end: client disconnects, workers that break, abort calls. (Ids: test_ids.py)"""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ async def test_abort_call_reaches_the_holder_and_only_the_named_request(kind: st
 
 @asynccontextmanager
 async def _connecting(gateway: Rig) -> AsyncIterator[asyncio.Event]:
-    """The gateway's connections to its worker are held open until the event is set, or the end."""
+    """Keep the gateway's connections to its worker open until the event is set, or the end."""
     [worker] = gateway.app.fleet.workers
     loop, go_on, asked = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     connect: Callable[..., Awaitable[Any]] = loop.create_connection

@@ -1,4 +1,4 @@
-"""Events that are too large to be taken in at once, through a whole gateway."""
+"""Events too large to be inspected in one loop iteration, in a complete gateway."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ async def test_stream_whose_framing_breaks_ends_with_an_error_event_and_an_abort
 
 
 async def test_long_reply_whose_framing_breaks_is_visibly_cut() -> None:
-    """It is on its way to the client already, so that no status can tell any more."""
+    """Its status has been sent already, so the failure cannot be a status."""
     part = b'{"text":"' + b"a" * 2_000_000
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Raw(data=CHUNKED + b"\r\n%x\r\n%b\r\nzz\r\n" % (len(part), part), close=False))

@@ -18,7 +18,7 @@ NAMES = st.text(LETTERS, max_size=4)
 
 
 def safe(named: tuple[str, ...], used: list[str]) -> bool:
-    """The rule, said the slow way: each against every other, and all against what is in use."""
+    """Return True if the ids are safe, by comparing each with every other and with all in use."""
     others_ok = all(
         not name.startswith(other) and not other.startswith(name) for name in named for other in used
     )
@@ -137,7 +137,7 @@ def test_ids_that_engines_could_not_be_given() -> None:
 
 
 def test_no_id_named() -> None:
-    """Who names none is told the one that was made."""
+    """A request without an id gets one, which is also the public one."""
     in_flight: InFlight[object] = InFlight()
     made = [in_flight.claim(()) for _ in range(100)]
     assert all(ids.public == ids.dispatch for ids in made)

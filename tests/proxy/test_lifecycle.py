@@ -11,7 +11,7 @@ from gateway.proxy.lifecycle import Lifecycle
 
 
 class Exchange:
-    """An open exchange that leaves when it is told to, a turn of the loop later."""
+    """An open exchange that ends one loop iteration after it is interrupted."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle

@@ -1,4 +1,4 @@
-"""Limits on what is in flight and on what workers send, through a whole gateway."""
+"""Limits on requests in flight and on what workers send, in a complete gateway."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_head_of_a_reply_is_as_large_as_it_may_be() -> None:
 @pytest.mark.parametrize("path", ["own", CHAT])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_event_over_the_limit_ends_the_stream_with_a_failure_and_an_abort(kind: str, path: str) -> None:
-    """The events before it are whole; the gateway does not hold the one that never ends."""
+    """The events before it are complete; the gateway does not buffer the one that never ends."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, event_limit_mb=1) as gateway:
         where = KINDS[kind] if path == "own" else path

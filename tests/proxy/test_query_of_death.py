@@ -180,7 +180,7 @@ def test_table_keeps_what_is_put_again() -> None:
     assert table.keys(16) == ()
 
 
-# Through the whole gateway. Both engines die of an id outside their vocabulary, one breaking off its replies,
+# In a complete gateway. Both engines die of an id outside their vocabulary, one breaking off its replies,
 # the other with an error of its own first.
 
 
@@ -253,7 +253,7 @@ async def test_one_worker_that_is_restarted_dies_of_a_request_twice_at_most(kind
 async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
     kind: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its id: nothing is held of it but what tells it from others."""
+    """Whatever its id: only its digest is kept."""
     monkeypatch.setattr(BodyRelease.__init__, "__defaults__", (0.05,))
     async with AsyncExitStack() as stack:
         sims = [await stack.enter_async_context(SimServer(kind, SimConfig())) for _ in range(3)]
@@ -283,7 +283,7 @@ async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
 
 
 async def test_request_in_flight_on_a_worker_that_dies_is_not_sent_to_another() -> None:
-    """Its client is told; what it does then is its own matter."""
+    """Its client gets a 502 and decides whether to send it again."""
     config = SimConfig(token_delay=1.0)
     async with SimServer("sglang", config) as one, SimServer("sglang", config) as two:
         async with rig(one.url, two.url) as gateway:

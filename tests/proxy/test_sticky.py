@@ -1,4 +1,4 @@
-"""Requests with one key stay on one worker, through a whole gateway.
+"""Requests with one key stay on one worker, in a complete gateway.
 
 The assignment itself: tests/routing/test_rendezvous.py.
 """

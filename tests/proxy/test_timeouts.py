@@ -191,7 +191,7 @@ async def test_long_unary_reply_that_stops_is_visibly_cut() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_client_says_how_long_its_request_may_take(kind: str) -> None:
-    """And the worker is told, too: the header goes on as any other."""
+    """The header is forwarded to the worker as any other."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Silence())
         limited = {**JSON, "X-Request-Timeout": "0.1"}
@@ -217,7 +217,7 @@ async def test_bad_timeout_of_a_client_is_a_400_in_its_dialect(kind: str, value:
 async def test_time_that_is_over_in_line_is_no_fault_of_a_worker(
     kind: str, asked: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The client, the log and the metrics are told where the request was, and whose limit that is."""
+    """The client, the log and the metrics report where the request was, and which limit it reached."""
     settings = {} if asked else {"request_timeout_secs": str(SHORT)}
     headers = {**JSON, "X-Request-Timeout": str(SHORT)} if asked else JSON
     async with rig(queue_seconds=20, access_log=True, **settings) as gateway:

@@ -42,7 +42,7 @@ class Stage:
         return await self._gateway.client.post(ABORTS[self._kind], json=what)
 
     async def reply(self) -> httpx.Response:
-        """That of the request, once the kernel has said that the first worker never got it."""
+        """The reply to the request, once the kernel reports that the first worker never received it."""
         self._sent.set()
         return await self._reply
 

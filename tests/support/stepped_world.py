@@ -67,7 +67,7 @@ class World:
         self.kind = kind
         self.services, self.format = _services(kind, workers)
         self.requests: list[Asked] = []
-        #: Ids that abort calls named, each with the worker that was told.
+        #: Ids that were aborted, each with the worker that was sent the abort.
         self.aborts: list[tuple[Worker, str]] = []
         self.holds_dials = False
         self._dials: list[asyncio.Future[None]] = []
@@ -149,7 +149,7 @@ class World:
             self.dial()
 
     def asked(self, worker: Worker, wire: Wire, data: bytes) -> None:
-        """A worker was sent ``data``, a whole request."""
+        """Handle ``data``, a complete request sent to ``worker``."""
         head, _, body = data.partition(b"\r\n\r\n")
         if head.split(b" ")[1] == PATHS[self.kind].encode():
             self.requests.append(Asked(self.kind, worker, wire, head, body))

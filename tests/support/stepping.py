@@ -14,7 +14,7 @@ from gateway.upstream.connection import Connection
 
 #: Longer than any timer of the product that a race can start, in seconds.
 AGES = 60.0
-#: TCP's word for a connection that was reset (TCP_CLOSE), and for one that is up.
+#: States of the kernel's TCP: reset (TCP_CLOSE), and established.
 _RESET, _UP = 7, 1
 
 
