@@ -15,7 +15,7 @@ from types import TracebackType
 import pytest
 
 from gateway.upstream.read_buffer import USUAL_READ
-from tests.performance.rig import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, unary_reply
+from tests.support.socketless import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, unary_reply
 
 #: Share over a budget that fails.
 SLACK = 1.10

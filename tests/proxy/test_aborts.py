@@ -225,7 +225,7 @@ async def test_abort_of_exchanges_without_a_worker(target: AbortTarget) -> None:
 
 
 async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
-    """The batch goes on, and its worker is sent the abort after dispatch; once all prompts are named, it ends."""
+    """The batch goes on and its worker is sent the abort later; once all prompts are named, it ends."""
     async with rig_of(1) as rig:
         entry = rig.run("left", "right", on=None)
         assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
@@ -483,7 +483,7 @@ def part(number: int) -> AbortTarget:
 
 
 async def test_abort_of_a_numbered_prompt_without_a_worker() -> None:
-    """It is aborted at the worker after dispatch. An unknown part is not found; the only part is all of it."""
+    """It is aborted after dispatch. An unknown part is not found; the only part is all of it."""
     batch: Any = Batch()
     async with rig_of(0) as rig:
         entry = rig.run("job", on=None, format=batch)

@@ -14,9 +14,9 @@ from gateway.downstream.start_pacing import PER_ITERATION
 from gateway.proxy import query_of_death
 from gateway.proxy.query_of_death import STEP
 from gateway.sim import Pace, SimConfig, SimServer
-from tests.performance.rig import STREAM_END, STREAM_HEAD, Rig, event, post
 from tests.support.gateway import rig, until
 from tests.support.generate import JSON, KINDS, PROMPT, body_of
+from tests.support.socketless import STREAM_END, STREAM_HEAD, Rig, event, post
 from tests.support.virtual_time import VirtualTimeLoop
 
 

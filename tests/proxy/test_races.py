@@ -193,7 +193,7 @@ def _check_aborts(run: Race) -> None:
 
 
 def _check_reply(run: Race) -> None:
-    """A client that stays gets exactly one reply, complete or truncated; one that left is sent nothing more."""
+    """A client that stays gets one reply, complete or truncated; one that left is sent nothing more."""
     written = run.client.written
     assert not run.client.late
     if not run.left:

@@ -1,4 +1,4 @@
-"""A gateway on the time and the network of tests.support.stepping: for races.
+"""A gateway on the stepped time and network of tests.support.stepping, for tests of races.
 
 The listener, the handler, the aborter, the pools and the workers' connections are the product's own.
 """
@@ -30,7 +30,7 @@ from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
 from gateway.wiring.app import Outside, make_services
 from gateway.wiring.security import sources_of
-from tests.performance.rig import STREAM_END, STREAM_HEAD, event, post
+from tests.support.socketless import STREAM_END, STREAM_HEAD, event, post
 from tests.support.stepping import SteppedLoop, Wire
 
 PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
@@ -38,8 +38,8 @@ _ACCEPTED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 _NEVER_STALE = 1e18
 
 
-class Asked:
-    """A generate request at a worker, and what is left of the reply to it."""
+class ReceivedRequest:
+    """A generate request that a worker received, and the rest of its reply."""
 
     def __init__(self, kind: str, worker: Worker, wire: Wire, head: bytes, body: bytes) -> None:
         self.worker = worker
@@ -55,7 +55,7 @@ class Asked:
             self.wire.feed(self._pieces.pop(0))
 
     def finish(self) -> None:
-        """And all that is left of it."""
+        """The worker sends the rest of its reply."""
         while self._pieces:
             self.step()
 
@@ -66,7 +66,7 @@ class World:
     def __init__(self, kind: str, workers: int = 1) -> None:
         self.kind = kind
         self.services, self.format = _services(kind, workers)
-        self.requests: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         #: Ids that were aborted, each with the worker that was sent the abort.
         self.aborts: list[tuple[Worker, str]] = []
         self.holds_dials = False
@@ -103,9 +103,9 @@ class World:
         wire.feed(post(PATHS[self.kind], _body(self.kind, number, id, stream)))
         return wire
 
-    def of(self, number: int) -> list[Asked]:
+    def of(self, number: int) -> list[ReceivedRequest]:
         """The requests at workers whose prompt is ``number``."""
-        return [asked for asked in self.requests if asked.prompt == [number]]
+        return [request for request in self.requests if request.prompt == [number]]
 
     def keep_connections(self) -> None:
         """Each worker has a connection that was used before."""
@@ -130,7 +130,7 @@ class World:
 
     def _wire(self, protocol: Any, port: int) -> Wire:
         [worker] = [worker for worker in self.workers if worker.address.port == port]
-        return Wire(protocol, lambda wire, data: self.asked(worker, wire, data))
+        return Wire(protocol, lambda wire, data: self.on_request(worker, wire, data))
 
     def dial(self, *, fails: bool = False) -> None:
         """The oldest dial that waits comes to its end."""
@@ -148,11 +148,11 @@ class World:
         while self._dials:
             self.dial()
 
-    def asked(self, worker: Worker, wire: Wire, data: bytes) -> None:
+    def on_request(self, worker: Worker, wire: Wire, data: bytes) -> None:
         """Handle ``data``, a complete request sent to ``worker``."""
         head, _, body = data.partition(b"\r\n\r\n")
         if head.split(b" ")[1] == PATHS[self.kind].encode():
-            self.requests.append(Asked(self.kind, worker, wire, head, body))
+            self.requests.append(ReceivedRequest(self.kind, worker, wire, head, body))
             return
         self.aborts += [(worker, id) for id in _named(json.loads(body))]
         asyncio.get_running_loop().call_soon(wire.feed, _ACCEPTED)

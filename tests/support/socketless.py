@@ -136,9 +136,9 @@ def _receive(app: Gateway, connection: Connection, data: bytes) -> None:
 
 
 async def counted(work: Callable[[], None], warm: int = 20) -> int:
-    """Calls of Python and C functions that ``work`` makes once it has made them often.
+    """Return how many Python and C functions ``work`` calls once it has run ``warm`` times.
 
-    Between two runs the loop takes a turn, as it does between reads.
+    Between two runs the event loop does an iteration, as it does between reads.
     """
     for _ in range(warm):
         work()
@@ -147,7 +147,7 @@ async def counted(work: Callable[[], None], warm: int = 20) -> int:
 
 
 def post(path: str, body: bytes, extra: Mapping[str, str] | None = None) -> bytes:
-    """A request as a client of this field sends it."""
+    """Return a request as clients of LLM engines send it."""
     headers = {
         "Host": "127.0.0.1:8000",
         "Accept": "*/*",
@@ -162,7 +162,7 @@ def post(path: str, body: bytes, extra: Mapping[str, str] | None = None) -> byte
 
 
 def unary_reply(body: bytes) -> bytes:
-    """A unary reply."""
+    """Return a unary reply with ``body``."""
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
         len(body),
         body,
@@ -176,6 +176,6 @@ STREAM_END = b"0\r\n\r\n"
 
 
 def event(data: bytes) -> bytes:
-    """One event in a chunk of its own."""
+    """Return one event of a stream, in a chunk of its own."""
     line = b"data: " + data + b"\n\n"
     return b"%x\r\n%b\r\n" % (len(line), line)
