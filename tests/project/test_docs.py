@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
 README = (ROOT / "README.md").read_text()
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "SECURITY.md"]
 
 KINDS = {
     kind.code: kind
@@ -64,9 +65,7 @@ def test_errors_page_has_no_code_that_does_not_exist() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", ERRORS, re.MULTILINE)) == sorted(KINDS)
 
 
-@pytest.mark.parametrize(
-    "page", [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -128,3 +127,11 @@ def test_flags_named_in_the_readme_exist() -> None:
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name)
 def test_page_holds_nothing_that_a_merge_left(page: Path) -> None:
     assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for file, name in re.findall(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`", page.read_text()):
+        assert (ROOT / file).is_file(), file
+        source = (ROOT / file).read_text()
+        assert not name or re.search(rf"^(async )?def {name}\(", source, re.MULTILINE), f"{file}::{name}"
