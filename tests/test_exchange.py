@@ -1,4 +1,4 @@
-"""One exchange: only legal moves, exact stamps, and an end that stays."""
+"""The record of an exchange: only legal moves, exact times, and an end that stays."""
 
 from __future__ import annotations
 
@@ -41,55 +41,55 @@ WAYS = {
 }
 
 
-def exchange_in(state: State, *, stream: bool = True) -> ExchangeRecord:
-    exchange = ExchangeRecord("echo", "/generate", 10.0, (0.1, 0.2))
-    exchange.stream = stream
+def record_in(state: State, *, stream: bool = True) -> ExchangeRecord:
+    record = ExchangeRecord("echo", "/generate", 10.0, (0.1, 0.2))
+    record.stream = stream
     for event in WAYS[state]:
-        exchange.apply(event)
-    assert exchange.state is state
-    return exchange
+        record.apply(event)
+    assert record.state is state
+    return record
 
 
 #: What is worked out of the rest.
 PROPERTIES = ("elapsed", "error_type", "ttft")
 
 
-def snapshot(exchange: ExchangeRecord) -> dict[str, object]:
+def snapshot(record: ExchangeRecord) -> dict[str, object]:
     """All attributes; those of a compiled object are in no ``vars``."""
-    names = [name for name in dir(exchange) if not name.startswith("__") and name not in PROPERTIES]
-    values = {name: getattr(exchange, name, None) for name in names}
+    names = [name for name in dir(record) if not name.startswith("__") and name not in PROPERTIES]
+    values = {name: getattr(record, name, None) for name in names}
     return {name: value for name, value in values.items() if not callable(value)}
 
 
 @pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
 def test_every_state_with_every_event(state: State, event: Event) -> None:
     """A legal event leads where the design says; an illegal one raises and changes nothing."""
-    exchange = exchange_in(state)
-    before = snapshot(exchange)
+    record = record_in(state)
+    before = snapshot(record)
     following = LEGAL.get((state, event))
     if following is not None:
-        exchange.apply(event)
-        assert exchange.state is following
+        record.apply(event)
+        assert record.state is following
     else:
         with pytest.raises(IllegalTransition, match=f"{event} in state {state}"):
-            exchange.apply(event)
-        assert snapshot(exchange) == before
+            record.apply(event)
+        assert snapshot(record) == before
 
 
 @pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
 def test_end_with_every_event(state: State, event: Event) -> None:
     """``end`` moves as ``on`` does, and what it may not end keeps no trace of the attempt."""
-    exchange = exchange_in(state)
-    before = snapshot(exchange)
+    record = record_in(state)
+    before = snapshot(record)
     following = LEGAL.get((state, event))
     if following is None:
         with pytest.raises(IllegalTransition):
-            exchange.end(event, 11.0, NoWorker("none"))
-        assert snapshot(exchange) == before
+            record.end(event, 11.0, NoWorker("none"))
+        assert snapshot(record) == before
     elif following in ENDED and state not in ENDED:
-        exchange.end(event, 11.0, NoWorker("none"))
-        assert exchange.state is following
-        assert exchange.ended_at == 11.0
+        record.end(event, 11.0, NoWorker("none"))
+        assert record.state is following
+        assert record.ended_at == 11.0
 
 
 def test_table_names_every_state() -> None:
@@ -107,13 +107,13 @@ def test_table_cannot_be_written() -> None:
 @pytest.mark.parametrize("state", sorted(ENDED))
 def test_late_cancel_changes_nothing(state: State) -> None:
     """A disconnect after the end does not turn a completed exchange into a cancelled one."""
-    exchange = exchange_in(State.STREAMING)
-    exchange.committed, exchange.status = True, 200
+    record = record_in(State.STREAMING)
+    record.committed, record.status = True, 200
     how = {State.COMPLETED: Event.FINISH, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}[state]
-    exchange.end(how, 11.0)
-    before = snapshot(exchange)
-    exchange.end(Event.CANCEL, 12.0, Cancelled("the client left"))
-    assert snapshot(exchange) == before
+    record.end(how, 11.0)
+    before = snapshot(record)
+    record.end(Event.CANCEL, 12.0, Cancelled("the client left"))
+    assert snapshot(record) == before
 
 
 @pytest.mark.parametrize(
@@ -132,22 +132,22 @@ def test_late_cancel_changes_nothing(state: State) -> None:
 )
 def test_status_at_the_end(committed: bool, error: GatewayError | None, status: int | None) -> None:
     """The status is what the client saw: the committed one, else the error's; 499 for one that left."""
-    exchange = exchange_in(State.STREAMING)
-    exchange.committed = committed
-    exchange.status = 200 if committed else None
-    exchange.end(Event.FINISH if error is None else Event.FAIL, 11.0, error)
-    assert exchange.status == status
-    assert exchange.error is error
+    record = record_in(State.STREAMING)
+    record.committed = committed
+    record.status = 200 if committed else None
+    record.end(Event.FINISH if error is None else Event.FAIL, 11.0, error)
+    assert record.status == status
+    assert record.error is error
 
 
 def test_error_type_of_an_exchange() -> None:
     """The gateway's own failure takes precedence over the error in a reply; a success has neither."""
-    exchange = exchange_in(State.STREAMING)
-    assert exchange.error_type == ""
-    exchange.reply_error = "overload"
-    assert exchange.error_type == "overload"
-    exchange.end(Event.FAIL, 11.0, NoWorker("none"))
-    assert exchange.error_type == "unavailable"
+    record = record_in(State.STREAMING)
+    assert record.error_type == ""
+    record.reply_error = "overload"
+    assert record.error_type == "overload"
+    record.end(Event.FAIL, 11.0, NoWorker("none"))
+    assert record.error_type == "unavailable"
 
 
 # -- tokens
@@ -155,41 +155,41 @@ def test_error_type_of_an_exchange() -> None:
 
 def test_first_tokens_make_no_gap() -> None:
     """However many come first, they stamp the first token and leave no gap."""
-    exchange = exchange_in(State.STREAMING)
-    exchange.update_tokens(3, 11.0)
-    assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.0, 3)
-    assert exchange.gaps is None
+    record = record_in(State.STREAMING)
+    record.update_tokens(3, 11.0)
+    assert (record.first_token_at, record.last_token_at, record.tokens) == (11.0, 11.0, 3)
+    assert record.gaps is None
 
 
 def test_later_tokens_of_a_stream_share_their_gap() -> None:
     """Tokens that come together each get an equal part of the time since the last ones."""
-    exchange = exchange_in(State.STREAMING)
-    exchange.update_tokens(1, 11.0)
-    exchange.update_tokens(5, 11.6)
-    assert exchange.gaps is not None
-    assert exchange.gaps.counts == [0, 4, 0]
-    assert math.isclose(exchange.gaps.total, 0.6)
-    assert (exchange.first_token_at, exchange.last_token_at, exchange.tokens) == (11.0, 11.6, 5)
+    record = record_in(State.STREAMING)
+    record.update_tokens(1, 11.0)
+    record.update_tokens(5, 11.6)
+    assert record.gaps is not None
+    assert record.gaps.counts == [0, 4, 0]
+    assert math.isclose(record.gaps.total, 0.6)
+    assert (record.first_token_at, record.last_token_at, record.tokens) == (11.0, 11.6, 5)
 
 
 def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
     """A unary reply has no time between its tokens."""
-    exchange = exchange_in(State.STREAMING, stream=False)
-    exchange.update_tokens(1, 11.0)
-    exchange.update_tokens(9, 12.0)
-    assert exchange.gaps is None
-    assert exchange.tokens == 9
+    record = record_in(State.STREAMING, stream=False)
+    record.update_tokens(1, 11.0)
+    record.update_tokens(9, 12.0)
+    assert record.gaps is None
+    assert record.tokens == 9
 
 
 @pytest.mark.parametrize("tokens", [0, 3, 4])
 def test_count_that_did_not_grow_changes_nothing(tokens: int) -> None:
     """The same count again, or a smaller one, is no news."""
-    exchange = exchange_in(State.STREAMING)
-    exchange.update_tokens(4, 11.0)
-    before = snapshot(exchange)
-    exchange.update_tokens(tokens, 12.0)
-    assert snapshot(exchange) == before
-    assert exchange.gaps is None
+    record = record_in(State.STREAMING)
+    record.update_tokens(4, 11.0)
+    before = snapshot(record)
+    record.update_tokens(tokens, 12.0)
+    assert snapshot(record) == before
+    assert record.gaps is None
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_gaps_lose_nothing(observed: list[tuple[float, int]]) -> None:
 @pytest.mark.parametrize(("stream", "tokens", "ttft"), [(True, 3, 0.5), (True, 0, None), (False, 3, None)])
 def test_times_of_an_ended_exchange(stream: bool, tokens: int, ttft: float | None) -> None:
     """When the first token of a unary reply was there nobody saw."""
-    exchange = exchange_in(State.STREAMING, stream=stream)
-    exchange.update_tokens(tokens, 10.5)
-    exchange.end(Event.FINISH, 12.0)
-    assert (exchange.elapsed, exchange.ttft) == (2.0, ttft)
+    record = record_in(State.STREAMING, stream=stream)
+    record.update_tokens(tokens, 10.5)
+    record.end(Event.FINISH, 12.0)
+    assert (record.elapsed, record.ttft) == (2.0, ttft)

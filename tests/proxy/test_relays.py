@@ -66,18 +66,6 @@ async def test_model_is_chosen_by_the_body_or_by_a_header() -> None:
             assert (reply.status_code, reply.json()["error"]["param"]) == (404, "model")
 
 
-async def test_client_that_leaves_ends_the_request_at_the_engine() -> None:
-    async with fleet("vllm") as of:
-        of.sims[0].behave(Silence(), path=CHAT)
-        client = await RawClient.connect(of.gateway.port)
-        client.request(CHAT, BODY)
-        await until(lambda: bool(called(of.sims[0], CHAT)))
-        client.leave()
-        (arrival,) = called(of.sims[0], CHAT)
-        await until(lambda: arrival.client_gone is not None)
-        await until(lambda: not of.gateway.app.lifecycle.open_exchanges)
-
-
 @pytest.mark.parametrize(
     "target", [f"{CHAT}?a=%2F+x&a=&b;", "/tokenize?", "/generate?rid=%41&x", "/detokenize"]
 )
