@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Script, Silence, SimConfig, SimServer
 from gateway.sim.script import BadScript, from_headers
 from tests.sim.calls import begin, generate
-from tests.sim.client import Client
+from tests.sim.client import Client, Lines
 
 KINDS = pytest.mark.parametrize("kind", ["sglang", "vllm"])
 
 
-async def test_reply_is_given_as_it_is() -> None:
-    """Status, body, type and headers; the next request is answered as usual."""
-    async with SimServer("sglang") as sim:
-        sim.behave(
-            Reply(status=503, body=b"full", content_type="text/plain", headers=(("Retry-After", "7"),))
-        )
-        first, second = await generate(sim), await generate(sim)
-    assert (first.status, first.body, first.content_type) == (503, b"full", "text/plain")
-    assert ("Retry-After", "7") in first.headers
-    assert second.status == 200
-
-
 async def test_scripts_are_taken_in_order_and_repeated() -> None:
+    """A reply has its status, body, type and headers; after the last script requests are answered as
+    usual.
+    """
+    full = Reply(status=503, body=b"full", content_type="text/plain", headers=(("Retry-After", "7"),))
     async with SimServer("vllm") as sim:
-        sim.behave(Reply(status=500), Reply(status=503), times=2)
-        statuses = [(await generate(sim)).status for _ in range(5)]
-    assert statuses == [500, 503, 500, 503, 200]
+        sim.behave(Reply(status=500), full, times=2)
+        answers = [await generate(sim) for _ in range(5)]
+    assert [answer.status for answer in answers] == [500, 503, 500, 503, 200]
+    assert (answers[1].body, answers[1].content_type) == (b"full", "text/plain")
+    assert ("Retry-After", "7") in answers[1].headers
+
+
+@pytest.mark.parametrize(
+    ("script", "read"),
+    [
+        (Half(body=b'{"text":'), rb'HTTP/1\.1 200 OK.*content-length: 16\r\n.*\r\n\r\n\{"text":'),
+        (Raw(data=b"\x00\x01garbage"), rb"\x00\x01garbage"),
+        (Drop(reset=False), rb""),
+    ],
+)
+async def test_broken_answer_is_what_the_client_reads_before_the_end(script: Script, read: bytes) -> None:
+    async with SimServer("sglang") as sim:
+        sim.behave(script)
+        client = await begin(sim)
+        assert re.fullmatch(read, await client.reader.read(), re.DOTALL)
+        client.leave()
+    assert sim.log[0].cut is not None and sim.log[0].client_gone is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "events", "complete"),
+    [
+        ([("X-Sim-Cut-After", "1"), ("X-Sim-Cut", "chunk")], 2, False),
+        ([("X-Sim-Cut-After", "3")], 3, True),
+    ],
+)
+async def test_stream_is_cut_inside_a_chunk_or_before_done(
+    headers: Lines, events: int, complete: bool
+) -> None:
+    """``chunk`` sends half of the next event; a cut after the last event sends no [DONE]."""
+    async with SimServer("sglang") as sim:
+        client = await begin(sim, 3, stream=True, headers=headers)
+        await client.head()
+        rest = await client.reader.read()
+        client.leave()
+    assert rest.count(b"data: ") == events and b"[DONE]" not in rest
+    assert rest.endswith(b"\n\n\r\n") is complete
 
 
 async def test_script_can_be_for_any_route() -> None:
@@ -41,24 +73,6 @@ async def test_script_can_be_for_any_route() -> None:
         assert (await client.answer()).status == 500
         client.leave()
         assert (await generate(sim)).status == 200
-
-
-async def test_half_body_ends_short() -> None:
-    async with SimServer("sglang") as sim:
-        sim.behave(Half(body=b'{"text":'))
-        client = await begin(sim)
-        status, headers = await client.head()
-        assert (status, dict(headers)["content-length"]) == (200, "16")
-        assert await client.reader.read() == b'{"text":'
-        client.leave()
-
-
-async def test_raw_bytes_are_written_as_they_are() -> None:
-    async with SimServer("sglang") as sim:
-        sim.behave(Raw(data=b"\x00\x01garbage"))
-        client = await begin(sim)
-        assert await client.reader.read() == b"\x00\x01garbage"
-        client.leave()
 
 
 @pytest.mark.parametrize("script", [Drop(), Drop(early=True)])
@@ -73,24 +87,6 @@ async def test_drop_resets(script: Script) -> None:
         assert arrival.client_gone is None and arrival.status is None
         assert bool(arrival.body) is not (script == Drop(early=True))
         client.leave()
-
-
-async def test_drop_can_be_gentle() -> None:
-    async with SimServer("vllm") as sim:
-        sim.behave(Drop(reset=False))
-        client = await begin(sim)
-        assert await client.reader.read() == b""
-        assert sim.log[0].cut is not None and sim.log[0].client_gone is None
-        client.leave()
-
-
-async def test_silence_lasts_until_the_client_goes() -> None:
-    async with SimServer("vllm") as sim:
-        sim.behave(Silence())
-        client = await begin(sim)
-        await sim.arrived()
-        client.leave()
-        assert (await sim.client_gone()).status is None
 
 
 async def test_unread_silence_reads_no_body() -> None:
@@ -120,25 +116,6 @@ async def test_stream_is_cut_after_so_many_events(kind: str, cut: str, error: ty
         client.leave()
         assert sim.log[0].events == 2 and sim.log[0].finished is None
         assert not sim.running
-
-
-async def test_stream_is_cut_in_the_middle_of_a_chunk() -> None:
-    async with SimServer("vllm") as sim:
-        client = await begin(sim, stream=True, headers=[("X-Sim-Cut-After", "1"), ("X-Sim-Cut", "chunk")])
-        await client.head()
-        await client.chunk()
-        rest = await client.reader.read()
-        assert b"data: " in rest and not rest.endswith(b"\n\n")
-        client.leave()
-
-
-async def test_cut_after_the_last_event_removes_done() -> None:
-    async with SimServer("sglang", SimConfig(cut_after=3)) as sim:
-        client = await begin(sim, 3, stream=True)
-        await client.head()
-        rest = await client.reader.read()
-        assert rest.count(b"data: ") == 3 and b"[DONE]" not in rest
-        client.leave()
 
 
 @KINDS
@@ -230,10 +207,6 @@ async def test_header_scripts_an_answer() -> None:
 def test_header_with_a_wrong_value_is_refused(line: tuple[bytes, bytes]) -> None:
     with pytest.raises(BadScript):
         from_headers([line])
-
-
-def test_request_without_such_headers_has_no_script() -> None:
-    assert from_headers([(b"Host", b"x"), (b"X-Other", b"1")]) is None
 
 
 @KINDS
