@@ -65,7 +65,8 @@ class Members:
                 self._replication.remove_all(worker.url)
             self._replication.on_worker_added(record)
             self._fleet.rejoin(worker)
-        self._health.watch(worker)
+        if worker.state is not WorkerState.GONE:  # as a dismissed one is
+            self._health.watch(worker)
         return worker
 
     def keep_only(self, records: Iterable[WorkerRecord]) -> None:

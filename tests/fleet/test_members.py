@@ -1,4 +1,4 @@
-"""What registration, change and removal mean."""
+"""What the registration of a worker, its change and its removal mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from gateway.fleet.cordons.cordons import (
     BY_OWNER,
+    DISMISSED,
     TOMBSTONES,
     TOMBSTONES_PER_WORKER,
     Cordons,
@@ -55,24 +56,24 @@ async def test_changed_record_is_the_same_worker() -> None:
     assert worker.record.priority == 1
 
 
-async def test_held_record_holds_until_its_owner_says_otherwise() -> None:
-    """Saying the same again does not hold a worker that was opened meanwhile."""
+async def test_record_cordons_its_worker_until_it_changes() -> None:
+    """An equal record does not cordon a worker that was uncordoned in the meantime."""
     members, fleet, _ = made()
-    held = WorkerRecord(A.url, cordoned=True)
-    worker = members.admit(held)
+    cordoned = WorkerRecord(A.url, cordoned=True)
+    worker = members.admit(cordoned)
     assert CordonSource.OWNER in worker.cordons
     fleet.uncordon(worker)
     members.admit(WorkerRecord(A.url, cordoned=True))
     assert not worker.cordons
     members.admit(A)
-    members.admit(held)
+    members.admit(cordoned)
     assert CordonSource.OWNER in worker.cordons
     members.admit(A)
     assert not worker.cordons
 
 
-async def test_store_that_begins_anew_takes_away_what_it_has_not() -> None:
-    """But no worker that was given at the start."""
+async def test_workers_without_a_record_leave_when_the_store_is_read_again() -> None:
+    """But no pinned worker."""
     members, fleet, watch = made()
     members.pin(C)
     for record in (A, B):
@@ -89,23 +90,21 @@ async def test_store_that_begins_anew_takes_away_what_it_has_not() -> None:
     assert not members.dismiss(C.url)
 
 
-async def test_known_record_from_a_store_is_no_news() -> None:
-    """A worker is not probed for each word of a store."""
+async def test_known_record_of_a_store_changes_nothing() -> None:
     members, _, watch = made()
     members.admit(A)
     members.refresh(WorkerRecord(A.url))
     assert watch.watched == [A.url]
 
 
-async def test_id_of_a_worker_is_no_url() -> None:
-    """Whoever registers another's id as a URL reaches nobody."""
+async def test_id_of_a_worker_is_not_taken_for_a_url() -> None:
     members, fleet, _ = made()
     worker = members.admit(A)
     members.on_record_removed(worker.id)
     assert urls(fleet) == [A.url]
 
 
-async def test_worker_that_drains_is_taken_back_with_what_runs_on_it() -> None:
+async def test_draining_worker_is_taken_back_with_what_runs_on_it() -> None:
     members, fleet, watch = made()
     worker = members.admit(A)
     worker.infos = {"echo": WorkerInfo("e", "c", True)}
@@ -117,6 +116,13 @@ async def test_worker_that_drains_is_taken_back_with_what_runs_on_it() -> None:
     assert (worker.state, watch.watched) == (WorkerState.JOINING, [A.url])
     fleet.release(worker)
     assert urls(fleet) == [A.url]
+
+
+async def test_worker_that_another_process_dismissed_is_no_member_and_not_probed() -> None:
+    members, fleet, watch = made()
+    members._cordons.write({A.url: {DISMISSED: True}})
+    members.admit(A)
+    assert (urls(fleet), watch.watched) == ([], [])
 
 
 async def test_pinned_workers_are_probed_from_the_start_on() -> None:
@@ -135,9 +141,8 @@ def cordoning() -> tuple[Members, Cordons, ProbedWorkers, Fleet]:
 
 @pytest.mark.parametrize("running", [0, 1])
 @pytest.mark.parametrize("way", ["gone", "reset"])
-async def test_record_that_goes_for_a_moment_leaves_a_worker_paused(way: str, running: int) -> None:
-    """A lease ran out, or a pod was unready: nobody resumed the engine, be it that requests still run on it.
-    It is asked whether it is there."""
+async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str, running: int) -> None:
+    """Its TTL expired, or a pod was not ready. It is asked whether it listens, even if requests run on it."""
     members, cordons, watch, fleet = cordoning()
     worker = members.admit(A)
     worker.in_flight = running
@@ -153,15 +158,15 @@ async def test_record_that_goes_for_a_moment_leaves_a_worker_paused(way: str, ru
     assert (back is worker) is bool(running)
 
 
-async def test_worker_without_marks_leaves_without_a_question() -> None:
+async def test_worker_without_cordons_leaves_without_a_question() -> None:
     members, _, watch, _ = cordoning()
     members.admit(A)
     members.on_record_removed(A.url)
     assert not watch.checked
 
 
-async def test_removed_worker_is_free_when_it_is_registered_again() -> None:
-    """Somebody said that it is done with; also if the store told so first, that its record is gone."""
+async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again() -> None:
+    """Also if the store reported first that its record was removed."""
     for first in (False, True):
         members, cordons, _, _ = cordoning()
         members.admit(A)
@@ -173,8 +178,8 @@ async def test_removed_worker_is_free_when_it_is_registered_again() -> None:
 
 
 @pytest.mark.parametrize("away", [True, False])
-async def test_another_engine_at_a_url_was_paused_and_held_by_nobody(away: bool) -> None:
-    """Its owner says that it is another one, be it that a moment without any was noticed or not."""
+async def test_another_incarnation_has_no_cordons(away: bool) -> None:
+    """Whether the moment without a record was noticed or not."""
 
     def pod(uid: str) -> WorkerRecord:
         return WorkerRecord(A.url, labels={INCARNATION: uid} if uid else {})
@@ -191,8 +196,8 @@ async def test_another_engine_at_a_url_was_paused_and_held_by_nobody(away: bool)
         assert found is not None and bool(found.cordons) is held, (before, after)
 
 
-async def test_what_is_remembered_does_not_grow_with_the_workers_that_were_there() -> None:
-    """Machines come and go for months, each with a URL of its own: removed, gone, or gone while paused."""
+async def test_memory_does_not_grow_with_the_workers_that_left() -> None:
+    """Machines come and go for months, each with a URL of its own: dismissed, or departed, paused or not."""
     members, cordons, _, fleet = cordoning()
     for number in range(10_000):
         record = WorkerRecord(f"http://10.0.0.1:{number + 1}")

@@ -66,8 +66,7 @@ async def test_registered_worker_is_in_the_store_and_in_the_fleet_at_once() -> N
     assert await records(store) == Reset({})
 
 
-async def test_record_that_another_gateway_wrote_is_taken_away_before_it_is_a_member() -> None:
-    """Clients of several gateways, or processes, need not wait until each knows of each worker."""
+async def test_record_of_another_gateway_is_deleted_before_its_worker_is_a_member() -> None:
     registration, _, store, _ = desk()
     await store.put(A)
     assert await registration.forget(A.url)
@@ -98,8 +97,7 @@ async def test_url_that_is_not_allowed_is_registered_nowhere() -> None:
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), ReadOnlyStore("not here")])
-async def test_change_that_the_store_does_not_take_is_none(fault: Exception) -> None:
-    """The fleet never knows what its store does not."""
+async def test_change_that_the_store_does_not_accept_changes_nothing(fault: Exception) -> None:
     registration, fleet, store, _ = desk()
     worker = await registration.add(A)
     store.fault = fault
@@ -112,8 +110,8 @@ async def test_change_that_the_store_does_not_take_is_none(fault: Exception) -> 
     assert (fleet.workers, worker.cordons, worker.record.cordoned) == ((worker,), {}, False)
 
 
-async def test_worker_of_a_read_only_store_can_be_held_here() -> None:
-    """For this gateway alone; its store goes on as it was."""
+async def test_worker_of_a_read_only_store_can_be_cordoned() -> None:
+    """For this gateway alone."""
     registration, _, store, _ = desk()
     worker = await registration.add(A)
     store.fault, store.writable = ReadOnlyStore("not here"), False
@@ -123,8 +121,7 @@ async def test_worker_of_a_read_only_store_can_be_held_here() -> None:
     assert not worker.cordons
 
 
-async def test_worker_given_at_the_start_is_held_without_a_store() -> None:
-    """It is in none."""
+async def test_pinned_worker_is_cordoned_without_a_record() -> None:
     registration, fleet, store, members = desk()
     members.pin(A)
     (worker,) = fleet.workers
@@ -133,7 +130,7 @@ async def test_worker_given_at_the_start_is_held_without_a_store() -> None:
     assert await records(store) == Reset({})
 
 
-async def test_open_lifts_every_hold() -> None:
+async def test_uncordon_ends_every_cordon() -> None:
     registration, fleet, store, _ = desk()
     worker = await registration.add(WorkerRecord(A.url, cordoned=True))
     fleet.cordon(worker, CordonSource.PAUSED, "paused")
@@ -143,7 +140,7 @@ async def test_open_lifts_every_hold() -> None:
 
 
 async def test_changes_without_a_record_are_sent_to_the_other_processes() -> None:
-    """A worker given at the start is held, opened, removed and taken back in all of them."""
+    """A pinned worker is cordoned, uncordoned, removed and registered again in all of them."""
     sent: list[Changes] = []
 
     async def send_to_peers(updates: Updates) -> None:
@@ -156,12 +153,11 @@ async def test_changes_without_a_record_are_sent_to_the_other_processes() -> Non
     await registration.uncordon(worker)
     await registration.remove(worker)
     await registration.add(A)
-    words = [{BY_OWNER: True}, {BY_OWNER: False}, {DISMISSED: True}, {DISMISSED: False}]
-    assert sent == [{A.url: each} for each in words]
+    reasons = [{BY_OWNER: True}, {BY_OWNER: False}, {DISMISSED: True}, {DISMISSED: False}]
+    assert sent == [{A.url: each} for each in reasons]
 
 
 async def test_uncordoning_old_weights_is_sent_with_their_version() -> None:
-    """Others have the same hold, each for itself."""
     registration, fleet, _, members = desk()
     members.pin(A)
     (worker,) = fleet.workers
