@@ -12,6 +12,7 @@ from gateway.control.system import reserved
 from gateway.errors import GatewayError
 from gateway.formats.sglang.join import rules as sglang_rules
 from gateway.formats.vllm.join import rules as vllm_rules
+from gateway.routing.policy import POLICIES
 from gateway.settings import Settings, flag_of, variable_of
 from gateway.telemetry.access_log_line import AccessLogLine
 
@@ -122,6 +123,11 @@ def test_paths_of_the_deployment_page_are_the_gateways() -> None:
 def test_flags_named_in_the_readme_exist() -> None:
     known = {flag_of(name) for name in Settings.model_fields} | {"--port", "--once"}
     assert set(re.findall(r"`(--[a-z-]+)", README)) <= known
+
+
+def test_readme_lists_the_policies() -> None:
+    [row] = [line for line in README.splitlines() if line.startswith("| `--router-mode`")]
+    assert set(re.findall(r"`(\w+)`", row)) == set(POLICIES)
 
 
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name)
