@@ -10,7 +10,7 @@ import pytest
 from gateway.fleet.registry import Fleet
 from gateway.sim import SimConfig, SimServer
 from gateway.wiring.gateway import Gateway
-from tests.downstream.raw import SMALL, connected, reply_of
+from tests.downstream.raw import CHUNKED, SMALL, connected, reply_of
 from tests.support.gateway import RawClient, generates, rig, until
 from tests.support.generate import body_of
 from tests.support.processes import PATIENCE
@@ -44,40 +44,22 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_bytes",
+    ("data", "message"),
     [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}x",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: -1\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: 1e3\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\n folded: x\r\ncontent-length: 2\r\n\r\n{}",
-        b"POST /generate HTTP/1.1\r\nhost : g\r\ncontent-length: 2\r\n\r\n{}",
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
-        b"POST /generate HTTP/9.9\r\nhost: g\r\ncontent-length: 2\r\n\r\n{}",
-        b"POST /gen\x00erate HTTP/1.1\r\nhost: g\r\ncontent-length: 2\r\n\r\n{}",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "Invalid HTTP request"),
+        (b"GET / HTTP/1.1\r\n\r\n", "Invalid HTTP request: it has no Host, or more than one"),
     ],
-    ids=[
-        "tls", "no-target", "two-lengths", "both-lengths", "odd-coding", "negative", "not-a-number", "fold",
-        "space-before-colon", "huge-chunk", "version", "nul", "http2",
-    ],
-)  # fmt: skip
-async def test_bytes_that_are_not_a_request_get_a_400_or_a_close_and_reach_no_worker(
-    request_bytes: bytes,
+)
+async def test_bytes_that_are_not_a_request_get_a_400_with_the_reason_and_a_close(
+    data: bytes, message: str
 ) -> None:
     async with connected() as (sim, gateway, client):
-        client.writer.write(request_bytes)
-        answer = await asyncio.wait_for(client.reader.read(-1), PATIENCE)
-        client.leave()
-        assert answer == b"" or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 405 ")), answer
-        if answer.startswith(b"HTTP/1.1 400 "):
-            error = json.loads(answer.partition(b"\r\n\r\n")[2])
-            assert error == {"message": "Invalid HTTP request", "type": "Bad Request", "code": 400}
+        client.writer.write(data)
+        status, body = await reply_of(client)
+        assert status == 400
+        assert json.loads(body) == {"message": message, "type": "Bad Request", "code": 400}
+        assert await client.reader.read(-1) == b""
         assert not generates(sim)
-        assert (await gateway.client.get("/health")).status_code == 200
 
 
 @pytest.mark.parametrize("where", [(Fleet, "models"), (Gateway, "__call__")], ids=["route", "application"])
@@ -135,25 +117,15 @@ async def test_reply_to_a_head_request_has_no_body(path: str) -> None:
         client.leave()
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"POST /" + b"x" * 300_000,
-        b"POST /generate HTTP/1.1\r\nx: " + b"y" * 300_000,
-        b"POST /generate HTTP/1.1\r\n" + b"x: yyyyyyyy\r\n" * 30_000,
-        b"POST /generate HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n5;" + b"z" * 900_000,
-    ],
-    ids=["target", "one-header", "many-headers", "chunk-extension"],
-)
+@pytest.mark.parametrize("start", [b"POST /" + b"x" * 300_000, CHUNKED + b"5;" + b"z" * 900_000])
 async def test_bytes_that_are_not_part_of_a_body_are_refused_at_256_kib(start: bytes) -> None:
     """Nothing more is buffered, and no worker is asked."""
     async with connected() as (sim, gateway, client):
         client.writer.write(start)
         try:
-            answer = await asyncio.wait_for(client.reader.read(-1), PATIENCE)
+            answer = await client.reader.read(-1)
         except ConnectionError:
             answer = b""  # closed while the client was sending, which resets the connection
-        client.leave()
         assert answer == b"" or answer.split(b" ")[1] in (b"400", b"431"), answer[:100]
         assert not generates(sim)
         await until(lambda: gateway.app.lifecycle.open_exchanges == 0)

@@ -1,4 +1,4 @@
-"""The rules for the head of a request, without a parser. (Through a socket: test_odd_heads.py)"""
+"""The rules for the head of a request, without a parser. (With one: test_request_parser.py)"""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from gateway.downstream.head_rules import (
     InvalidRequest,
     check_size,
-    check_transfer_encoding,
     check_version,
     framing,
     origin_form,
@@ -28,17 +27,6 @@ def test_head_over_a_limit_is_rejected_by_the_name_of_the_limit(lines: int, size
 
 def test_head_at_its_limits_is_accepted() -> None:
     check_size(b"/", [LINE] * 3, HeadLimits(3 * SIZE + 1, 3))
-
-
-@pytest.mark.parametrize(
-    ("value", "http11"),
-    [(b"gzip", True), (b"gzip, chunked", True), (b"chunked, identity", True), (b"chunked", False)],
-)
-def test_transfer_coding_that_another_server_may_read_differently_is_rejected(
-    value: bytes, http11: bool
-) -> None:
-    with pytest.raises(InvalidRequest, match="chunked alone"):
-        check_transfer_encoding(value, http11)
 
 
 @pytest.mark.parametrize(
