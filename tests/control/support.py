@@ -42,7 +42,7 @@ NONSTANDARD_JSON = [
 
 
 class FakeFormat:
-    """As much of a format as the control plane uses; the abort paths are those of the format ``name``."""
+    """The parts of a format that the control plane uses; its abort paths are those of the format ``name``."""
 
     def __init__(self, name: str = "sglang", capability: str = "cap") -> None:
         self.name = name

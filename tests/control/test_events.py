@@ -55,7 +55,7 @@ class Watcher:
         return event, entry["url"], entry["state"]
 
     async def rest(self) -> str:
-        """What comes until the stream ends as it should."""
+        """The bytes up to the regular end of the stream."""
         async with asyncio.timeout(10):
             return self._text + "".join([part async for part in self._parts])
 
@@ -95,7 +95,7 @@ def followers(fleet: Fleet) -> int:
     return len(fleet._followers)
 
 
-# -- what is told
+# -- events
 
 
 async def test_stream_begins_with_the_current_entry_of_each_worker() -> None:

@@ -1,4 +1,4 @@
-"""The control plane does what its OpenAPI document says, whatever a call that the document allows holds."""
+"""The control plane replies as its OpenAPI document declares, to any call that the document allows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.gateway import rig
 
 Operation = APIOperation[Any, Any, Any, Any]
 
-#: Calls of each operation, but for those that can be made in one way only.
+#: Calls of each operation, unless there is only one way to call it.
 CALLS = 8
-#: Seconds that a call may take; with workers that answer none takes one.
+#: Seconds that a call may take; with workers that reply, none takes one second.
 PATIENCE = 10
-#: What has no end, and what belongs to the engines and not to the control plane.
+#: The endless route, and the tags of routes that belong to the engines.
 ENDLESS = "/workers/events"
 NOT_CONTROL = {"generate", "inference"}
-#: Where what an engine answers is passed on, its failures included.
+#: Tags of routes that relay replies of engines, including their failures.
 ENGINES_OWN = {"control", "information"}
 
 

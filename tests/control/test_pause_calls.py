@@ -1,4 +1,4 @@
-"""What a worker lacks after a call that pauses it."""
+"""The resources that pause and resume calls name."""
 
 from __future__ import annotations
 

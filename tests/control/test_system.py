@@ -1,4 +1,4 @@
-"""What probes, load balancers and scrapers are told."""
+"""Replies to probes, load balancers and scrapers."""
 
 from __future__ import annotations
 

@@ -242,15 +242,14 @@ async def test_only_allowed_urls_are_registered() -> None:
 
 
 async def test_calls_do_not_wait_for_any_worker() -> None:
-    """One that hangs, one that refuses, one whose name is none, and one of another kind; none of them is
-    waited for, at its registration or at its removal."""
+    """Registration and removal of a worker that hangs, refuses, has no address, or is no engine."""
 
-    async def strange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 302 X\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(strange, "127.0.0.1", 0)
+    server = await asyncio.start_server(redirect, "127.0.0.1", 0)
     with silent_server() as hanging:
         async with server, rig() as rigged:
             odd = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -398,7 +397,7 @@ async def test_registration_makes_a_dead_worker_be_probed_at_once() -> None:
 
 @pytest.mark.parametrize(("cordon", "uncordon"), [("cordon", "uncordon"), ("hold", "open")])
 async def test_cordoned_worker_serves_once_it_is_uncordoned(cordon: str, uncordon: str) -> None:
-    """However good its probes are; and it can be cordoned again. The older names do the same."""
+    """Good probes do not change that, and it can be cordoned again. The older names do the same."""
     async with SimServer("vllm", SimConfig()) as sim, rig(probe_interval_secs=0.02) as rigged:
         reply = await registered(rigged, sim.url, held=True)
         await becomes(rigged, sim.url, "held")
@@ -503,8 +502,7 @@ class Elsewhere(MemoryStore):
 async def test_change_that_the_store_refuses(
     fault: Exception, status: int, code: str, header: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller is told, the fleet is as before, and a worker can be held all the same where the store is
-    read only."""
+    """The client gets an error, the fleet is unchanged, and a worker of a read-only store can be cordoned."""
     monkeypatch.setitem(STORES, "memory", lambda settings: Elsewhere(fault))
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         for call in (

@@ -1,4 +1,4 @@
-"""What CI runs, with each change and at night, and what its reader sees last."""
+"""The scripts of CI: what they run with each change and at night, and their last line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(script: Path, *arguments: str) -> tuple[int, list[str]]:
 
 
 def steps(lines: list[str]) -> list[str]:
-    """What was begun, in this order."""
+    """The steps that were started, in order."""
     return [line.partition(" s: ")[2] for line in lines if line.startswith("=== ") and " s: " in line]
 
 

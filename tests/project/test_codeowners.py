@@ -77,7 +77,7 @@ def test_every_package_has_a_line() -> None:
 
 
 def test_every_line_names_owners_and_covers_something() -> None:
-    """A line for what is gone would hand its successor to whoever owned it; a package may wait for tests."""
+    """A line for a removed path would apply to its successor. A package may have no tests yet."""
     for pattern, owners in RULES:
         assert owners and all(re.fullmatch(r"@[\w-]+/[\w-]+", owner) for owner in owners), pattern
         package = pattern.replace("/tests/", "/gateway/", 1)

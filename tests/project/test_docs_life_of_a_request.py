@@ -60,7 +60,7 @@ def test_page_names_every_failure_of_an_exchange() -> None:
 
 
 def test_diagram_is_the_table() -> None:
-    """The page shows the table as it is; `python -m scripts.state_diagram` brings it up to date."""
+    """`python -m scripts.state_diagram` brings the page up to date."""
     assert diagram() in TEXT
     assert TEXT.count("```mermaid") == 1
 

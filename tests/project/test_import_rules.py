@@ -20,7 +20,7 @@ def test_product_obeys_every_rule() -> None:
 
 
 def test_tables_name_only_what_exists() -> None:
-    """A row for a module that is gone would allow its successor what nobody decided."""
+    """A row for a removed module would apply to its successor without a decision."""
     names = {module.name for module in import_rules.read_tree()}
     owners = {owner for packages in OWNERS.values() for owner in packages}
     helpers = {f"gateway.formats.{helper}" for helper in FORMAT_HELPERS}
@@ -101,7 +101,7 @@ def test_format_that_looks_outside_is_named(source: str, message: str) -> None:
 
 
 def test_format_may_use_helpers_and_its_own_folder() -> None:
-    """What a format is meant to import is not reported."""
+    """The imports that a format needs are not reported."""
     source = (
         "import msgspec\nfrom pydantic import BaseModel\nfrom gateway.errors import InvalidRequest\n"
         "from gateway.formats import sse\nfrom gateway.formats.contract import Ids\nfrom . import schema\n"
@@ -145,7 +145,7 @@ def test_engine_named_away_from_home_is_named(source: str) -> None:
 
 
 def test_allowance_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception outlives its cause by not one commit."""
+    """An exception is removed together with its cause."""
     monkeypatch.setattr(
         import_rules, "ALLOWANCES", (Allowance("gateway.proxy.handler", "old_vllm_name", "was so"),)
     )
@@ -163,6 +163,6 @@ def test_allowance_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_relative_import_is_resolved(name: str, is_package: bool, statement: str, target: str) -> None:
-    """Dots cannot be used to get around a rule."""
+    """A relative import cannot avoid a rule."""
     found = [each.target for each in import_rules.imports_of(Module(name, statement, is_package))]
     assert found == [target]

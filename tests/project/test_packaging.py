@@ -1,4 +1,4 @@
-"""What is installed, built and shipped: locks, make targets, the wheel, the image's recipe."""
+"""Packaging: locks, make targets, the wheel, the container image."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def required(requirements: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_lock_pins_everything_by_hash(lock: str) -> None:
-    """pip installs nothing from a lock but the very files that were there when it was made."""
+    """pip installs only the files that existed when the lock was made."""
     entries = re.split(r"\n(?=\S)", (ROOT / lock).read_text().strip())
     assert entries
     for entry in entries:
@@ -55,13 +55,13 @@ def test_lock_pins_everything_by_hash(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", [*LOCKS, *ENGINE_LOCKS])
 def test_lock_names_no_place(lock: str) -> None:
-    """Where packages come from is the installing machine's business."""
+    """The installing machine decides where packages come from."""
     text = (ROOT / lock).read_text()
     assert not re.search(r"://|--(?:extra-)?index|--find-links|--trusted-host| @ |file:", text)
 
 
 def test_locks_agree_on_versions() -> None:
-    """What is tested is what is shipped."""
+    """The tested versions are the shipped ones."""
     everything = pins("requirements-dev.lock")
     for lock in ("requirements.lock", "requirements-build.lock"):
         part = pins(lock)
@@ -127,15 +127,17 @@ def test_locks_hold_what_a_compiled_build_asks_for() -> None:
 
 @pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
 def test_compiled_module_has_no_class_with_keywords(module: Path) -> None:
-    """mypyc drops them without a word: a frozen struct would no longer be frozen."""
+    """mypyc ignores them: a frozen struct would not be frozen."""
     classes = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ClassDef)]
     assert [each.name for each in classes if each.keywords] == []
 
 
 @pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
-def test_compiled_module_waits_nowhere_with_an_exception_in_hand(module: Path) -> None:
-    """In mypyc's coroutines it stays the one that is handled, for whoever runs meanwhile and, if it is raised
-    again, for good: every later exception would hold it, and what it holds."""
+def test_compiled_module_waits_nowhere_while_it_handles_an_exception(module: Path) -> None:
+    """In coroutines compiled by mypyc, the handled exception stays current for other tasks during the wait.
+
+    If it is raised again, it stays current for ever, and every later exception refers to it.
+    """
     tree = ast.parse(module.read_text())
     tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try)]
     cleared = [part for each in tries for part in (*each.handlers, *each.finalbody)]
@@ -148,7 +150,7 @@ def test_compiled_module_waits_nowhere_with_an_exception_in_hand(module: Path) -
 
 @pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
 def test_compiled_module_gathers_a_list(module: Path) -> None:
-    """Of things named one by one the types say that a tuple comes, which mypyc insists on; it is a list."""
+    """mypyc expects the tuple that ``gather`` is declared to return for single arguments; it is a list."""
     calls = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
     gathers = [each for each in calls if ast.unparse(each.func) == "asyncio.gather"]
     assert [
@@ -158,7 +160,7 @@ def test_compiled_module_gathers_a_list(module: Path) -> None:
 
 @pytest.mark.parametrize("module", compiled_modules(), ids=lambda module: str(module.relative_to(ROOT)))
 def test_bounds_of_a_slice_in_a_compiled_module_do_nothing(module: Path) -> None:
-    """mypyc computes them twice where it does not know what is sliced: what was written would be so twice."""
+    """mypyc evaluates them twice if it does not know the sliced type, so a side effect would happen twice."""
     slices = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Slice)]
     calls = [each for bounds in slices for each in ast.walk(bounds) if isinstance(each, ast.Call)]
     harmless = re.compile(r"(len|min|max|\w+\.(start|end|find))\(")
@@ -202,7 +204,7 @@ def test_compiled_build_that_is_impossible_ends_with_one_line(
 
 
 def test_make_lists_every_chore() -> None:
-    """`make` alone tells what there is to do."""
+    """`make` without a target lists the targets."""
     done = subprocess.run(
         ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -229,7 +231,7 @@ def test_make_refuses_an_old_python(tmp_path: Path) -> None:
 
 
 def test_image_is_built_in_two_stages_and_runs_as_nobody() -> None:
-    """The recipe keeps what only building needs out of the image, and root out of its process."""
+    """The image has no build tools, and its process does not run as root."""
     steps = instructions((ROOT / "Dockerfile").read_text())
     words = [word for word, _ in steps]
     assert words.count("FROM") == 2
@@ -243,7 +245,7 @@ def test_image_is_built_in_two_stages_and_runs_as_nobody() -> None:
 
 
 def test_image_installs_by_hash_only() -> None:
-    """Whatever comes from a registry comes from a lock."""
+    """Every package from a registry is in a lock."""
     steps = instructions((ROOT / "Dockerfile").read_text())
     installs = [rest for word, rest in steps if word == "RUN" and "pip install" in rest]
     assert installs

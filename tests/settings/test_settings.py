@@ -1,4 +1,4 @@
-"""Settings: where each comes from, and what a user is told when one is wrong."""
+"""Settings: their sources, and the error for each bad value."""
 
 from __future__ import annotations
 

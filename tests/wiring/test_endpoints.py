@@ -1,4 +1,4 @@
-"""What the settings ask to serve: the endpoints, and the start-up error of each contradiction."""
+"""The endpoints that settings define, and the start-up error of each contradiction."""
 
 from __future__ import annotations
 
