@@ -162,8 +162,8 @@ class Scheduler:
 
     def resume(self) -> None:
         self.paused = None
-        held, self._suspended = self._suspended, {}
-        for sequence in held:
+        suspended, self._suspended = self._suspended, {}
+        for sequence in suspended:
             self._step_after(0, sequence)
         self._fill()
 

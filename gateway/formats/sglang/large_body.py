@@ -22,7 +22,7 @@ from gateway.formats.json.steps import (
 )
 from gateway.formats.json.windows import Span, pieces
 from gateway.formats.sglang.body_fields import PER_PROMPT, fill, is_flagged, not_an_object, sampling_of
-from gateway.formats.sglang.projection import read, too_many_rids, unreadable
+from gateway.formats.sglang.projection import too_many_rids, unreadable, validate
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.request import (
     BodyFields,
@@ -58,13 +58,13 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
             raise too_many_rids()
         ids = yield from _scan_lists(fields, body, spans)
         sampling = spans.get("sampling_params")
-        if sampling is None or not _is_big(sampling):
+        if sampling is None or not _is_large(sampling):
             fill(fields, raws)
         else:
             del raws["sampling_params"]
             fill(fields, raws)
             yield from _sampling(fields, body, sampling)
-        request = read(fields, ids, body, headers)
+        request = validate(fields, ids, body, headers)
         if vocab_size is not None:
             yield from check_in_steps(body, spans, vocab_size)
         return request
@@ -76,10 +76,10 @@ def _scan_lists(fields: LargeBodyFields, body: bytes, spans: Mapping[str, Span])
     """Set the flags of long lists; return the count of ``input_ids`` if that is a long list."""
     for name in _LISTS:
         span = spans.get(name)
-        if span is not None and _is_big(span) and body.startswith(b"[", span[0]):
-            fields.entry_flags[name] = yield from _marks(body, span, name)
+        if span is not None and _is_large(span) and body.startswith(b"[", span[0]):
+            fields.entry_flags[name] = yield from _flags_of(body, span, name)
     span = spans.get("input_ids")
-    if span is None or not _is_big(span):
+    if span is None or not _is_large(span):
         return None
     ids = PromptIds()
     for piece in pieces(body, span):
@@ -88,7 +88,7 @@ def _scan_lists(fields: LargeBodyFields, body: bytes, spans: Mapping[str, Span])
     return ids
 
 
-def _marks(body: bytes, span: Span, name: str) -> Steps[EntryFlags]:
+def _flags_of(body: bytes, span: Span, name: str) -> Steps[EntryFlags]:
     found: list[Span] = []
     known = bytearray()
     for _ in entries_of(body, span, found):
@@ -123,5 +123,5 @@ def _one_sampling(body: bytes, span: Span) -> Steps[Sampling]:
     return sampling_of(msgspec.Raw(b"{%b}" % b",".join(parts)))
 
 
-def _is_big(span: Span | None) -> bool:
+def _is_large(span: Span | None) -> bool:
     return span is not None and span[1] - span[0] > STEPWISE_SIZE

@@ -55,14 +55,14 @@ class ToCumulative:
         sample = self._samples.get(index_of(parsed))
         if sample is None:
             sample = self._samples[index_of(parsed)] = MergedSample(self._mode)
-        elif sample.over:
+        elif sample.finished:
             return event
         first = sample.empty
         if parsed.meta.get("finish_reason", NULL) == NULL:
             sample.add(parsed)
         else:
             sample.end(parsed)
-        if not self._mode.incremental or (first and not sample.over):
+        if not self._mode.incremental or (first and not sample.finished):
             return event
         return _event(sample.cumulative())
 
@@ -83,7 +83,7 @@ class ToIncremental:
         if parsed is None:
             return event
         index = index_of(parsed)
-        if self._mode.incremental is None and self._open(index, parsed):
+        if self._mode.incremental is None and self._is_mode_open(index, parsed):
             return event
         if self._mode.incremental:
             return event
@@ -92,7 +92,7 @@ class ToIncremental:
             cutter = self._cutters[index] = _Cutter(self._samples.pop(index, None))
         return _event(cutter.cut(parsed))
 
-    def _open(self, index: int, parsed: RawEvent) -> bool:
+    def _is_mode_open(self, index: int, parsed: RawEvent) -> bool:
         """Add an event while the mode is unknown. Return True if it is still unknown with this event."""
         sample = self._samples.get(index)
         if sample is None:

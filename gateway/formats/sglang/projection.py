@@ -49,7 +49,7 @@ def parse(body: bytes, headers: Headers) -> SglangRequest:
     """Return the request in ``body``. Raises InvalidRequest, and nothing else."""
     try:
         fields, ids = read_fields(body)
-        return read(fields, ids, body, headers)
+        return validate(fields, ids, body, headers)
     except (msgspec.DecodeError, RecursionError) as error:
         raise unreadable(error) from error
 
@@ -80,7 +80,7 @@ def project(request: SglangRequest) -> Projection:
     )
 
 
-def read(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
+def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: Headers) -> SglangRequest:
     """Validate ``fields`` and return the request. ``ids`` is the count of ``input_ids``, None: not counted
     yet.
 

@@ -26,7 +26,7 @@ Take = Callable[[Any], Any]
 
 
 class MergedSample:
-    """One merged sample. ``over``: its last event was added.
+    """One merged sample. ``finished``: its last event was added.
 
     ``decoder``: the decoder of the events that ``add_plain`` accepts.
     """
@@ -40,12 +40,12 @@ class MergedSample:
         "_plain",
         "_names",
         "_top",
-        "over",
+        "finished",
         "decoder",
     )
 
     def __init__(self, mode: StreamMode) -> None:
-        self.over = False
+        self.finished = False
         self.decoder: EventDecoder | None = None
         self._mode = mode
         self._top = MergedObject(TOP)
@@ -82,7 +82,7 @@ class MergedSample:
         """Return the decoder of events like the latest, if the next one like it may be added by
         ``add_plain``.
         """
-        if self.over or not self._mode.incremental or self._meta.unknown:
+        if self.finished or not self._mode.incremental or self._meta.unknown:
             return None
         names = (self._top.names, self._meta.names)
         if names != self._names:
@@ -109,7 +109,7 @@ class MergedSample:
 
     def end(self, event: RawEvent) -> None:
         """Add the event that has the finish reason. Raises UpstreamMalformed."""
-        self.over = True
+        self.finished = True
         if is_echo(event):
             self._end_in_echo(event)
         else:

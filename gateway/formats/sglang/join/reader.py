@@ -104,7 +104,7 @@ class JoinReader:
             return False
         index = decoder.index(decoded)
         sample = self._samples.get(index)
-        if sample is None or sample.decoder is not decoder or sample.over:
+        if sample is None or sample.decoder is not decoder or sample.finished:
             return False
         if not self._tally.running(index, decoder.total(decoded), decoder.prompt(decoded)):
             return False
@@ -122,7 +122,7 @@ class JoinReader:
         sample = self._samples.get(index)
         if sample is None:
             sample = self._samples[index] = MergedSample(self._mode)
-        if sample.over:
+        if sample.finished:
             return
         if event.meta.get("finish_reason", NULL) == NULL:
             sample.add(event)
