@@ -17,6 +17,7 @@ import pytest
 from hypothesis import Phase, find, settings
 
 from gateway.errors import GatewayError, InvalidRequest, NoWorker, RequestTooLarge, UpstreamMalformed
+from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ending, ReplyHead, header
 from gateway.formats.worker_contract import ProbeReply
 from gateway.testing.drive import ParsedExchange, respelled
@@ -105,6 +106,11 @@ class EndpointContract:
     path: ClassVar[str] = "/generate"
     settings: ClassVar[Mapping[str, Any]] = {}
 
+    @property
+    def host(self) -> AnyFormat:
+        """Return the format that identifies the endpoint's workers."""
+        return self.model.format
+
     def abort_call(self, public: str) -> bytes:
         """Return the body of a client's abort call for one id. Define it if the format has abort routes."""
         pytest.skip("the format has no abort call")
@@ -113,8 +119,8 @@ class EndpointContract:
     async def wire(self, **settings: Any) -> AsyncIterator[Wire]:
         """Run a gateway with one scripted worker."""
         parsed = sample(self.model)
-        format, prefix = self.model.format, self.model.worker.prefix
-        target = format.upstream(parsed.request, self.model.worker, parsed.ids).target
+        format, prefix = self.host, self.model.worker.prefix
+        target = self.model.format.upstream(parsed.request, self.model.worker, parsed.ids).target
         answers = {probe: self.probes.get(probe.target, _UNKNOWN) for probe in format.probes}
         if format.health not in answers:
             answers[format.health] = ProbeReply(200, b"")
@@ -240,7 +246,7 @@ class EndpointContract:
 
     @asynccontextmanager
     async def _rig(self, *workers: str, **settings: Any) -> AsyncIterator[Rig]:
-        chosen = {"generate_format": self.model.format.name, **self.settings, **settings}
+        chosen = {"generate_format": self.host.name, **self.settings, **settings}
         async with rig(*workers, **chosen) as gateway:
             yield gateway
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
 
+from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.formats.vllm.probes import CAPABILITY
-from gateway.formats.worker_contract import ProbeReply
-from gateway.testing.endpoint import EndpointContract, Wire, sample
-from gateway.testing.rig import rig
-from gateway.testing.worker import ScriptedWorker
+from gateway.testing.endpoint import EndpointContract
 from tests.contract import probes
 from tests.contract.models.relayed import PATH, RelayedModel
 
@@ -27,17 +23,9 @@ class TestEndpoint(EndpointContract):
     probes = probes.VLLM
     path = PATH
 
-    @asynccontextmanager
-    async def wire(self, **settings: Any) -> AsyncIterator[Wire]:
-        """The worker is known by the format of its engine."""
-        host = load_formats()[HOST]
-        answers = {probe: self.probes.get(probe.target, ProbeReply(404, b"")) for probe in host.probes}
-        answers.setdefault(host.health, ProbeReply(200, b""))
-        answers |= {question: ProbeReply(404, b"") for question in host.loads if question not in answers}
-        prefix = self.model.worker.prefix
-        async with ScriptedWorker(prefix + PATH.encode(), answers, prefix).running() as worker:
-            async with rig(f"{HOST}={worker.url}", **settings) as gateway:
-                yield Wire(sample(self.model), self.path, gateway, worker)
+    @property
+    def host(self) -> AnyFormat:
+        return load_formats()[HOST]
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
     async def test_body_that_is_no_request_is_refused_in_the_dialect(self, body: bytes) -> None:
@@ -64,8 +52,3 @@ class TestEndpoint(EndpointContract):
             counts = [line for line in lines if line.startswith("dynamo_frontend_requests_total{")]
             assert sum(float(line.rpartition(" ")[2]) for line in counts) == 2
             assert sum('status="success"' in line for line in counts) == 1
-
-    @asynccontextmanager
-    async def _rig(self, *workers: str, **settings: Any) -> AsyncIterator[Any]:
-        async with rig(*workers, **settings) as gateway:
-            yield gateway
