@@ -1,4 +1,4 @@
-"""What usable engines answer to the probes of their formats."""
+"""The answers of usable engines to the probes of their formats."""
 
 from __future__ import annotations
 

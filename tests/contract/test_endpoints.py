@@ -1,4 +1,4 @@
-"""What clients of both dialects see of a complete gateway, on every path that speaks them."""
+"""The contract of every endpoint of both dialects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestSglangAtGenerate(SglangEndpoint):
 
 
 class TestSglangCumulativeAtGenerate(SglangEndpoint):
-    """Its other stream mode."""
+    """The other stream mode."""
 
     model = SglangModel("cumulative")
 
@@ -45,14 +45,14 @@ class TestVllmAtGenerate(VllmEndpoint):
 
 
 class TestVllmAtItsOwnPath(VllmEndpoint):
-    """Whatever ``/generate`` speaks."""
+    """Independent of the format of ``/generate``."""
 
     path = "/inference/v1/generate"
     settings = {"generate_format": "sglang"}
 
 
 def test_setting_comes_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The classes above give it as a field; a user gives it so."""
+    """The classes above set the field, a user sets the variable."""
     assert Settings().generate_format == "sglang"
     monkeypatch.setenv("DYN_GENERATE_FORMAT", "vllm")
     assert Settings().generate_format == "vllm"

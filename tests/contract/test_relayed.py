@@ -1,4 +1,4 @@
-"""What clients see of a relayed route: the contract of endpoints, but for what is not inspected."""
+"""The contract of endpoints for a relayed route, except for what is not inspected."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class TestEndpoint(EndpointContract):
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
     async def test_body_that_is_no_request_is_refused_in_the_dialect(self, body: bytes) -> None:
-        """By the engine, who gets it as it is."""
+        """By the engine, which gets it unchanged."""
         async with self.wire() as wire:
             wire.reply_unary(400, b'{"error":{}}', (b"content-type", b"application/json"))
             assert (await wire.post(body)).status_code == 400
             assert [call.body for call in wire.worker.calls] == [body]
 
     async def test_malformed_unary_reply_is_a_failure_in_the_dialect(self) -> None:
-        """It is none, as nobody reads it; one that breaks off is."""
+        """It is relayed, because the gateway does not parse it."""
         async with self.wire() as wire:
             wire.reply_unary(200, b'{"broken', *wire.exchange.unary_head.headers)
             assert (await wire.post()).content == b'{"broken'

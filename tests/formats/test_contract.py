@@ -1,4 +1,4 @@
-"""The records that cross the border of a format."""
+"""The records of the contract."""
 
 from __future__ import annotations
 

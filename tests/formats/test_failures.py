@@ -1,4 +1,4 @@
-"""What all spellings of a failure share."""
+"""Parts of error replies that all formats share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of formats: what their texts mean, and what is message of bad ones."""
+"""Options of formats: values and errors."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_ending_follows_from_the_status_and_is_the_only_fact(status: int, ending
 
 
 def test_incomplete_reply_has_no_ending_of_its_own() -> None:
-    """The exchange decides what a failure means."""
+    """The exchange derives its ending from the error."""
     reader = PassthroughReader(500)
     reader.feed(b"a")
     assert reader.fail(UpstreamIncomplete("lost")) == b""

@@ -57,13 +57,13 @@ WORDS = st.sampled_from(
     ],
 )
 def test_absolute_path_is_cut_and_nothing_else(text: bytes, cut: bytes) -> None:
-    """A file's path of two names or more goes, whatever stands around it; URLs, fractions and routes stay."""
+    """File paths of two names or more are replaced; URLs, fractions and routes are not."""
     assert cut_paths(text) == cut
 
 
 @given(st.lists(WORDS, max_size=20), st.lists(st.integers(0, 80), max_size=6))
 def test_path_is_cut_wherever_a_read_ends(words: list[str], cuts: list[int]) -> None:
-    """In pieces or whole, the same comes out."""
+    """Pieces and the entire text give the same result."""
     text = "".join(words).encode()
     cutter = PathCutter()
     places = [0, *sorted(min(place, len(text)) for place in cuts), len(text)]
@@ -72,7 +72,7 @@ def test_path_is_cut_wherever_a_read_ends(words: list[str], cuts: list[int]) -> 
 
 
 def test_text_without_an_end_is_not_held_for_long() -> None:
-    """What no path is long enough for goes out."""
+    """Text longer than any path is sent on."""
     cutter = PathCutter()
     assert len(cutter.feed(b"x" * 10_000)) == 10_000 - LONGEST
     assert len(cutter.flush()) == LONGEST

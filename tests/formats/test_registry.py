@@ -1,4 +1,4 @@
-"""Plugins are found by entry point, and one that breaks the contract stops the start."""
+"""Plugins are found by entry points; one that breaks the contract is a start-up error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def renamed(name: str = "other") -> Any:
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., EntryPoint]]:
-    """Makes an entry point of ``value`` in a module of its own."""
+    """Return a function that makes an entry point of a value, in a new module."""
     made = 0
 
     def make(value: Any, name: str = "plugin") -> EntryPoint:
@@ -53,7 +53,7 @@ def without(name: str) -> Any:
 
 
 def replaced(name: str, value: Any) -> Any:
-    """A format with one member that is something else."""
+    """A format with one member replaced."""
     return type("Changed", (VllmFormat,), {name: value})()
 
 
@@ -66,18 +66,18 @@ def test_own_formats_are_found_by_the_same_entry_points() -> None:
 
 
 def test_result_cannot_be_changed() -> None:
-    """The set of formats is decided once."""
+    """The mapping is read-only."""
     with pytest.raises(TypeError):
         load_formats()["x"] = FORMAT  # type: ignore[index]
 
 
 def test_good_plugin_is_loaded_under_its_own_name(plugin: Callable[..., EntryPoint]) -> None:
-    """The format's name counts, not that of the entry point."""
+    """The format's name is used, not the entry point's."""
     assert list(load_formats([plugin(renamed(), "whatever"), plugin(FORMAT)])) == ["other", "vllm"]
 
 
 def test_every_member_is_checked() -> None:
-    """No member of the contract is left out of these tests."""
+    """The lists of this module name all members."""
     assert registry.REQUIRED.keys() == {*METHODS, *ATTRIBUTES}
     assert registry.OPTIONAL.keys() == set(OPTIONAL)
 
@@ -157,7 +157,7 @@ def test_bad_name_is_refused(name: Any, plugin: Callable[..., EntryPoint]) -> No
     ],
 )
 def test_bad_attribute_is_named(member: str, value: Any, plugin: Callable[..., EntryPoint]) -> None:
-    """What the fleet will ask with has to be askable."""
+    """Probes, routes and settings are validated at start-up."""
     with pytest.raises(FormatError, match=rf"FORMAT: {member} "):
         load_formats([plugin(replaced(member, value))])
 
@@ -182,7 +182,7 @@ def test_anything_else_is_refused(value: Any, plugin: Callable[..., EntryPoint])
 
 
 def test_two_of_one_name_are_refused(plugin: Callable[..., EntryPoint]) -> None:
-    """Both plugins are named, as one of them has to go."""
+    """The message names both plugins."""
     with pytest.raises(FormatError, match=r"'other' is installed twice: a = \S+ and b = \S+"):
         load_formats([plugin(renamed(), "a"), plugin(renamed(), "b")])
 
@@ -231,5 +231,5 @@ def test_property_that_breaks_is_named(plugin: Callable[..., EntryPoint]) -> Non
 
 
 def test_check_returns_the_format_itself() -> None:
-    """Nothing is wrapped."""
+    """It is not wrapped."""
     assert check_format(FORMAT, "x") is FORMAT

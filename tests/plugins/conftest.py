@@ -1,4 +1,4 @@
-"""Installing the sample format, as docs/writing-a-format.md has it, into a folder of its own."""
+"""Installs the sample format of docs/writing-a-format.md in a folder of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE = Path(__file__).parent / "echo"
 
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the sample is installed, its metadata beside it; on no path but that of tests that ask."""
+    """The folder of the installed sample; only tests that use ``installed`` have it on their path."""
     project, folder = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("site")
     page.write(project)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -27,7 +27,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The sample is there for one test, and gone after it."""
+    """Install the sample for one test."""
     monkeypatch.syspath_prepend(str(target))
     yield target
     for name in [name for name in sys.modules if name.partition(".")[0] == "gateway_echo"]:
@@ -36,6 +36,6 @@ def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _installed_for_its_own_tests(request: pytest.FixtureRequest) -> None:
-    """The sample's own suite runs as it does for its author, who has it installed."""
+    """The sample's own tests run with it installed, as for its author."""
     if request.path.is_relative_to(SAMPLE):
         request.getfixturevalue("installed")

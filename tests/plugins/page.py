@@ -1,4 +1,4 @@
-"""The package that docs/writing-a-format.md writes, taken out of the page."""
+"""The package that docs/writing-a-format.md contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def package() -> Mapping[str, str]:
-    """Its files by path. A file's blocks on the page are its parts, in their order."""
+    """Return its files by path; a file is the blocks with its name, in order."""
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for name, code in _BLOCK.findall(PAGE.read_text()):
         parts[name].append(code)
@@ -20,7 +20,7 @@ def package() -> Mapping[str, str]:
 
 
 def write(folder: Path) -> None:
-    """Its files, below ``folder``."""
+    """Write its files below ``folder``."""
     for name, code in package().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

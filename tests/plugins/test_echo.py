@@ -57,7 +57,7 @@ def line(**members: Any) -> bytes:
 
 
 def test_installed_format_is_found_beside_our_own(installed: Path) -> None:
-    """The entry point is all it takes."""
+    """The entry point is enough."""
     formats = load_formats()
     assert {"echo", "sglang", "vllm"} <= formats.keys()
     assert type(formats["echo"]).__module__ == "gateway_echo"
@@ -128,7 +128,7 @@ async def test_client_that_disconnects_has_its_request_aborted_in_the_dialect() 
 
 @pytest.mark.usefixtures("installed")
 async def test_control_calls_go_to_the_workers_of_the_formats_that_declare_them() -> None:
-    """Each to its own dialect; a call for any worker is answered by one of the right format."""
+    """A call for any worker is answered by a worker of its format."""
     async with beside() as of:
         http = of.gateway.client
         of.sglang.behave(Reply(body=b"flushed"), path="/flush_cache")
@@ -143,7 +143,7 @@ async def test_control_calls_go_to_the_workers_of_the_formats_that_declare_them(
 
 @pytest.mark.usefixtures("installed")
 async def test_failures_are_rendered_in_the_dialect() -> None:
-    """A refusal before, and a failure after commit; at /generate, too, if the settings say so."""
+    """A refusal before commit and a failure after it, at ``/generate``."""
     async with beside(generate_format="echo", endpoint=()) as of:
         http = of.gateway.client
         refused = await http.post("/generate", content=b"{}")

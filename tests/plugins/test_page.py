@@ -1,4 +1,4 @@
-"""docs/writing-a-format.md is true. (Its package runs: the fixture ``target`` installs what it says.)"""
+"""docs/writing-a-format.md is the sample package; the fixture ``target`` installs the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = page.package()
 
 
 def lines(code: str) -> list[str]:
-    """How many blank lines part two blocks is the page's own business."""
+    """Return the lines of code; blank lines between blocks do not count."""
     return [line for line in code.splitlines() if line]
 
 
@@ -42,7 +42,7 @@ def test_code_on_the_page_is_what_is_installed(target: Path) -> None:
 
 
 def test_page_is_short() -> None:
-    """An author reads it in one go."""
+    """An author can read it in one sitting."""
     assert len(TEXT.splitlines()) <= 300
 
 

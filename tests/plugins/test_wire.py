@@ -15,12 +15,12 @@ from tests.plugins.echo.tests import test_contract as sample
 
 
 def renders_pages(format: Any) -> None:
-    """Errors as no client of the dialect can read them."""
+    """Renders errors as HTML."""
     format.render = lambda self, error: ErrorReply(error.status, [(b"content-type", b"text/html")], b"{}")
 
 
 def respells(format: Any) -> None:
-    """The body, by writing it anew."""
+    """Encodes the body again."""
     upstream = format.upstream
 
     def respelled(self: Any, request: Any, worker: Any, ids: Ids) -> UpstreamRequest:
@@ -33,7 +33,7 @@ def respells(format: Any) -> None:
 
 
 def shows_private_tags(format: Any) -> None:
-    """To whoever asks second."""
+    """The client gets the private id."""
     reader = format.reader
     format.reader = lambda self, request, worker, ids, head: reader(
         self, request, worker, Ids(ids.dispatch, ids.dispatch), head
@@ -41,7 +41,7 @@ def shows_private_tags(format: Any) -> None:
 
 
 def chokes(format: Any) -> None:
-    """On what is no request."""
+    """Raises on a body that is no JSON."""
     parse = format.parse
     format.parse = lambda self, body, headers: json.loads(body) and parse(self, body, headers)
 
@@ -62,7 +62,7 @@ BROKEN: tuple[tuple[Callable[[Any], None], Test], ...] = (
 async def test_broken_format_is_found_out(
     break_it: Callable[[Any], None], test: Test, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package is installed for this test alone, so what is broken in it is gone after it."""
+    """The package is imported anew for each test, so the changes do not last."""
     break_it(type(load_formats()["echo"]))
     suite = sample.TestEchoEndpoint()
     monkeypatch.setattr(sample.TestEchoEndpoint, "model", sample.EchoModel())

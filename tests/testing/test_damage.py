@@ -1,4 +1,4 @@
-"""What the suite does to bytes is what the world does to them."""
+"""The strategies draw every kind of split and damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_damage_is_of_every_kind(kind: str) -> None:
 
 
 def test_bodies_are_sometimes_the_one_given_and_sometimes_of_its_shape() -> None:
-    """A parser that is only fed rubbish is not tried at all."""
+    """Random bytes alone would not reach most of a parser."""
 
     def replaced(body: bytes) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""An exchange is taken through a format in the order of the handler's calls."""
+"""An exchange is driven in the order of the gateway's calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.testing.drive import claim, document, drive, respelled, strings
 
 
 class Scripted:
-    """Gives back what it is fed, in capitals, and fails at ``failure``."""
+    """A reader that returns its input in capitals, and raises ``failure``."""
 
     streaming = True
     identity = False
@@ -69,7 +69,7 @@ def test_exception_that_no_reader_may_raise_is_passed_on() -> None:
 def test_replies_are_the_same_but_for_order_space_and_what_is_volatile(
     one: bytes, other: bytes, same: bool
 ) -> None:
-    """A number that is spelled another way is another one: a join must not write numbers anew."""
+    """A number in another notation is different: a join must not change notations."""
     assert (document(one, frozenset({"t"})) == document(other, frozenset({"t"}))) is same
 
 

@@ -1,4 +1,4 @@
-"""Each law can fail: a format that breaks it, in a way that is easily made, is found out."""
+"""Each law can fail: for each there is a format that breaks it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.testing.support import JoiningEcho, JoiningEchoModel, Rewired
 
 
 class Chokes(JoiningEcho):
-    """On a body without text."""
+    """Raises KeyError for a body without text."""
 
     def parse(self, body: bytes, headers: Headers) -> EchoRequest:
         json.loads(body)["text"]
@@ -28,14 +28,14 @@ class Chokes(JoiningEcho):
 
 
 class KeepsTheClientsTag(JoiningEcho):
-    """So that two exchanges may have one at the server."""
+    """Two exchanges may then have the same id at the server."""
 
     def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return super().upstream(request, worker, Ids(ids.public, ids.public))
 
 
 class Respells(JoiningEcho):
-    """The body, by writing it anew."""
+    """Encodes the body again."""
 
     def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         sent = super().upstream(request, worker, ids)
@@ -44,14 +44,14 @@ class Respells(JoiningEcho):
 
 
 class ShowsThePrivateTag(JoiningEcho):
-    """To the client."""
+    """The client gets the private id."""
 
     def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return super().reader(request, worker, Ids(ids.dispatch, ids.dispatch), head)
 
 
 class Holds(JoiningEcho):
-    """Lines until the end."""
+    """Buffers lines until the end."""
 
     def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         held: list[bytes] = []
@@ -67,7 +67,7 @@ class Holds(JoiningEcho):
 
 
 class TakesReadsForLines(JoiningEcho):
-    """Loses what a read left unfinished."""
+    """Drops the incomplete line at the end of a read."""
 
     def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         reader = Rewired(super().reader(request, worker, ids, head))
@@ -76,7 +76,7 @@ class TakesReadsForLines(JoiningEcho):
 
 
 class AcceptsAnyEnd(EchoFormat):
-    """Also that of a stream that broke off."""
+    """Accepts a truncated stream."""
 
     def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         reader = Rewired(super().reader(request, worker, ids, head))
@@ -102,19 +102,19 @@ class CutsArrays(JoiningEcho):
 
 
 class JoinsAWordALine(JoiningEcho):
-    """Overlooks that a line may hold several."""
+    """Joins only one word of each line."""
 
     words_of_a_line = 1
 
 
 class CountsTwice(JoiningEcho):
-    """When it joins."""
+    """Doubles the tokens of a join."""
 
     weight = 2
 
 
 class BrokenModel(JoiningEchoModel):
-    """The sample's model, in front of a format that is broken."""
+    """The sample's model with a broken format."""
 
     def __init__(self, format: EchoFormat) -> None:
         self.broken = format
@@ -141,7 +141,7 @@ BROKEN: tuple[tuple[Law, type[EchoFormat]], ...] = (
 
 @pytest.fixture(autouse=True)
 def _as_found() -> Iterator[None]:
-    """That there is a failure is all that is asked here: it need not be made small."""
+    """Load a profile that finds a failure without making it smaller."""
     before = settings.get_current_profile_name()
     settings.register_profile("as-found", phases=[Phase.generate], report_multiple_bugs=False, database=None)
     settings.load_profile("as-found")
@@ -170,12 +170,12 @@ def test_law_has_a_format_that_breaks_it(law: Law) -> None:
 
 
 def test_same_format_unbroken_passes() -> None:
-    """So that it is the break that was found."""
+    """The failures above come from what is broken."""
     contract(JoiningEcho(), *LAWS, examples=100).test_laws_hold()
 
 
 def test_law_that_applies_to_nothing_is_a_failure_unless_it_is_declared() -> None:
-    """A model that draws too little passes nothing by accident."""
+    """A model that draws too little does not pass by accident."""
 
     def never(*_: Any) -> bool:
         return False
@@ -188,7 +188,7 @@ def test_law_that_applies_to_nothing_is_a_failure_unless_it_is_declared() -> Non
 
 
 def test_law_that_is_declared_silent_and_applies_is_a_failure() -> None:
-    """The declaration is true, or it is not there."""
+    """A declaration that is not true is a failure."""
     loud = contract(JoiningEcho(), laws.facts_agree, examples=5)
     type(loud).silent = frozenset({"facts_agree"})
     with pytest.raises(AssertionError, match="apply to no exchange"):

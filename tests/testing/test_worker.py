@@ -1,4 +1,4 @@
-"""The scripted worker does what it is told, as a client on a socket sees it."""
+"""The scripted worker follows its script, as a client sees it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_answers_are_given_in_turn_and_calls_are_kept(
 
 
 async def test_probes_are_answered_and_not_noted(worker: ScriptedWorker, client: httpx.AsyncClient) -> None:
-    """Also one to the very target of the calls, told from them by its body."""
+    """Also a probe of the same target as the calls, recognised by its body."""
     assert (await client.get("/about")).content == b"me"
     assert (await client.post("/make", content=b"{}")).content == b"refused"
     assert not worker.calls and not worker.others
@@ -68,7 +68,7 @@ async def test_cut_answer_is_visibly_cut(worker: ScriptedWorker, client: httpx.A
 async def test_silence_lasts_until_the_peer_hangs_up(
     worker: ScriptedWorker, client: httpx.AsyncClient
 ) -> None:
-    """Of a call beyond the last answer, too, and that is noted."""
+    """Also for a call after the last answer, which is recorded, too."""
     worker.answers.append(Answer(HEAD, (b"a",), End.SILENCE))
     for pieces in ([b"a"], []):
         async with client.stream("POST", "/make") as reply:

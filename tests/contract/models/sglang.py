@@ -56,7 +56,7 @@ class View:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request asks the engine to tell beside the tokens, and how the engine was started."""
+    """What a request asks for beside the tokens, and how the engine was started."""
 
     incremental: bool
     text: bool
@@ -71,7 +71,7 @@ class Wanted:
 
 @dataclass
 class Sample:
-    """One sample's life. ``status``: the scheduler refuses it; ``echo``: it ends while it waits."""
+    """One sample. ``status``: the scheduler refuses it; ``echo``: it ends while it is queued."""
 
     rid: str
     index: int | None
@@ -97,7 +97,7 @@ class Sample:
         return "".join("\ufffd" if word is None else word for word in words)
 
     def document(self, count: int, *, over: bool, first: bool) -> dict[str, Any]:
-        """All that is known after ``count`` ids: what a cumulative stream and a reply without one hold."""
+        """The document after ``count`` ids, of a cumulative stream or a unary reply."""
         wanted = self.wanted
         document: dict[str, Any] = {}
         if wanted.text or self.echo and over:
@@ -114,7 +114,7 @@ class Sample:
         return document
 
     def part(self, count: int, *, over: bool, first: bool) -> dict[str, Any]:
-        """What an incremental stream sends when ``count`` ids are known."""
+        """The event of an incremental stream after ``count`` ids."""
         document = self.document(count, over=over, first=first)
         before, self.sent = self.sent, count
         if self.echo and over:
@@ -349,7 +349,7 @@ def _order(stream: list[bytes], samples: list[Sample]) -> list[Sample]:
 
 
 def _error(sample: Sample) -> tuple[ReplyHead, bytes]:
-    """What the engine answers without a stream if a sample is refused."""
+    """The unary reply if a sample is refused."""
     status, message = sample.status, sample.finish["message"]
     assert status is not None
     body: dict[str, Any] = {"error": {"message": message}}
@@ -418,7 +418,7 @@ def _coalesced(queue: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _newest(queue: list[dict[str, Any]]) -> dict[str, Any]:
-    """The time of sending is set when the first event leaves, whichever that is."""
+    """The first event that is sent has the time of sending."""
     document = dict(queue[-1])
     sent = "response_sent_to_client_ts"
     if any(sent in each.get("meta_info", ()) for each in queue):

@@ -58,7 +58,7 @@ LOGPROBS = (-0.5, -1e-7, -9999.0, 0.0)
 
 @dataclass
 class Sample:
-    """One reply in the making: its tokens one by one, and what the engine says of it at its end."""
+    """One sample: its tokens, and what the engine reports at its end."""
 
     index: int
     finish: str
@@ -96,7 +96,7 @@ class Sample:
 
 @dataclass
 class Asked:
-    """A request, and what of it shapes the replies."""
+    """A request, and its options that change the replies."""
 
     body: Json
     headers: Headers
@@ -204,7 +204,7 @@ def exchanges(draw: DrawFn) -> ModelExchange:
 
 
 def failed(asked: Asked, chunks: list[Json], error: tuple[int, str, str]) -> ModelExchange:
-    """An engine that fails on its way: the first ``chunks`` are out, and without a stream they are not."""
+    """An engine that fails: the first ``chunks`` were sent, the unary reply is only the error."""
     code, kind, message = error
     envelope = {"error": {"message": message, "type": kind, "param": None, "code": code}}
     choices = [chunk["choices"][0] for chunk in chunks]
@@ -224,7 +224,7 @@ def failed(asked: Asked, chunks: list[Json], error: tuple[int, str, str]) -> Mod
 
 
 def ending(reasons: Sequence[str]) -> Ending:
-    """One word for all samples; an abort of any is an abort of the exchange."""
+    """One ending for all samples; an abort of any is an abort of the exchange."""
     if "abort" in reasons:
         return Ending.CLIENT_ABORT
     return ENDINGS[reasons[0]] if len(set(reasons)) == 1 else Ending.OTHER
@@ -314,7 +314,7 @@ def ends(draw: DrawFn, finish: str, size: int) -> Json:
 
 @st.composite
 def interleaved(draw: DrawFn, asked: Asked) -> list[Json]:
-    """The chunks of all samples, each sample's in order."""
+    """The chunks of all samples, in order for each sample."""
     waiting = [sample.steps() for sample in asked.samples]
     turns = [index for index, steps in enumerate(waiting) for _ in steps]
     generated = [0] * len(waiting)
@@ -328,7 +328,7 @@ def interleaved(draw: DrawFn, asked: Asked) -> list[Json]:
 
 @st.composite
 def merges(draw: DrawFn, stream: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Neighbours that wait together become one event for each of their samples."""
+    """Queued neighbours become one event per sample."""
     groups: list[list[bytes]] = []
     for one in stream:
         mergeable = b'"choices":[{' in one
@@ -350,7 +350,7 @@ def merged(group: Iterable[bytes]) -> list[bytes]:
 
 
 def added(one: Json, other: Json) -> Json:
-    """Two chunks of one sample in one."""
+    """Merge two chunks of one sample."""
     head, tail = one["choices"][0], other["choices"][0]
     tail["token_ids"] = head["token_ids"] + tail["token_ids"]
     if head["sampling_mask"] is not None:

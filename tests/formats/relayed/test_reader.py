@@ -1,4 +1,4 @@
-"""Reading replies that are passed on."""
+"""Readers of relayed replies."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_token_ids_are_counted_one_by_one() -> None:
 
 @pytest.mark.parametrize("kept", range(len(CHAT) - 1))
 def test_chat_stream_without_its_end_is_incomplete(kept: int) -> None:
-    """What was passed on stays, and the dialect's own word for a failure follows."""
+    """The relayed events are followed by the dialect's in-band error."""
     outcome = drive(read(), CHAT[:kept])
     assert outcome.failure is UpstreamIncomplete
     assert outcome.out.startswith(b"".join(CHAT[:kept])) and outcome.out.endswith(DONE)

@@ -1,4 +1,4 @@
-"""What is looked at of a request that is passed on."""
+"""Relayed requests: what is read of them, and what is sent."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_id_in_a_header_that_no_header_can_hold_is_none() -> None:
 
 @given(st.binary(max_size=200), st.lists(st.tuples(st.sampled_from([JSON[0], b"x-model"]), st.binary())))
 def test_any_request_is_forwarded_unchanged(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """An odd body is the engine's to refuse."""
+    """The engine refuses an invalid body."""
     request = FORMAT.parse(body, headers)
     sent = FORMAT.upstream(request, WORKER, Ids(("p",), ("p",)))
     assert (sent.method, sent.target, sent.body) == (b"POST", b"/base/v1/embeddings", body)
@@ -85,7 +85,7 @@ def test_any_request_is_forwarded_unchanged(body: bytes, headers: list[tuple[byt
 
 @pytest.mark.parametrize("named", [[], [(b"x-request-id", b"p")]])
 def test_engine_gets_the_dispatch_id_in_the_header_always(named: list[tuple[bytes, bytes]]) -> None:
-    """Also where the client named none: else nobody could tell an engine what to stop."""
+    """Also if the client named none: without an id the engine could not abort the request."""
     sent = FORMAT.upstream(FORMAT.parse(b"{}", [JSON, *named]), WORKER, Ids(("p",), ("q",)))
     assert sent.headers == [JSON, (b"x-request-id", b"q")]
 
@@ -123,7 +123,7 @@ WORDS = operator.attrgetter("body", "headers", "model", "stream", "id", "member"
 def test_big_body_tells_in_steps_what_it_tells_at_once(
     body: bytes, headers: list[tuple[bytes, bytes]]
 ) -> None:
-    """And the same goes to the engine under another id."""
+    """The engine gets the same under another id."""
     ids = Ids(("p",), ("0123456789abcdef",))
     with mock.patch.object(json_windows, "WINDOW", 64):
         found, at_once = in_steps(body, headers), FORMAT.parse(body, headers)
@@ -157,7 +157,7 @@ def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield() -> None:
     ],
 )
 def test_request_of_several_prompts_or_replies_is_recognised(body: bytes, marks: str) -> None:
-    """Where it is not clear it counts as several: these are ended by closing their connection."""
+    """In doubt it counts as several: such a request is ended by closing its connection."""
     request = parse(body, [JSON])
     found = {"several": not request.single, "fan": request.fan, "searched": request.searched}
     assert " ".join(mark for mark, is_so in found.items() if is_so) == marks
