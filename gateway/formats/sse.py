@@ -180,14 +180,14 @@ class EventScanner:
             events.append((event, payload(event)))
             start = end
         if large:
-            return self._large_of_scraps(large)
+            return self._large_of_fragments(large)
         del pending[:start]
         # A blank line may be split over reads: what may be its beginning is searched again.
         self._searched = max(0, len(pending) - 3)
         self._grown(len(pending))
         return events
 
-    def _large_of_scraps(self, end: int) -> list[Event]:
+    def _large_of_fragments(self, end: int) -> list[Event]:
         pending, self._fragments = self._fragments, bytearray()
         rest = bytes(pending[end:])
         del pending[end:]

@@ -1,7 +1,8 @@
-"""Every field of the engine's request and reply, and what becomes of it here.
+"""Every field of the engine's request and reply, and what the gateway does with it.
 
 Owns: the list, for the release it was read from. Must never enter: code on the path of a request. The sources
-of an installed engine are compared with it (``scripts/engine_fields.py``), so an upgrade is a list to read.
+of an installed engine are compared with it (``scripts/engine_fields.py``), which shows what an upgrade
+changes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from gateway.formats.sglang.join.rules import META, TOP, MergeRule
 
 
 class Use(Enum):
-    """What becomes of a field that is not joined by a rule."""
+    """The use of a field that is not joined by a rule."""
 
-    PEEKED = "read for routing, safety or metrics, and left to the engine"
+    READ = "read for routing, safety or metrics, and left to the engine"
     NAMES = "the client's name for the exchange"
-    RESERVED = "set by whoever routes, and refused from clients"
+    RESERVED = "set by the router, and refused from clients"
     PASSED = "left to the engine unread, or to the client"
     ELSEWHERE = "of another route of the same frontend"
 
@@ -29,17 +30,17 @@ def _uses(use: Use, names: str) -> dict[str, Use]:
 
 _REQUEST: dict[str, Use] = {
     "rid": Use.NAMES,
-    **_uses(Use.PEEKED, "text input_ids input_embeds image_data video_data audio_data"),
-    **_uses(Use.PEEKED, "sampling_params stream session_params priority cache_salt lora_path"),
-    # Lists of the wrong length for a batch end the engine's handler.
-    **_uses(Use.PEEKED, "return_logprob logprob_start_len top_logprobs_num return_sampling_mask"),
-    **_uses(Use.PEEKED, "sampling_logprobs_mode lora_id custom_logit_processor"),
+    **_uses(Use.READ, "text input_ids input_embeds image_data video_data audio_data"),
+    **_uses(Use.READ, "sampling_params stream session_params priority cache_salt lora_path"),
+    # Lists of the wrong length for a batch crash the engine's handler.
+    **_uses(Use.READ, "return_logprob logprob_start_len top_logprobs_num return_sampling_mask"),
+    **_uses(Use.READ, "sampling_logprobs_mode lora_id custom_logit_processor"),
     **_uses(Use.RESERVED, "bootstrap_host bootstrap_port bootstrap_room bootstrap_pair_key decode_tp_size"),
     **_uses(Use.RESERVED, "routed_dp_rank data_parallel_rank disagg_prefill_dp_rank"),
     **_uses(Use.RESERVED, "external_trace_header received_time"),
     **_uses(Use.PASSED, "session_id mm_hashes mm_content_hashes use_audio_in_video video_config watermark"),
-    # Held against the size of the vocabulary, where that is known.
-    **_uses(Use.PEEKED, "token_ids_logprob"),
+    # Compared with the size of the vocabulary, if that is known.
+    **_uses(Use.READ, "token_ids_logprob"),
     **_uses(Use.PASSED, "return_text_in_logprobs return_flat_raw_top_logprobs"),
     **_uses(Use.PASSED, "return_flat_raw_output_top_logprobs return_flat_raw_top_logprobs_b64 log_metrics"),
     **_uses(Use.PASSED, "return_hidden_states return_routed_experts routed_experts_start_len"),
@@ -53,7 +54,7 @@ _REQUEST: dict[str, Use] = {
 }
 
 _SAMPLING: dict[str, Use] = {
-    **_uses(Use.PEEKED, "max_new_tokens n beam_width"),
+    **_uses(Use.READ, "max_new_tokens n beam_width"),
     **_uses(Use.PASSED, "stop stop_token_ids stop_regex temperature top_p top_k min_p frequency_penalty"),
     **_uses(Use.PASSED, "presence_penalty repetition_penalty min_new_tokens json_schema regex ebnf"),
     **_uses(Use.PASSED, "structural_tag ignore_eos skip_special_tokens spaces_between_special_tokens"),

@@ -1,7 +1,8 @@
-"""Every field of the engine's request and reply, and what becomes of it here.
+"""Every field of the engine's request and reply, and what the gateway does with it.
 
 Owns: the list, for the release it was read from. Must never enter: code on the path of a request. The sources
-of an installed engine are compared with it (``scripts/engine_fields.py``), so an upgrade is a list to read.
+of an installed engine are compared with it (``scripts/engine_fields.py``), which shows what an upgrade
+changes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from gateway.formats.vllm.join.rules import CHOICE, LOGPROBS, REPLY, USAGE, WITH
 
 
 class Use(Enum):
-    """What becomes of a field that is not joined by a rule."""
+    """The use of a field that is not joined by a rule."""
 
-    PEEKED = "read for routing or metrics, and left to the engine"
+    READ = "read for routing or metrics, and left to the engine"
     NAMES = "the client's name for the exchange"
     PASSED = "left to the engine unread, or to the client"
 
@@ -25,13 +26,13 @@ def _passed(names: str) -> dict[str, Use]:
     return dict.fromkeys(names.split(), Use.PASSED)
 
 
-def _peeked(names: str) -> dict[str, Use]:
-    return dict.fromkeys(names.split(), Use.PEEKED)
+def _read(names: str) -> dict[str, Use]:
+    return dict.fromkeys(names.split(), Use.READ)
 
 
 _REQUEST = {
     "request_id": Use.NAMES,
-    **_peeked("token_ids features sampling_params model stream cache_salt priority"),
+    **_read("token_ids features sampling_params model stream cache_salt priority"),
     **_passed(
         "token_offsets content_parts reasoning_ended reasoning_parser_kwargs return_token_ids output_mode"
     ),
@@ -39,7 +40,7 @@ _REQUEST = {
 }
 
 _SAMPLING = {
-    **_peeked("n max_tokens"),
+    **_read("n max_tokens"),
     **_passed(
         "presence_penalty frequency_penalty repetition_penalty temperature watermarking top_p top_k min_p"
     ),
@@ -63,8 +64,8 @@ FIELDS: Mapping[str, Mapping[str, Use | MergeRule]] = MappingProxyType(
         "request": _REQUEST,
         "sampling": _SAMPLING,
         "stream_options": _passed("include_usage continuous_usage_stats"),
-        "features": _peeked("mm_hashes mm_placeholders kwargs_data mm_metadata"),
-        "placeholder": _peeked("offset length"),
+        "features": _read("mm_hashes mm_placeholders kwargs_data mm_metadata"),
+        "placeholder": _read("offset length"),
         "reply": REPLY,
         "choice": CHOICE,
         "logprobs": LOGPROBS,
@@ -74,6 +75,6 @@ FIELDS: Mapping[str, Mapping[str, Use | MergeRule]] = MappingProxyType(
         "completion_usage": dict.fromkeys(WITH_NULLS["completion_tokens_details"], MergeRule.COUNTED),
         "weight_versions": _passed("version start end"),
         "metrics": dict.fromkeys(WITH_NULLS["metrics"], Use.PASSED),
-        "error": {"code": Use.PEEKED, **_passed("message type param")},
+        "error": {"code": Use.READ, **_passed("message type param")},
     }
 )

@@ -15,9 +15,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "simulated-engines.md").read_text()
 
 
 def test_every_setting_has_help_and_is_documented() -> None:
-    for knob in fields(SimConfig):
-        assert knob.metadata["help"]
-        assert f"`{knob.name}`" in PAGE, knob.name
+    for setting in fields(SimConfig):
+        assert setting.metadata["help"]
+        assert f"`{setting.name}`" in PAGE, setting.name
 
 
 def test_every_header_is_documented() -> None:
@@ -27,7 +27,7 @@ def test_every_header_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"),
+    ("setting", "value"),
     [
         ("cut", "hard"),
         ("jitter", 1.5),
@@ -40,6 +40,6 @@ def test_every_header_is_documented() -> None:
         ("port", 65536),
     ],
 )
-def test_invalid_value_names_its_setting(knob: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=knob):
-        SimConfig(**{knob: value})
+def test_invalid_value_names_its_setting(setting: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=setting):
+        SimConfig(**{setting: value})

@@ -31,7 +31,7 @@ _NOTHING = (b"", b"null", b"1", b"false")
 ABSENT = msgspec.Raw()
 
 
-class _Peek(msgspec.Struct):
+class _BodyFields(msgspec.Struct):
     model: msgspec.Raw = ABSENT
     stream: msgspec.Raw = ABSENT
     rid: msgspec.Raw = ABSENT
@@ -41,8 +41,8 @@ class _Peek(msgspec.Struct):
     prompt: msgspec.Raw = ABSENT
 
 
-_WANTED = frozenset(_Peek.__struct_fields__)
-_peek = msgspec.json.Decoder(_Peek).decode
+_WANTED = frozenset(_BodyFields.__struct_fields__)
+_decode_fields = msgspec.json.Decoder(_BodyFields).decode
 _string = msgspec.json.Decoder(str).decode
 
 
@@ -72,10 +72,10 @@ def parse(body: bytes, headers: Headers) -> Request:
     """Read a request. Raises nothing: a body that cannot be read names no model and no id."""
     if _readable(body, headers):
         try:
-            return _read(_peek(body), body, headers)
+            return _read(_decode_fields(body), body, headers)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
-    return _read(_Peek(), body, headers)
+    return _read(_BodyFields(), body, headers)
 
 
 def parse_in_steps(body: bytes, headers: Headers) -> Steps[Request]:
@@ -84,11 +84,11 @@ def parse_in_steps(body: bytes, headers: Headers) -> Steps[Request]:
         try:
             if starts_as_object(body):
                 found = yield from members(body, _WANTED, repeated=RID)
-                peek = _Peek(**{name: raw(body, span) for name, span in found.values.items()})
-                return _read(peek, body, headers, found)
+                fields = _BodyFields(**{name: raw(body, span) for name, span in found.values.items()})
+                return _read(fields, body, headers, found)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
-    return _read(_Peek(), body, headers)
+    return _read(_BodyFields(), body, headers)
 
 
 def project(request: Request) -> Projection:
@@ -109,33 +109,33 @@ def _readable(body: bytes, headers: Headers) -> bool:
     return media_type(headers) in (b"", b"application/json") or body[:1] == b"{"
 
 
-def _read(peek: _Peek, body: bytes, headers: Headers, found: Members | None = None) -> Request:
+def _read(fields: _BodyFields, body: bytes, headers: Headers, found: Members | None = None) -> Request:
     """Return the request. ``found`` are the members of a large body. Raises DecodeError for invalid text."""
-    member, id = _id_of(peek, headers)
+    member, id = _id_of(fields, headers)
     return Request(
         body=body,
         headers=headers,
-        model=_text(peek.model) or _header_text(headers, MODEL_HEADER),
-        stream=_equals_any(peek.stream, (b"true",)),
+        model=_text(fields.model) or _header_text(headers, MODEL_HEADER),
+        stream=_equals_any(fields.stream, (b"true",)),
         id=id,
         member=member,
-        single=not _is_list_of_prompts(peek.prompt),
-        fan=not _equals_any(peek.n, _NOTHING),
-        searched=not _equals_any(peek.use_beam_search, _NOTHING),
+        single=not _is_list_of_prompts(fields.prompt),
+        fan=not _equals_any(fields.n, _NOTHING),
+        searched=not _equals_any(fields.use_beam_search, _NOTHING),
         spans=None if found is None else found.repeated,
         # Searching a large body again for the other member would take long.
         cuts=None if found is None else found.cuts if member == RID else (),
     )
 
 
-def _id_of(peek: _Peek, headers: Headers) -> tuple[str | None, str | None]:
+def _id_of(fields: _BodyFields, headers: Headers) -> tuple[str | None, str | None]:
     """Return the member that holds the client's id, if one does, and the id."""
-    if (id := _text(peek.rid)) is not None:
+    if (id := _text(fields.rid)) is not None:
         return RID, id
     line = _header_text(headers, b"x-request-id")
     if line is not None and _HEADER_SAFE.fullmatch(line) is not None:
         return None, line
-    id = _text(peek.request_id)
+    id = _text(fields.request_id)
     return (None if id is None else REQUEST_ID), id
 
 

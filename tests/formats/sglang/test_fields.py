@@ -22,10 +22,10 @@ class TestFields(FieldTable):
 
 def test_fields_that_are_read_are_those_of_the_parser() -> None:
     """The table and the parser have the same fields; ``model`` is no field of the engine."""
-    read = {name for name, use in FIELDS["request"].items() if use in (Use.PEEKED, Use.NAMES)}
+    read = {name for name, use in FIELDS["request"].items() if use in (Use.READ, Use.NAMES)}
     looked_at = {*BodyFields.__struct_fields__, *Members.__struct_fields__}
     assert read == looked_at - set(RESERVED) - {"model"}
-    assert {name for name, use in FIELDS["sampling"].items() if use is Use.PEEKED} == set(
+    assert {name for name, use in FIELDS["sampling"].items() if use is Use.READ} == set(
         Sampling.__struct_fields__
     )
 

@@ -20,7 +20,7 @@ class TestFields(FieldTable):
 def test_fields_that_are_read_are_in_a_request() -> None:
     """The table and the parser have the same fields."""
     read = {
-        name for group in ("request", "sampling") for name, use in FIELDS[group].items() if use is Use.PEEKED
+        name for group in ("request", "sampling") for name, use in FIELDS[group].items() if use is Use.READ
     }
     assert {"token_ids", "features", "model", "stream", "cache_salt", "priority", "max_tokens"} <= set(
         Request.__struct_fields__

@@ -45,20 +45,20 @@ class UsualEvent(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 class MergedSample:
     """The merged object of one sample."""
 
-    __slots__ = ("_content", "_fold", "_ids", "_text")
+    __slots__ = ("_content", "_merged", "_ids", "_text")
 
     def __init__(self) -> None:
-        self._fold = MergedObject(CHOICE)
+        self._merged = MergedObject(CHOICE)
         self._ids: Sequence | None = None
         self._text: Sequence | None = None
         self._content: Sequence | None = None
 
     def add(self, members: Members) -> None:
         """Add any event of the sample."""
-        self._fold.add(members)
-        self._ids = self._fold.sequence("token_ids")
-        self._text = self._fold.sequence("text")
-        self._content = self._fold.sequence("logprobs", "content")
+        self._merged.add(members)
+        self._ids = self._merged.sequence("token_ids")
+        self._text = self._merged.sequence("text")
+        self._content = self._merged.sequence("logprobs", "content")
 
     def add_usual(self, choice: UsualChoice) -> bool:
         """Add a usual event. Return False, with nothing added, if it needs ``add``."""
@@ -73,4 +73,4 @@ class MergedSample:
         return True
 
     def parts(self) -> Parts:
-        return self._fold.parts()
+        return self._merged.parts()
