@@ -1,6 +1,6 @@
 """The build: the version of the gateway, and whether its hot modules are compiled.
 
-Owns: telling it. Must never enter: anything that behaves differently because of it.
+Owns: these two facts. Must never enter: code that behaves differently because of them.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ from gateway.exchange import ExchangeRecord
 NAME = "tito-gateway"
 VERSION = version(NAME)
 
-#: Asked of the code itself: what was installed, and what is imported, may be two things.
+#: Read from the imported code itself, because another build may be installed.
 COMPILED = not isinstance(ExchangeRecord.apply, FunctionType)

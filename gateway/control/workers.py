@@ -84,13 +84,7 @@ def workers_router(views: Views) -> APIRouter:
     routes: tuple[tuple[str, str, int, Callable[..., Any], str], ...] = (
         ("POST", PATH, 202, changes.add, "Register a worker, or replace its record"),
         ("POST", ADD, 200, changes.add, "The same as POST /workers; the URL may be in the query"),
-        (
-            "POST",
-            REMOVE,
-            200,
-            changes.remove,
-            "Drain and remove a worker; an unknown one is no error",
-        ),
+        ("POST", REMOVE, 200, changes.remove, "Drain and remove a worker; an unknown one is no error"),
         ("POST", CORDON, 200, changes.cordon, "Cordon a worker: it gets no new requests"),
         ("POST", UNCORDON, 200, changes.uncordon, "End every cordon of a worker"),
         ("POST", HOLD, 200, changes.cordon, "Older name of .../cordon"),
@@ -114,7 +108,10 @@ def workers_router(views: Views) -> APIRouter:
 
 
 class _Listing:
-    """Handlers that tell. ``async`` without an await where FastAPI would run them in threads."""
+    """Handlers that list workers.
+
+    They are ``async``, because FastAPI runs functions that are not ``async`` in threads.
+    """
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -124,11 +121,10 @@ class _Listing:
         return _json(await render_list(self._fleet.workers, await self._views.loads_elsewhere()))
 
     async def urls(self) -> Response:
-        # Their clients call every one of them, and some for a minute if it does not answer.
-        away = (WorkerState.DEAD, WorkerState.DRAINING)
-        return _json(
-            compact_json({"urls": [one.url for one in self._fleet.workers if one.state not in away]})
-        )
+        # Clients of this route call every URL in it, and some wait a minute for one that does not answer.
+        unusable = (WorkerState.DEAD, WorkerState.DRAINING)
+        urls = [worker.url for worker in self._fleet.workers if worker.state not in unusable]
+        return _json(compact_json({"urls": urls}))
 
     async def one(self, request: Request, key: str) -> Response:
         try:
@@ -162,8 +158,7 @@ class _Changes:
             if worker is None and await self._registration.forget(record.url):
                 return _removed(record.url, 200)
             if worker is None:
-                # Clients of this route treat an error as their own failure, and the worker is removed as they
-                # want.
+                # Clients of this route treat an error as a failure of theirs, and the worker is gone already.
                 body = {"status": "accepted", "url": record.url, "message": "there is no such worker"}
                 return JSONResponse(body)
             await self._registration.remove(worker)
