@@ -51,6 +51,8 @@ WORDS: Mapping[str, str] = {
     "scraps": "fragments",
     "shed": "release",
     "shedding": "body release",
+    "seat": "candidate, endpoint",
+    "seats": "candidates, endpoints",
     "sheds": "releases",
     "siblings": "peers",
     "strike": "failed probe",
