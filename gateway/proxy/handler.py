@@ -116,7 +116,7 @@ class GenerateHandler:
         services, client, record = self._services, live.client, live.record
         # 1 accept
         if client.over_connection_limit:
-            raise OutOfSockets("the gateway has as many connections as it takes; please try again")
+            raise OutOfSockets("the gateway has reached its limit of connections; please try again")
         services.lifecycle.enter(live)
         headers = client.headers
         if services.guard.armed:

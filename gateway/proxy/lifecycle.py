@@ -68,7 +68,7 @@ class Lifecycle:
             raise Draining("the gateway is shutting down; please try again elsewhere")
         if self._max_open is not None and len(self._open) >= self._max_open:
             raise Overloaded(
-                "the gateway has as many requests as it takes; please try again", limit="in_flight"
+                "the gateway has reached its limit of requests in flight; please try again", limit="in_flight"
             )
         self._open.add(exchange)
 

@@ -151,7 +151,7 @@ class LiveExchange:
         record, queue, fleet = self.record, self.services.queue, self.services.fleet
         capability, model = self.format.capability, self.projection.model
         if queue.waiting and not self._queued_until and queue.has_earlier(capability, model):
-            raise Overloaded("others wait for a worker; please try again")
+            raise Overloaded("other requests are queued for a worker; please try again")
         worker = fleet.lease(capability, model, tried, self.routing_key)
         info = worker.offers(capability)
         models = models_of(worker, info) if info is not None else ()

@@ -59,7 +59,7 @@ async def test_one_more_than_may_be_in_flight_is_refused_in_the_dialect(kind: st
             await arrived(1, sim)
             reply = await post(gateway, kind)
             assert (reply.status_code, reply.headers["retry-after"]) == (code, "1")
-            assert "as many requests as it takes" in reply.json()["error"]["message"]
+            assert "limit of requests in flight" in reply.json()["error"]["message"]
             text = (await gateway.client.get("/metrics")).text
             assert 'status="error",error_type="overload"} 1\n' in text
             assert await limit_hits(gateway) == {"in_flight": 1}
