@@ -1,4 +1,4 @@
-"""One measurement: a load on a target, with what it cost whom.
+"""One measurement: a load on a target, with the processor time it took.
 
 Owns: the processes that all measurements share. Must never enter: which measurements there are.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import procfs
-from benchmarks.generators import Generator, Load, Seen, run_wrk, wrk_is_here
+from benchmarks.generators import Generator, Load, LoadResult, run_wrk, wrk_is_here
 from benchmarks.processes import Processes
 from benchmarks.targets import Target, start_gateway
 from benchmarks.workers import Workers
@@ -19,10 +19,10 @@ from benchmarks.workers import Workers
 
 @dataclass
 class Sample:
-    """A load on a target: what was seen, and processor time in seconds."""
+    """A measurement of one load on one target: the generator's figures, and the processor time in seconds."""
 
     target: str
-    seen: Seen
+    seen: LoadResult
     cpu: float
     worker_cpu: float
     load_average: float
@@ -30,18 +30,18 @@ class Sample:
 
     @property
     def request_us(self) -> float:
-        """The target's processor time for a request."""
+        """Return the target's processor time for a request, in microseconds."""
         return self.cpu * 1e6 / max(1, self.seen.replies)
 
     @property
     def event_us(self) -> float:
-        """The same for an event."""
+        """Return the target's processor time for an event, in microseconds."""
         return self.cpu * 1e6 / max(1, self.seen.events)
 
 
 @dataclass
 class Scale:
-    """How much is done: rounds and seconds of each load, rounds of a curve, streams held open."""
+    """The size of a run: rounds and seconds of each load, rounds of a curve, streams held open."""
 
     rounds: int
     seconds: float
@@ -55,7 +55,7 @@ FULL = Scale(rounds=5, seconds=3, growth_rounds=3, streams=4096)
 
 
 class Bench:
-    """What measurements work with. ``say`` is told what is going on."""
+    """The processes and settings that all measurements share. ``say`` is called with lines of progress."""
 
     def __init__(
         self, processes: Processes, workers: Workers, checkout: Path, scale: Scale, say: Callable[[str], None]
@@ -66,18 +66,18 @@ class Bench:
         self.scale = scale
         self.say = say
         self.generator = Generator(processes)
-        #: For what goes on beside a load.
+        #: Sends requests while the first generator runs its load.
         self.second = Generator(processes, "client-2")
         self._wrk = wrk_is_here()
 
     def gateway(self, name: str, workers: Sequence[int] | None = None, flags: Sequence[str] = ()) -> Target:
-        """A gateway of its own for a measurement, of a freshly started process. Raises NotStarted."""
+        """Start a new gateway for one measurement. Raises NotStarted."""
         return start_gateway(
             self.processes, workers or self.workers.ports, self.checkout, name=name, flags=flags
         )
 
     def sample(self, target: Target, load: Load, seconds: float, workers: Workers | None = None) -> Sample:
-        """Put ``load`` on ``target``."""
+        """Run ``load`` on ``target`` for ``seconds`` and return the measurement."""
         pids = [process.pid for process in (workers or self.workers).processes]
         average = os.getloadavg()[0]
         before, before_workers = target.cpu_seconds(), sum(map(procfs.cpu_seconds, pids))

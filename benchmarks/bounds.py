@@ -1,4 +1,5 @@
-"""What has a bound of its own, with no peer beside it: memory, large bodies, start, stop, processes.
+"""Measurements with a fixed bound and no other router beside it: memory, large bodies, start, stop,
+processes.
 
 Owns: these measurements. Must never enter: the loads of the table, growth.
 """
@@ -28,13 +29,15 @@ SILENCE = 3_600_000_000
 #: About 25 MB of token ids.
 LARGE_PROMPT = 4_250_000
 PROCESS_COUNTS = (1, 2)
-#: Clients that read a large reply at once.
+#: Clients that read a large reply at the same time.
 READERS = 4
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A figure and the most it may be (``least``: the least); no ``bound``: it is only told."""
+    """A figure and its bound: the most it may be or, with ``least``, the least. Without ``bound`` it is only
+    reported.
+    """
 
     name: str
     title: str
@@ -45,12 +48,12 @@ class Bound:
 
     @property
     def holds(self) -> bool | None:
-        """None: there is nothing to keep."""
+        """Return True if the figure keeps its bound, None if it has none."""
         return None if self.bound is None else self.value <= self.bound
 
 
 def idle_memory(bench: Bench) -> list[Bound]:
-    """What a stream costs that has begun and then waits."""
+    """Measure the memory of a stream that has begun and then waits."""
     gateway = bench.gateway("gateway-memory")
     bench.generator.load(gateway.port, WARM, bench.scale.seconds)
     count = min(2 * bench.scale.connections, 1000 if bench.scale.rounds == 1 else 2000)
@@ -66,9 +69,10 @@ def idle_memory(bench: Bench) -> list[Bound]:
 
 
 def large_reply(bench: Bench) -> list[Bound]:
-    """What is held of 64 MiB for a client that reads 32 MiB/s.
+    """Measure the memory used for a reply of 64 MiB whose client reads 32 MiB/s.
 
-    Of several at once: what one takes for a moment only stays with the process, and serves the others.
+    Several clients read at once, because memory that one reply uses for a moment stays with the process and
+    serves the others.
     """
     size = 64 * MIB
     unary = SGLANG.request(8, 1, knobs=Knobs(size=size))
@@ -90,7 +94,7 @@ def large_reply(bench: Bench) -> list[Bound]:
 
 
 class Peak:
-    """The most memory that ``target`` has while the block runs, looked at every 10 ms."""
+    """A context manager that samples the memory of ``target`` every 10 ms and keeps the highest value."""
 
     def __init__(self, target: Target) -> None:
         self.value = 0
@@ -112,15 +116,15 @@ class Peak:
 
 
 def large_body(bench: Bench) -> list[Bound]:
-    """What small requests wait for while bodies of 25 MB come in, one after another."""
+    """Measure the latency of small requests while bodies of 25 MB arrive one after another."""
     gateway = bench.gateway("gateway-body")
-    # Due at fixed times: a client that waits for its reply would ask less just when it is slow.
+    # Sent at fixed times: a client that waits for each reply would send fewer requests just when it is slow.
     small = replace(WARM, connections=8, interval=0.02)
     body = SGLANG.request(LARGE_PROMPT, 1)
     large = Load(SGLANG.path, body, 1)
     seconds = max(2.0, bench.scale.seconds)
     alone = bench.generator.load(gateway.port, small, seconds)
-    finish = bench.second.meanwhile(lambda: bench.second.load(gateway.port, large, seconds))
+    finish = bench.second.in_background(lambda: bench.second.load(gateway.port, large, seconds))
     beside = bench.generator.load(gateway.port, small, seconds)
     bodies = finish()
     end(gateway.process)
@@ -134,12 +138,14 @@ def large_body(bench: Bench) -> list[Bound]:
 
 
 def start_and_stop(bench: Bench) -> list[Bound]:
-    """From the start to the first 200 on the generate path; from SIGTERM to the exit of an idle process."""
+    """Measure the time from the start to the first 200 on the generate path, and from SIGTERM to the exit
+    when idle.
+    """
     starts, ends = [], []
     for number in range(max(2, bench.scale.growth_rounds)):
         gateway = bench.gateway(f"gateway-start-{number}")
         starts.append(gateway.first_reply)
-        # Exchanges that are over, on connections that are kept.
+        # Exchanges that have ended, on connections that are kept.
         bench.second.open(gateway.port, replace(WARM, connections=64))
         ends.append(end(gateway.process))
         bench.second.close()
@@ -151,7 +157,7 @@ def start_and_stop(bench: Bench) -> list[Bound]:
 
 
 def processes(bench: Bench) -> list[Bound]:
-    """The unary load and the paced streams on one process and on two."""
+    """Measure the unary load and the paced streams with one process and with two."""
     text = subprocess.run(
         [sys.executable, "-m", "gateway", "serve", "--help"],
         capture_output=True,
@@ -194,7 +200,7 @@ def _resident(target: Target) -> int:
     return procfs.resident(target.pid)
 
 
-#: Name on the command line -> measurement, which may tell several figures.
+#: Name on the command line -> measurement, which may return several figures.
 BOUNDS: dict[str, Callable[[Bench], list[Bound]]] = {
     "idle-memory": idle_memory,
     "large-reply": large_reply,

@@ -1,6 +1,6 @@
-"""The command line of the harness.
+"""The command line of the benchmarks.
 
-Owns: its options, and the order of what is measured. Must never enter: how anything is measured.
+Owns: its options, and the order of the measurements. Must never enter: how anything is measured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NAMES = tuple(name for group in GROUPS.values() for name in group)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, write what was asked for. 1: the gateway or a worker did not start."""
+    """Measure, print and write the report. Return 1 if the gateway or a worker did not start."""
     options = _parse(arguments)
     try:
         report = _put_together(options.read) if options.read else _measure(options)
@@ -102,7 +102,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _checkout(text: str) -> Path:
-    """A folder with a gateway in it: without one, the gateway that is installed would be measured instead."""
+    """Return a folder that contains a gateway. Without this check the installed gateway would be measured
+    instead.
+    """
     folder = Path(text).resolve()
     if not (folder / "gateway" / "__init__.py").exists():
         raise argparse.ArgumentTypeError(f"{folder} has no gateway")
@@ -110,7 +112,7 @@ def _checkout(text: str) -> Path:
 
 
 def _writable(text: str) -> Path:
-    """A file in a folder that is there: told now, and not after minutes of measuring."""
+    """Return a path whose folder exists, checked before minutes of measuring rather than after them."""
     file = Path(text)
     if file.is_dir() or not file.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{file} cannot be written")
@@ -118,7 +120,7 @@ def _writable(text: str) -> Path:
 
 
 def _report(text: str) -> Report:
-    """What an earlier run wrote."""
+    """Read the report of an earlier run."""
     try:
         return reports.read(Path(text))
     except OSError as error:
@@ -170,7 +172,7 @@ def _measure(options: argparse.Namespace) -> Report:
         report.missing.append(NO_WRK)
     with Processes(options.logs) as processes:
         workers = start_workers(processes, 2)
-        bench = Bench(processes, workers, options.gateway, scale, _say)
+        bench = Bench(processes, workers, options.gateway, scale, _print_line)
         if table := [name for name in wanted if name in GROUPS["table"]]:
             _table(bench, report, table, options)
         for name in wanted:
@@ -180,7 +182,7 @@ def _measure(options: argparse.Namespace) -> Report:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command line as another machine can use it: without this one's folders."""
+    """Return the command line without this machine's folders, so that it can be used elsewhere."""
     given = {
         "--only": options.only and ",".join(options.only),
         "--rounds": options.rounds,
@@ -210,9 +212,9 @@ def _table(bench: Bench, report: Report, names: Sequence[str], options: argparse
     peers, missing = start_peers(bench.processes, ports, _peers(options))
     report.missing += missing
     for each in report.missing:
-        _say(f"!!! NOT THERE: {each}")
+        _print_line(f"!!! NOT THERE: {each}")
     targets = [Target(DIRECT, ports[0]), *peers, *gateways]
-    report.met(targets)
+    report.add_targets(targets)
     for row in shrunk(ROWS, bench.scale.connections):
         if row.name in names:
             rounds = run_row(bench, row, targets)
@@ -221,8 +223,8 @@ def _table(bench: Bench, report: Report, names: Sequence[str], options: argparse
 
 
 def _one(bench: Bench, report: Report, name: str) -> None:
-    """A bound or a curve. One that fails is told and does not take the others with it."""
-    _say(name)
+    """Measure one bound or curve. A failure is reported and does not stop the other measurements."""
+    _print_line(name)
     try:
         if name in MEASURES:
             report.bounds |= {each.name: each for each in MEASURES[name](bench)}
@@ -234,5 +236,5 @@ def _one(bench: Bench, report: Report, name: str) -> None:
         report.targets[GATEWAY] = {"version": procfs.commit(bench.checkout), "command": ""}
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

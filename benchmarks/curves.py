@@ -1,6 +1,6 @@
-"""A curve: what something costs over a size, and whether it grows no faster than it may.
+"""A curve: the cost of an operation over a size, and the check that it grows no faster than allowed.
 
-Owns: the verdict on a curve. Must never enter: how its points are taken, drawing.
+Owns: the verdict on a curve. Must never enter: how its points are measured, drawing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from benchmarks.fit import at_most_linear, fit, flat
 
 @dataclass(frozen=True)
 class Curve:
-    """Cost over size, with the names of both axes.
+    """The cost over a size, with the names of both axes.
 
-    ``others``: the size is that of something else, and the cost must not follow it at all.
+    ``others``: the size belongs to something else, and the cost must not depend on it at all.
     """
 
     name: str
@@ -28,10 +28,10 @@ class Curve:
 
     @property
     def exponent(self) -> float:
-        """With which the cost grows; 0: it does not."""
+        """Return the exponent with which the cost grows, 0 if it does not grow."""
         return fit(self.points).exponent
 
     @property
     def holds(self) -> bool:
-        """Whether it grows no faster than it may."""
+        """Return True if the cost grows no faster than allowed."""
         return flat(self.points) if self.others else at_most_linear(self.points)

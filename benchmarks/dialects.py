@@ -1,9 +1,8 @@
-"""The two dialects, as bytes: requests that carry an order for the worker, and what it answers.
+"""Requests and replies of the two dialects as bytes. A request carries an order for the simulated worker.
 
-Owns: the shape of requests, replies and events. Must never enter: I/O, anything that costs the worker time it
-could do without.
+Owns: the shape of requests, replies and events. Must never enter: I/O, or work that the worker could avoid.
 
-What a request wants of the simulated worker it says in ``stop_token_ids``, which every router passes on.
+The order is encoded in ``stop_token_ids``, which every router passes on.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-#: Pace of a stream: as its order says; at the worker's tempo; that, and each event stamped with its time.
+#: Pace of a stream: as its order says; at the worker's tempo; at that tempo, with each event stamped with its
+#: time.
 OWN_PACE, TEMPO, TEMPO_STAMPED = range(3)
-#: What stands before the time, in nanoseconds of the monotonic clock, in a stamped event.
+#: The text before the time of a stamped event, which is in nanoseconds of the monotonic clock.
 STAMP = b'"text":"@'
 STAMP_DIGITS = 20
 
@@ -25,8 +25,10 @@ _KNOBS = re.compile(rb'"stop_token_ids": ?\[([\d, ]+)\]')
 
 
 class Knobs(NamedTuple):
-    """What the worker shall do: ``pause_us`` between events (0: one each turn of its loop), least ``size`` of
-    an event or of a unary reply in bytes, ``first_us`` until the reply begins, which ``pace`` it follows."""
+    """The order of a request: ``pause_us`` between events (0: one in each turn of the worker's loop), the
+    least ``size`` of an event or of a unary reply in bytes, ``first_us`` until the reply begins, and the
+    ``pace``.
+    """
 
     pause_us: int = 0
     size: int = 0
@@ -45,7 +47,7 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one engine spells things; ``reply`` and the two events are templates for ``%``."""
+    """The spelling of one engine; ``reply`` and the two events are templates for ``%``."""
 
     path: str
     ids_key: str
@@ -56,14 +58,14 @@ class Dialect:
     last: bytes
 
     def request(self, ids: int, tokens: int, *, stream: bool = False, knobs: Knobs | None = None) -> bytes:
-        """A request with a prompt of ``ids`` token ids, for ``tokens`` tokens."""
+        """Return a request with a prompt of ``ids`` token ids, for ``tokens`` tokens."""
         wants = f',"stop_token_ids":{list(knobs)}'.replace(" ", "") if knobs else ""
         streams = '"stream":true,' if stream else ""
         sampling = f'{{"{self.tokens_key}":{tokens},"temperature":0{wants}}}'
         return f'{{"{self.ids_key}":[{_prompt(ids)}],{streams}"sampling_params":{sampling}}}'.encode()
 
     def order(self, head: bytes, body: bytes) -> Order:
-        """What a request wants, found by searching: parsing long prompts would cost more than the answer."""
+        """Read the order of a request by searching: parsing long prompts would cost more than the reply."""
         tokens = body.find(b'"%b":' % self.tokens_key.encode())
         knobs = _KNOBS.search(body) if b'"stop_token_ids"' in body else None
         return Order(
@@ -83,11 +85,11 @@ class Dialect:
         return b"none"
 
     def unary(self, order: Order) -> bytes:
-        """A unary reply."""
+        """Return a unary reply."""
         return self._filled(self.reply, order, order.tokens, b"t")
 
-    def one(self, order: Order, number: int, text: bytes = b"t") -> bytes:
-        """Event ``number``, counted from 1; the last one of an order says that it is."""
+    def event_of(self, order: Order, number: int, text: bytes = b"t") -> bytes:
+        """Return event ``number``, counted from 1; the last event of an order has the finish reason."""
         return self._filled(self.last if number >= order.tokens else self.event, order, number, text)
 
     def _filled(self, template: bytes, order: Order, number: int, text: bytes) -> bytes:
@@ -114,7 +116,7 @@ def _number(text: bytes, at: int) -> int:
 
 @lru_cache(maxsize=16)
 def _prompt(ids: int) -> str:
-    """Ids of a large vocabulary, the same ones each time."""
+    """Return ids of a large vocabulary, the same for each call."""
     some = random.Random(4096).sample(range(1000, 100_000), 4096)
     return ",".join(map(str, (some * (ids // 4096 + 1))[:ids]))
 
@@ -129,7 +131,7 @@ def _sglang(finish: bytes) -> bytes:
 
 
 def _vllm(finish: bytes) -> bytes:
-    """There is no text in this dialect: a field beside the others makes a reply as long as ordered."""
+    """Return a template. The dialect has no text, so a field of its own fills a reply to the ordered size."""
     return (
         b'{"request_id":"%(id)b","usage":null,"output_mode":"tokens","choices":[{"index":0,"finish_reason":'
         + finish

@@ -1,10 +1,10 @@
-"""The simulated worker: a process that answers both dialects on many ports, for next to nothing.
+"""The simulated worker: a process that answers both dialects on many ports at very little cost.
 
 Owns: its connections, replies and streams. Must never enter: generation (``tito-gateway sim`` has that, and
 costs several times as much), parsing of JSON.
 
 ``python -m benchmarks.engine PORT...``. ``GET /tempo/N`` sets N events a second for each stream that follows
-the tempo; ``GET /state`` counts requests, and streams that run.
+the tempo; ``GET /state`` counts the requests and the running streams.
 """
 
 from __future__ import annotations
@@ -68,24 +68,24 @@ _ANSWERS = {
 
 
 class Engine:
-    """All that the connections of a worker share."""
+    """The state that all connections of a worker share."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.requests = 0
         self.running: set[Stream] = set()
         #: Seconds between two events of a stream that follows the tempo.
-        self.beat = 1.0
+        self.interval = 1.0
         self._bursting: list[Stream] = []
         self._turning = False
 
     def burst(self, stream: Stream) -> None:
-        """Let ``stream`` send one event each turn of the loop."""
+        """Let ``stream`` send one event in each turn of the loop."""
         self._bursting.append(stream)
         self.turn()
 
     def turn(self) -> None:
-        """Go on with the streams that burst, if any can."""
+        """Schedule the next events of the streams that burst, if any may write."""
         if not self._turning:
             self._turning = True
             self.loop.call_soon(self._step)
@@ -99,16 +99,16 @@ class Engine:
             self.loop.call_soon(self._step)
 
     def answer(self, path: bytes) -> bytes:
-        """The body for a path that does not generate."""
+        """Return the body for a path that does not generate."""
         if path.startswith(b"/tempo/"):
-            self.beat = 1 / float(path[7:])
+            self.interval = 1 / float(path[7:])
         if path == b"/state":
             return json.dumps({"requests": self.requests, "running": len(self.running)}).encode()
         return _ANSWERS.get(path.decode(), b"{}")
 
 
 class Stream:
-    """One streamed reply on its way."""
+    """A streamed reply that is being sent."""
 
     __slots__ = ("connection", "dialect", "due", "engine", "order", "over", "paused", "sent", "timer")
 
@@ -125,13 +125,15 @@ class Stream:
         self.engine.running.add(self)
 
     def start(self) -> None:
-        """The head and the first event, in one write as a router without TCP_NODELAY needs it to be quick."""
+        """Send the head and the first event in one write, because a router without TCP_NODELAY would delay
+        the second.
+        """
         self.due = self.engine.loop.time()
         if self.send(_STREAM_HEAD):
             return
         if self.order.knobs.pace != OWN_PACE:
-            # Streams that were opened together must not send together.
-            self._wait(random.random() * self.engine.beat)
+            # Streams that were opened together must not send at the same time.
+            self._wait(random.random() * self.engine.interval)
         elif self.order.knobs.pause_us:
             self._wait(self.order.knobs.pause_us / 1e6)
         else:
@@ -139,22 +141,22 @@ class Stream:
 
     def _wait(self, seconds: float) -> None:
         self.due += seconds
-        self.timer = self.engine.loop.call_at(self.due, self._beat)
+        self.timer = self.engine.loop.call_at(self.due, self._send_on_tempo)
 
-    def _beat(self) -> None:
-        # A client that does not read skips events, as it would stop a real engine's.
+    def _send_on_tempo(self) -> None:
+        # A client that does not read skips events: a real engine would not send them either.
         if not self.paused and self.send():
             return
         own = self.order.knobs.pace == OWN_PACE
-        self._wait(self.order.knobs.pause_us / 1e6 if own else self.engine.beat)
+        self._wait(self.order.knobs.pause_us / 1e6 if own else self.engine.interval)
 
     def send(self, head: bytes = b"") -> bool:
-        """Write the next event; True: it was the last one."""
+        """Send the next event; return True if it was the last one."""
         self.sent += 1
         text = b"t"
         if self.order.knobs.pace == TEMPO_STAMPED:
             text = b"@%0*d" % (STAMP_DIGITS, time.monotonic_ns())
-        event = self.dialect.one(self.order, self.sent, text)
+        event = self.dialect.event_of(self.order, self.sent, text)
         last = self.sent >= self.order.tokens
         self.connection.write(b"%b%x\r\n%b\r\n%b" % (head, len(event), event, _LAST if last else b""))
         if last:
@@ -162,7 +164,7 @@ class Stream:
         return last
 
     def end(self) -> None:
-        """Nothing more is sent."""
+        """Stop sending."""
         self.over = True
         self.engine.running.discard(self)
         self.connection.stream = None
@@ -171,7 +173,7 @@ class Stream:
 
 
 class Connection(asyncio.Protocol):
-    """One client. It sends a request only after the answer to the one before."""
+    """A client's connection, on which a request arrives only after the reply to the one before."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -199,7 +201,7 @@ class Connection(asyncio.Protocol):
             self.engine.turn()
 
     def write(self, data: bytes) -> None:
-        """Send, if the client is still there."""
+        """Send ``data`` if the client is still connected."""
         if self._transport is not None:
             self._transport.write(data)
 
@@ -219,7 +221,8 @@ class Connection(asyncio.Protocol):
         self._handle(data[:end], data[end:])
 
     def _handle(self, head: bytes, body: bytes) -> None:
-        # A request in HTTP/2, as some routers try first, has no such line: what answers it is not understood.
+        # A request in HTTP/2, which some routers try first, has no such line; its reply is not understood
+        # anyway.
         path = head.split(b" ", 2)[1].partition(b"?")[0]
         dialect = BY_PATH.get(path)
         if dialect is None:
@@ -252,7 +255,7 @@ def _content_length(head: bytes) -> int:
 
 
 async def serve(ports: Iterable[int]) -> None:
-    """Answer on all ``ports`` of the loopback address until SIGTERM."""
+    """Serve all ``ports`` of the loopback address until SIGTERM."""
     loop = asyncio.get_running_loop()
     engine = Engine()
     for port in ports:

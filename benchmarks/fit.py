@@ -1,6 +1,6 @@
-"""How a cost grows: an exponent fitted to a few points.
+"""The growth of a cost: an exponent fitted to a few points.
 
-Owns: the fit and what it means. Must never enter: measuring, I/O.
+Owns: the fit and its meaning. Must never enter: measuring, I/O.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Growth that is smaller than this share of the fixed cost is noise: no exponent can be told from it.
+#: Growth below this share of the fixed cost is noise, from which no exponent can be determined.
 NOISE = 0.15
-#: Exponents up to this one count as linear: five points on a shared machine tell no more.
+#: Exponents up to this one count as linear: five points on a shared machine allow no finer distinction.
 LINEAR = 1.15
-#: What others may cost: the dearest point over the cheapest.
+#: The highest cost over the lowest of a curve that must be flat.
 FLAT = 1.25
 
 Points = Sequence[tuple[float, float]]
@@ -20,20 +20,20 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Fit:
-    """cost = ``base`` + ``factor`` * size ** ``exponent``; an exponent of 0: the cost does not grow."""
+    """cost = ``base`` + ``factor`` * size ** ``exponent``; with an exponent of 0 the cost does not grow."""
 
     base: float
     factor: float
     exponent: float
 
     def at(self, size: float) -> float:
-        """The fitted cost."""
+        """Return the fitted cost."""
         power: float = size**self.exponent
         return self.base + self.factor * power
 
 
 def fit(points: Points) -> Fit:
-    """The exponent, up to 3, with which ``base`` and ``factor`` come closest to the points, relatively."""
+    """Return the fit with the least relative error among exponents up to 3."""
     candidates = [_with(points, step / 100) for step in range(5, 301)]
     best = min(candidates, key=lambda each: _error(each, points))
     largest = max(size for size, _ in points)
@@ -43,7 +43,7 @@ def fit(points: Points) -> Fit:
 
 
 def _with(points: Points, exponent: float) -> Fit:
-    """The best fit with this exponent: least squares of relative errors, neither part below 0."""
+    """Return the best fit for this exponent: least squares of relative errors, with neither part below 0."""
     a = b = c = d = e = 0.0
     for size, cost in points:
         one, power = 1 / cost, size**exponent / cost
@@ -62,11 +62,11 @@ def _error(candidate: Fit, points: Points) -> float:
 
 
 def at_most_linear(points: Points) -> bool:
-    """Whether what a thing costs grows no faster than the thing."""
+    """Return True if the cost grows no faster than the size."""
     return fit(points).exponent <= LINEAR
 
 
 def flat(points: Points) -> bool:
-    """Whether a cost keeps still while there is more of something else."""
+    """Return True if the cost does not depend on the size."""
     costs = [cost for _, cost in points]
     return max(costs) <= FLAT * min(costs)

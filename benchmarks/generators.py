@@ -1,6 +1,7 @@
 """The two load generators, as the harness uses them: our own process, and wrk.
 
-Owns: giving them a load and reading what they say. Must never enter: the target's cost, which /proc tells.
+Owns: giving them a load and reading their reports. Must never enter: the target's cost, which is read from
+/proc.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ end
 
 @dataclass(frozen=True)
 class Load:
-    """Requests to be sent: ``body`` to ``path``, on each of ``connections`` one after another."""
+    """The requests of a load: ``body`` to ``path``, on each of ``connections`` one after another."""
 
     path: str
     body: bytes
@@ -46,8 +47,8 @@ class Load:
 
 
 @dataclass
-class Seen:
-    """What a generator saw. ``client_cpu`` is its own share of one core."""
+class LoadResult:
+    """The report of a generator. ``client_cpu`` is its own share of one core."""
 
     replies: int = 0
     events: int = 0
@@ -70,44 +71,44 @@ class Generator:
         self._process = processes.start(name, [sys.executable, "-m", "benchmarks.client"], piped=True)
         self._tail = partial(processes.tail, name)
 
-    def load(self, port: int, load: Load, seconds: float) -> Seen:
-        """Ask again and again for so long."""
-        return _seen(self.tell("load", port, load, seconds=seconds, interval=load.interval))
+    def load(self, port: int, load: Load, seconds: float) -> LoadResult:
+        """Send requests one after another for ``seconds``."""
+        return _load_result(self.send("load", port, load, seconds=seconds, interval=load.interval))
 
-    def once(self, port: int, load: Load, *, patience: float = 60.0, read_rate: float = 0.0) -> Seen:
-        """One reply on each connection; ``read_rate`` in bytes a second makes a slow reader."""
-        return _seen(self.tell("once", port, load, seconds=patience, read_rate=read_rate))
+    def once(self, port: int, load: Load, *, patience: float = 60.0, read_rate: float = 0.0) -> LoadResult:
+        """Read one reply on each connection; ``read_rate`` in bytes a second makes a slow reader."""
+        return _load_result(self.send("once", port, load, seconds=patience, read_rate=read_rate))
 
     def open(self, port: int, load: Load, *, probe: bytes = b"", every: int = 16) -> int:
-        """Open streams that stay, on top of those that are open; returns how many errors there were.
+        """Open streams beside those that are open, leave them open, and return the number of errors.
 
-        One in ``every`` asks with ``probe`` instead, if given.
+        With ``probe``, one in ``every`` requests has that body instead.
         """
-        report = self.tell("open", port, load, seconds=60.0, probes=probe.decode(), every=every)
+        report = self.send("open", port, load, seconds=60.0, probes=probe.decode(), every=every)
         return int(report["errors"])
 
-    def look(self, seconds: float) -> Seen:
-        """What the open streams bring meanwhile."""
-        return _seen(self.tell("look", seconds=seconds))
+    def observe(self, seconds: float) -> LoadResult:
+        """Return the report of the open streams over the next ``seconds``."""
+        return _load_result(self.send("observe", seconds=seconds))
 
     def close(self) -> None:
-        """Leave all open streams."""
-        self.tell("close")
+        """Close all open streams."""
+        self.send("close")
 
-    def meanwhile(self, work: Callable[[], Seen]) -> Callable[[], Seen]:
-        """Begin ``work`` of this generator beside what the caller does; calling the result waits for it."""
-        results: list[Seen] = []
+    def in_background(self, work: Callable[[], LoadResult]) -> Callable[[], LoadResult]:
+        """Start ``work`` of this generator in the background; calling the result waits for its report."""
+        results: list[LoadResult] = []
         thread = threading.Thread(target=lambda: results.append(work()))
         thread.start()
 
-        def wait() -> Seen:
+        def wait() -> LoadResult:
             thread.join()
             return results[0]
 
         return wait
 
-    def tell(self, do: str, port: int = 0, load: Load | None = None, **more: Any) -> dict[str, Any]:
-        """Give a command and wait for its answer."""
+    def send(self, do: str, port: int = 0, load: Load | None = None, **more: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer."""
         command = {"do": do, "port": port, **more}
         if load is not None:
             command |= {"path": load.path, "body": load.body.decode(), "connections": load.connections}
@@ -122,9 +123,9 @@ class Generator:
         return answer
 
 
-def _seen(report: dict[str, Any]) -> Seen:
+def _load_result(report: dict[str, Any]) -> LoadResult:
     seconds = report["seconds"]
-    return Seen(
+    return LoadResult(
         replies=report["replies"],
         events=report["events"],
         errors=report["errors"],
@@ -141,12 +142,12 @@ def _seen(report: dict[str, Any]) -> Seen:
 
 
 def wrk_is_here() -> bool:
-    """Whether unary loads can come from wrk."""
+    """Return True if wrk is installed, so that it can send unary loads."""
     return shutil.which("wrk") is not None
 
 
-def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> Seen:
-    """The same as Generator.load, by wrk, which counts in whole seconds. Raises RuntimeError."""
+def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> LoadResult:
+    """Run the load of Generator.load with wrk, which counts in whole seconds. Raises RuntimeError."""
     script, body = processes.folder / "wrk.lua", processes.folder / "wrk.body"
     script.write_text(_SCRIPT)
     body.write_bytes(load.body)
@@ -174,7 +175,7 @@ def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> Seen
     requests, took, p50, p99, errors = (int(each) for each in text)
     used = after.children_user + after.children_system - before.children_user - before.children_system
     rate = requests * 1e6 / took
-    return Seen(
+    return LoadResult(
         replies=requests,
         errors=errors,
         seconds=took / 1e6,

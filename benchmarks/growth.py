@@ -1,6 +1,7 @@
-"""How cost grows with the number of workers, of open exchanges, of prompt ids, and with the size of an event.
+"""The growth of cost with the number of workers, open exchanges and prompt ids, and with the size of an
+event.
 
-Owns: how each curve is taken. Must never enter: the fit, drawing.
+Owns: how each curve is measured. Must never enter: the fit, drawing.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ WORKERS = (2, 16, 64, 512)
 EXCHANGES = (10, 100, 1000, 5000)
 PROMPTS = (10, 100, 1000, 10_000, 128_000)
 EVENTS = (200, 2_000, 20_000, 60_000, 200_000, 600_000, 2_000_000)
-#: The gateway asks each worker for its health once in so many seconds: a load that is shorter may miss it.
+#: Seconds in which the gateway probes each worker once: a shorter load may contain no probe.
 PROBES = 5.0
 
 UNARY = Load(SGLANG.path, SGLANG.request(8, 1), 32, wrk=True)
 
 
 @dataclass(frozen=True)
-class Spot:
-    """Where a point of a curve is taken. ``workers``: those behind ``target`` if it has its own."""
+class PointSetup:
+    """The target of one point of a curve, with its ``workers`` if it has its own."""
 
     target: Target
     load: Load
@@ -41,15 +42,15 @@ class Spot:
 
 
 def workers(bench: Bench) -> list[Curve]:
-    """The unary load with ever more workers, and what knowing them costs while nothing is asked."""
+    """Measure the unary load with more and more workers, and their cost while no request arrives."""
     spots = {}
     for count in WORKERS:
         fleet = start_workers(bench.processes, count, in_task=1, name=f"fleet-{count}")
         gateway = bench.gateway(f"gateway-{count}w", fleet.ports)
         _all_known(gateway, count)
-        spots[count] = Spot(gateway, UNARY, fleet)
+        spots[count] = PointSetup(gateway, UNARY, fleet)
     idle = _idle_shares({count: spot.target for count, spot in spots.items()}, 2 * PROBES)
-    # The first load finds no connection to any worker.
+    # The first load opens the connections to the workers.
     for spot in spots.values():
         bench.sample(spot.target, spot.load, 1, spot.workers)
     samples = _interleaved(bench, spots, PROBES)
@@ -76,14 +77,14 @@ def workers(bench: Bench) -> list[Curve]:
 
 
 def exchanges(bench: Bench) -> list[Curve]:
-    """The unary load while ever more streams are open and silent."""
+    """Measure the unary load while more and more streams are open and silent."""
     silent = SGLANG.request(8, 2, stream=True, knobs=Knobs(pause_us=SILENCE))
     spots, errors = {}, 0
     for count in EXCHANGES:
         gateway = bench.gateway(f"gateway-{count}x")
         streams = min(count, bench.scale.connections)
         errors += bench.second.open(gateway.port, Load(SGLANG.path, silent, streams))
-        spots[count] = Spot(gateway, UNARY)
+        spots[count] = PointSetup(gateway, UNARY)
     samples = _interleaved(bench, spots)
     bench.second.close()
     for spot in spots.values():
@@ -102,9 +103,9 @@ def exchanges(bench: Bench) -> list[Curve]:
 
 
 def prompts(bench: Bench) -> list[Curve]:
-    """A request with an ever longer prompt."""
+    """Measure a request with a longer and longer prompt."""
     gateway = bench.gateway("gateway-prompts")
-    spots = {n: Spot(gateway, Load(SGLANG.path, SGLANG.request(n, 1), 8, wrk=True)) for n in PROMPTS}
+    spots = {n: PointSetup(gateway, Load(SGLANG.path, SGLANG.request(n, 1), 8, wrk=True)) for n in PROMPTS}
     samples = _interleaved(bench, spots)
     end(gateway.process)
     points = [(n, _median(_request, taken)) for n, taken in samples.items()]
@@ -113,9 +114,9 @@ def prompts(bench: Bench) -> list[Curve]:
 
 
 def events(bench: Bench) -> list[Curve]:
-    """An event of ever more bytes."""
+    """Measure an event of more and more bytes."""
     gateway = bench.gateway("gateway-events")
-    spots = {size: Spot(gateway, _stream_of(size)) for size in EVENTS}
+    spots = {size: PointSetup(gateway, _stream_of(size)) for size in EVENTS}
     samples = _interleaved(bench, spots)
     end(gateway.process)
     points = [(size, _median(_event, taken)) for size, taken in samples.items()]
@@ -124,13 +125,15 @@ def events(bench: Bench) -> list[Curve]:
 
 
 def _stream_of(size: int) -> Load:
-    """Paced, as small events would be read together else, and short where there is much to move."""
+    """Return a load of paced events (small events would be read together otherwise), short if the events are
+    large.
+    """
     body = SGLANG.request(8, 64 if size < 100_000 else 16, stream=True, knobs=Knobs(pause_us=4000, size=size))
     return Load(SGLANG.path, body, 16)
 
 
 def _interleaved(
-    bench: Bench, spots: Mapping[int, Spot], seconds: float | None = None
+    bench: Bench, spots: Mapping[int, PointSetup], seconds: float | None = None
 ) -> dict[int, list[Sample]]:
     samples: dict[int, list[Sample]] = {size: [] for size in spots}
     for number in range(bench.scale.growth_rounds):
@@ -158,7 +161,7 @@ def _without_probes(share: float, sample: Sample) -> float:
 
 
 def _all_known(gateway: Target, count: int) -> None:
-    """Return once the gateway knows all its workers, or after a while."""
+    """Return once the gateway knows all its workers, or after a timeout."""
     for _ in range(400):
         endpoints = json.loads(ask(gateway.port, "GET", "/ready")[1]).get("endpoints", [])
         if any(each["workers"] >= count for each in endpoints):
@@ -167,13 +170,13 @@ def _all_known(gateway: Target, count: int) -> None:
 
 
 def _idle_shares(gateways: Mapping[int, Target], seconds: float) -> dict[int, float]:
-    """The share of a core that each takes while nothing is asked."""
+    """Return the share of a core that each process uses while no request arrives."""
     before = {size: gateway.cpu_seconds() for size, gateway in gateways.items()}
     time.sleep(seconds)
     return {size: (gateway.cpu_seconds() - before[size]) / seconds for size, gateway in gateways.items()}
 
 
-#: Name on the command line -> measurement, which may give several curves.
+#: Name on the command line -> measurement, which may return several curves.
 CURVES: dict[str, Callable[[Bench], list[Curve]]] = {
     "workers": workers,
     "exchanges": exchanges,

@@ -1,4 +1,4 @@
-"""How many events a second one process relays for thousands of open streams before they come late.
+"""The search for the highest event rate that one process relays in time for thousands of open streams.
 
 Owns: the search for that rate. Must never enter: other loads.
 """
@@ -16,18 +16,18 @@ from benchmarks.generators import Load
 from benchmarks.processes import end
 from benchmarks.targets import Target
 
-#: The delay of events at which they count as late, p99, in milliseconds.
+#: The delay of events from which they count as late, p99, in milliseconds.
 LATE = 50.0
-#: The share of one core at which the gateway counts as full.
+#: The share of one core from which the gateway counts as full.
 FULL_CORE = 0.97
-#: A rate that no gateway finds hard, to come back to.
+#: An event rate that any gateway relays without delay, used between two steps.
 EASY = 2_000.0
 _FOREVER = 100_000_000
 
 
 @dataclass(frozen=True)
 class Step:
-    """One rate, in events a second over all streams: what came, how late, and what it cost."""
+    """One step of the search, with rates in events a second over all streams."""
 
     rate: float
     events_per_s: float
@@ -38,12 +38,12 @@ class Step:
 
     @property
     def passed(self) -> bool:
-        """Whether events came in time, all of them, and the gateway's core had room left."""
+        """Return True if all events arrived in time and the gateway's core was not full."""
         return self.p99_ms <= LATE and self.core < FULL_CORE and self.events_per_s > 0.95 * self.rate
 
 
 def knee(bench: Bench) -> list[Bound]:
-    """Open the streams, raise the tempo until it is too much, halve the last step twice."""
+    """Open the streams, raise the rate until a step fails, then halve the last increase twice."""
     gateway = bench.gateway("gateway-streams")
     streams = min(bench.scale.streams, bench.scale.connections)
     load = Load(SGLANG.path, SGLANG.request(8, _FOREVER, stream=True, knobs=Knobs(pace=TEMPO)), streams)
@@ -59,7 +59,7 @@ def knee(bench: Bench) -> list[Bound]:
 
 
 def search(step: Callable[[float], Step], refinements: int, first: float = 8_000.0) -> list[Step]:
-    """Steps from ``first`` events/s, each half as much again, until one does not pass; then in between."""
+    """Return steps from ``first`` events/s, each half as much again, until one fails, then between."""
     steps = [step(first)]
     while steps[-1].passed and len(steps) < 12:
         steps.append(step(steps[-1].rate * 1.5))
@@ -76,14 +76,14 @@ def search(step: Callable[[float], Step], refinements: int, first: float = 8_000
 
 
 def _step(bench: Bench, gateway: Target, streams: int, rate: float) -> Step:
-    # What an overload before has left in buffers must be gone, and a beat of the tempo before.
+    # The buffers filled by an overload must be empty, and the interval of the old tempo must be over.
     bench.workers.tempo(EASY / streams)
     time.sleep(0.5)
     bench.workers.tempo(rate / streams)
     time.sleep(streams / EASY + 0.5)
     seconds = max(2.0, bench.scale.seconds)
     before = gateway.cpu_seconds()
-    seen = bench.second.look(seconds)
+    seen = bench.second.observe(seconds)
     core = (gateway.cpu_seconds() - before) / seen.seconds
     late = seen.delay_p99_ms if seen.delay_p99_ms is not None else float("inf")
     step = Step(rate, seen.events_per_s, seen.delay_p50_ms or 0.0, late, core, seen.client_cpu)
@@ -96,7 +96,7 @@ def _step(bench: Bench, gateway: Target, streams: int, rate: float) -> Step:
 
 
 def report(steps: list[Step], streams: int, note: str) -> list[Bound]:
-    """The knee in figures: the highest rate that passed, what it was like, and what broke the next one."""
+    """Return the highest rate that passed, its figures, and the reason why the next rate failed."""
     passed = [each for each in steps if each.passed]
     if not passed:
         return [

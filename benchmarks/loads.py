@@ -1,4 +1,4 @@
-"""The rows of the table: which load, which figure of it, and what it has to be.
+"""The rows of the table: each load, the figure read from it, and its bound.
 
 Owns: the list. Must never enter: how a load is run or a figure taken.
 """
@@ -13,7 +13,7 @@ from benchmarks.generators import Load
 
 
 class Figure(Enum):
-    """What is compared."""
+    """The figure that is compared."""
 
     REQUEST = "us a request"
     EVENT = "us an event"
@@ -23,10 +23,10 @@ class Figure(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One load and its figure.
+    """A load and its figure.
 
-    ``bound`` times the best router is the most that the gateway may have; of THROUGHPUT, where more is
-    better, it is the least, times direct. ``aim`` is what it shall have one day.
+    ``bound`` times the best router is the most that the gateway may have. For THROUGHPUT, where more is
+    better, it is the least, as a multiple of the direct figure. ``aim`` is a bound for a later release.
     """
 
     name: str
@@ -84,7 +84,7 @@ ROWS = (
 
 
 def shrunk(rows: tuple[Row, ...], connections: int) -> tuple[Row, ...]:
-    """The same rows with fewer connections, for a look at the harness itself."""
+    """Return the same rows with fewer connections, for tests of the harness itself."""
     return tuple(
         replace(row, load=replace(row.load, connections=min(connections, row.load.connections)))
         for row in rows

@@ -17,10 +17,10 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 
 def write(report: Report, page: Path = PAGE) -> None:
-    """Put what ``report`` has on the page; the rest stays as it is. Raises ValueError without a marker."""
+    """Write the results of ``report`` into the page and keep the rest. Raises ValueError without a marker."""
     text = page.read_text()
     for part, content in _parts(report, page).items():
-        text = between(text, part, content)
+        text = replace_part(text, part, content)
     page.write_text(text)
     folder = page.with_suffix("")
     for name in report.curves:
@@ -49,8 +49,8 @@ def _commands(report: Report) -> str:
     return "\n".join(["```sh", *report.command, "```"])
 
 
-def between(text: str, part: str, content: str) -> str:
-    """``text`` with ``content`` between the markers of ``part``. Raises ValueError if they are not there."""
+def replace_part(text: str, part: str, content: str) -> str:
+    """Return ``text`` with ``content`` between the markers of ``part``. Raises ValueError without markers."""
     start, end = f"<!-- bench: {part} -->", f"<!-- end: {part} -->"
     before, found, rest = text.partition(start)
     _, closed, after = rest.partition(end)
@@ -60,7 +60,7 @@ def between(text: str, part: str, content: str) -> str:
 
 
 def drawn(report: Report, name: str) -> str:
-    """The plot of one curve."""
+    """Return the plot of one curve."""
     curve = report.curves[name]
     fitted = fit(curve.points)
     verdict = HOLDS if curve.holds else DOES_NOT

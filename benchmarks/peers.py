@@ -1,4 +1,5 @@
-"""The routers beside which the gateway is measured, and HAProxy, which knows nothing of what it moves.
+"""The routers beside which the gateway is measured, and HAProxy, which forwards bytes without understanding
+them.
 
 Owns: where each is found, its version and its command. Must never enter: loads, figures.
 """
@@ -40,7 +41,7 @@ PEERS = (
     Peer("vllm-router", "vllmr", f"{_LISTEN} {_ROUTE} --log-level warning --worker-urls", BOTH_PATHS),
 )
 
-#: It is in sbin, which is not on every user's PATH.
+#: HAProxy is installed in sbin, which is not on every user's PATH.
 _SBIN = "/usr/sbin:/usr/local/sbin"
 _HAPROXY = """
 global
@@ -64,7 +65,7 @@ backend workers
 def start_peers(
     processes: Processes, workers: Sequence[int], folder: Path | None
 ) -> tuple[list[Target], list[str]]:
-    """The floor and every router that is installed, and what has to be said about those that are not."""
+    """Start HAProxy and every installed router; return them with a notice for each one that is missing."""
     targets, missing = [], []
     starts: list[Callable[[Processes, Sequence[int]], Target]] = [_start_haproxy]
     starts += [partial(_start_peer, peer, folder) for peer in PEERS]
@@ -85,7 +86,9 @@ def _start_peer(peer: Peer, folder: Path | None, processes: Processes, workers: 
 
 
 def find(peer: Peer, folder: Path | None) -> str:
-    """The command of a router, in its environment below ``folder`` or on PATH. Raises FileNotFoundError."""
+    """Return the command of a router, in its environment below ``folder`` or on PATH. Raises
+    FileNotFoundError.
+    """
     own = folder / peer.folder / "bin" / peer.name if folder is not None else None
     if own is not None and own.exists():
         return str(own)
@@ -96,7 +99,7 @@ def find(peer: Peer, folder: Path | None) -> str:
 
 
 def _version(executable: str, package: str) -> str:
-    """Of a package in the environment of its command; empty if that cannot be told."""
+    """Return the version of a package in the environment of its command, or "" if it is unknown."""
     python = Path(executable).parent / "python"
     code = f"from importlib.metadata import version; print(version({package!r}))"
     words = [str(python) if python.exists() else sys.executable, "-c", code]

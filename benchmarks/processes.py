@@ -1,6 +1,6 @@
-"""Processes of a benchmark: started, waited for, ended.
+"""The processes of a benchmark.
 
-Owns: their ports, their logs, their end whatever happens. Must never enter: what any of them is for.
+Owns: their start, ports, logs and end, in any case. Must never enter: what any of them is for.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-#: How long a process may take to end by itself, in seconds.
+#: Seconds that a process has to end by itself.
 GRACE = 10.0
 
 
 class NotStarted(Exception):
-    """A process did not come up; the text holds the end of its log."""
+    """A process did not start; the text contains the end of its log."""
 
 
 class Processes:
-    """All processes of a run and the folder of their logs; gone with the ``with`` block."""
+    """All processes of a run and the folder of their logs, which end with the ``with`` block."""
 
     def __init__(self, logs: Path | None = None) -> None:
         self._stack = ExitStack()
@@ -52,7 +52,9 @@ class Processes:
         folder: Path | None = None,
         piped: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start ``command``; its output goes to ``name``.log. ``piped``: its two ends are the caller's."""
+        """Start ``command``; its output goes to ``name``.log. With ``piped`` the caller reads and writes it
+        instead.
+        """
         log = self._stack.enter_context(self.log(name).open("wb"))
         pipe = subprocess.PIPE if piped else None
         process = subprocess.Popen(
@@ -67,15 +69,15 @@ class Processes:
         return process
 
     def log(self, name: str) -> Path:
-        """Where the output of ``name`` goes."""
+        """Return the path of the log of ``name``."""
         return self.folder / f"{name}.log"
 
     def tail(self, name: str) -> str:
-        """The end of that."""
+        """Return the end of that log."""
         return self.log(name).read_text(errors="replace")[-800:].strip() or "(nothing)"
 
     def port(self) -> int:
-        """A port that nobody has, and none that the system gives out by itself."""
+        """Return a port that is free, and outside the range from which the system assigns ports."""
         while True:
             port = random.randrange(10_000, 32_000)
             with socket.socket() as probe, suppress(OSError):
@@ -99,7 +101,7 @@ class Processes:
 
 
 def end(process: subprocess.Popen[bytes] | None) -> float:
-    """End a process, by force if it must be; how long it took, in seconds."""
+    """End a process, by SIGKILL if needed; return the seconds it took."""
     start = time.monotonic()
     if process is None:
         return 0.0
@@ -122,12 +124,12 @@ def _close(pipe: IO[bytes] | None) -> None:
 
 
 def get(port: int, path: str) -> int:
-    """Status of a GET, 0 without an answer."""
+    """Return the status of a GET, 0 without a reply."""
     return ask(port, "GET", path)[0]
 
 
 def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    """Status and body of one request on a connection of its own; 0 without an answer."""
+    """Return status and body of one request on a new connection; the status is 0 without a reply."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request(method, path, body or None, {"content-type": "application/json"} if body else {})

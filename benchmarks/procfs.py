@@ -1,6 +1,6 @@
-"""What /proc tells: processor time, memory, the machine.
+"""Figures from /proc: processor time, memory, the machine.
 
-Owns: reading it. Must never enter: a decision about what it means.
+Owns: reading them. Must never enter: a decision about what they mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PROC = Path("/proc")
 
 
 def tree(pid: int) -> list[int]:
-    """``pid`` and all that descend from it."""
+    """Return ``pid`` and all its descendants."""
     children = defaultdict(list)
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -29,13 +29,15 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process with its threads and children, user's and kernel's."""
+    """Return the processor time of a process with its threads and children, in user and kernel mode, in
+    seconds.
+    """
     fields = (_stat(each) for each in tree(pid))
     return sum((int(each[11]) + int(each[12])) / _TICK for each in fields if each)
 
 
 def resident(pid: int) -> int:
-    """Resident memory of a process with its children that is no file's, in bytes."""
+    """Return the resident anonymous memory of a process with its children, in bytes."""
     total = 0
     for each in tree(pid):
         try:
@@ -47,7 +49,7 @@ def resident(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the name, which may hold anything; [] for a process that is gone."""
+    """Return the fields after the name, which may contain any characters; [] if the process has ended."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -55,7 +57,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """Describe the machine: processor, cores, memory, system."""
     models = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = [line for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
     return {
@@ -69,7 +71,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit(checkout: Path) -> str:
-    """The commit that is measured, with a mark if the product's own files differ from it."""
+    """Return the measured commit, with a mark if the product's own files differ from it."""
     try:
         name = _git(checkout, "rev-parse", "--short", "HEAD")
         return f"{name} and changes" if _git(checkout, "status", "--porcelain", "--", "gateway") else name

@@ -1,4 +1,4 @@
-"""What was found, as JSON and as text.
+"""The report of a run, as JSON and as text.
 
 Owns: the shape of the report, its merging and its tables. Must never enter: measuring, the page of the docs.
 """
@@ -30,7 +30,7 @@ from benchmarks.targets import (
 
 @dataclass
 class Report:
-    """One run, or several put together: what each row, bound and curve was last found to be."""
+    """The results of one run, or of several merged: the latest result of each row, bound and curve."""
 
     machine: dict[str, Any]
     command: list[str]
@@ -43,12 +43,12 @@ class Report:
     samples: list[dict[str, Any]] = field(default_factory=list)
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 
-    def met(self, targets: Iterable[Target]) -> None:
-        """Note who took part."""
+    def add_targets(self, targets: Iterable[Target]) -> None:
+        """Note the targets of the run."""
         self.targets |= {each.name: {"version": each.version, "command": each.command} for each in targets}
 
     def add(self, other: Report) -> None:
-        """Take in what a later run found."""
+        """Merge the results of a later run."""
         for name in ("targets", "table", "bounds", "curves"):
             getattr(self, name).update(getattr(other, name))
         self.samples += other.samples
@@ -56,7 +56,7 @@ class Report:
         self.missing += [each for each in other.missing if each not in self.missing]
 
     def write(self, path: Path) -> None:
-        """As JSON, with the verdicts that follow from it."""
+        """Write the report as JSON, with the verdicts that follow from it."""
         document = asdict(self)
         for name, bound in self.bounds.items():
             document["bounds"][name]["holds"] = bound.holds
@@ -66,7 +66,7 @@ class Report:
 
 
 def read(path: Path) -> Report:
-    """A report that was written before."""
+    """Read a report from a file."""
     document = json.loads(path.read_text())
     document["table"] = {name: Result(**each) for name, each in document["table"].items()}
     document["bounds"] = {name: Bound(**_without(each, "holds")) for name, each in document["bounds"].items()}
@@ -81,7 +81,7 @@ def _without(members: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def text(report: Report) -> str:
-    """The whole report in Markdown."""
+    """Return the whole report in Markdown."""
     parts = [machine_line(report), *notices(report)]
     if report.table:
         parts += [table(report), generators(report)]
@@ -95,7 +95,7 @@ def text(report: Report) -> str:
 
 
 def machine_line(report: Report) -> str:
-    """The machine and the commit in one sentence."""
+    """Describe the machine and the commit in one sentence."""
     m = report.machine
     gateway = report.targets.get(GATEWAY, {}).get("version", "unknown")
     return (
@@ -105,12 +105,12 @@ def machine_line(report: Report) -> str:
 
 
 def notices(report: Report) -> list[str]:
-    """What was not there, loudly."""
+    """Return a prominent notice for each target that was missing."""
     return [f"**NOT THERE:** {each}" for each in report.missing]
 
 
 def table(report: Report) -> str:
-    """The rows against the peers."""
+    """Return the table of all rows and targets."""
     named = [
         DIRECT,
         FLOOR,
@@ -151,7 +151,7 @@ def _change(result: Result, build: str, baseline: str) -> str:
 
 
 def generators(report: Report) -> str:
-    """That it is not the load generator which is measured: its share of a core, and what it gets directly."""
+    """Show that the load generator is not the bottleneck: its share of a core, and its direct throughput."""
     rows = [
         [
             result.title,
@@ -190,7 +190,7 @@ def _verdict(verdict: str) -> str:
 
 
 def bounds(report: Report) -> str:
-    """What has a bound of its own."""
+    """Return the table of the figures with a fixed bound."""
     rows = []
     for each in report.bounds.values():
         bound = "–" if each.bound is None else f"at most {each.bound:g} {each.unit}"
@@ -204,7 +204,7 @@ def _short(value: float) -> str:
 
 
 def curves(report: Report) -> str:
-    """How cost grows."""
+    """Return the table of the growth of cost."""
     rows = []
     for each in report.curves.values():
         costs = "; ".join(f"{size:,.0f}: {_short(cost)}" for size, cost in each.points)

@@ -1,6 +1,6 @@
-"""A plot of one curve, or of several over the same time, as SVG, with nothing but the standard library.
+"""Plots of one curve, or of several over the same time, as SVG, with only the standard library.
 
-Owns: axes, ticks, the drawing. Must never enter: what is drawn, files.
+Owns: axes, ticks, the drawing. Must never enter: which data is drawn, files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 74, 56
-#: Height of one of several panels, and what of it is between two of them.
+#: Height of one of several panels, and the part of it that separates two panels.
 PANEL, PANEL_GAP = 150, 50
 INK, MUTED, GRID, LINE, FITTED = "#1f2430", "#667085", "#e4e7ec", "#2563eb", "#d97706"
 _STYLE = f"""<style>
@@ -34,7 +34,7 @@ class Axis:
     log: bool
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         share = (self._scaled(value) - self._scaled(self.low)) / (
             self._scaled(self.high) - self._scaled(self.low)
         )
@@ -44,7 +44,7 @@ class Axis:
         return math.log10(value) if self.log else value
 
     def ticks(self) -> list[float]:
-        """Round values within the axis."""
+        """Return round values within the axis."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             return [10.0**power for power in range(first, last + 1) if self.low <= 10.0**power <= self.high]
@@ -55,7 +55,7 @@ class Axis:
 
 
 def axis_of(values: Sequence[float], start: float, end: float, *, log: bool) -> Axis:
-    """An axis that holds all ``values``: whole decades, or from 0 with room above."""
+    """Return an axis that contains all ``values``: whole decades, or from 0 with space above."""
     if log:
         low, high = 10.0 ** math.floor(math.log10(min(values))), 10.0 ** math.ceil(math.log10(max(values)))
         return Axis(low, high if high > low else low * 10, start, end, True)
@@ -67,8 +67,8 @@ def _round_step(rough: float) -> float:
     return next(decade * factor for factor in (1, 2, 5, 10) if decade * factor >= rough)
 
 
-def human(value: float) -> str:
-    """A figure as short as it can be read."""
+def short(value: float) -> str:
+    """Return a figure in its shortest readable form."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{letter}"
@@ -77,7 +77,7 @@ def human(value: float) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is drawn: the measured ``points``, joined, and the ``fitted`` curve, dashed.
+    """The data of a plot: the measured ``points``, joined, and the ``fitted`` curve, dashed.
 
     ``text`` and ``note`` are a line each below the title, ``x`` and ``y`` name the axes with their units.
     """
@@ -92,7 +92,7 @@ class Plot:
 
 
 def drawn(plot: Plot) -> str:
-    """Sizes are on a logarithmic axis, costs too if they span more than a decade."""
+    """Return the plot as SVG. Sizes are on a logarithmic axis; so are costs that span more than a decade."""
     costs = [cost for _, cost in plot.points]
     across = axis_of([size for size, _ in plot.points], LEFT, WIDTH - RIGHT, log=True)
     up = axis_of(costs, HEIGHT - BOTTOM, TOP, log=max(costs) > 10 * min(costs))
@@ -109,7 +109,7 @@ def drawn(plot: Plot) -> str:
         _upwards(18, (TOP + HEIGHT - BOTTOM) / 2, plot.y),
         _path(_smooth(across, plot.fitted), across, up, FITTED, ' stroke-dasharray="5 4"'),
         _path(plot.points, across, up, LINE, ""),
-        *(part for size, cost in plot.points for part in _mark(across.at(size), up.at(cost), human(cost))),
+        *(part for size, cost in plot.points for part in _mark(across.at(size), up.at(cost), short(cost))),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -117,7 +117,7 @@ def drawn(plot: Plot) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several plots over the same time: a ``name``, its ``unit`` with a blank before it, a verdict."""
+    """One of several plots over the same time: a ``name``, its ``unit`` after a blank, a verdict."""
 
     name: str
     unit: str
@@ -125,8 +125,8 @@ class Panel:
     points: Points
 
 
-def stacked(title: str, text: str, x: str, panels: Sequence[Panel]) -> str:
-    """One panel below the other, each from 0 on an axis of its own, all over the same linear ``x``."""
+def draw_panels(title: str, text: str, x: str, panels: Sequence[Panel]) -> str:
+    """Return panels one below the other, each from 0 on its own axis, all over the same linear ``x``."""
     height = TOP + len(panels) * PANEL + BOTTOM - PANEL_GAP
     across = Axis(0.0, max(at for panel in panels for at, _ in panel.points), LEFT, WIDTH - RIGHT, False)
     box = f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_quoted(title)}"'
@@ -156,13 +156,13 @@ def _grid(across: Axis, up: Axis) -> list[str]:
     for value in across.ticks():
         at = across.at(value)
         parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{up.end}" y2="{up.start}" stroke="{GRID}"/>')
-        parts.append(_text(at, up.start + 18, human(value), anchor="middle"))
+        parts.append(_text(at, up.start + 18, short(value), anchor="middle"))
     for value in up.ticks():
         at = up.at(value)
         parts.append(
             f'<line x1="{across.start}" x2="{across.end}" y1="{at:.1f}" y2="{at:.1f}" stroke="{GRID}"/>'
         )
-        parts.append(_text(across.start - 8, at + 4, human(value), anchor="end"))
+        parts.append(_text(across.start - 8, at + 4, short(value), anchor="end"))
     return parts
 
 

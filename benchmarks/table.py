@@ -22,7 +22,7 @@ Rounds = Sequence[Mapping[str, Sample]]
 
 @dataclass(frozen=True)
 class Result:
-    """A row as measured: the median of each target, the best router and how the gateway stands to it."""
+    """The result of a row: the median of each target, the best router, and the gateway's ratio to it."""
 
     name: str
     title: str
@@ -33,24 +33,26 @@ class Result:
     bound: str
     verdict: str
     errors: Mapping[str, int]
-    #: What got through, in requests or events a second, and the generator's own share of a core meanwhile.
+    #: Requests or events a second of each target, and the load generator's own share of a core.
     speeds: Mapping[str, float]
     generator: str
     generator_cores: Mapping[str, float]
-    #: The same of the compiled build, where there is one.
+    #: The ratio of the compiled build, if it was measured.
     compiled_ratio: float | None = None
     compiled_verdict: str | None = None
 
     @property
     def verdicts(self) -> Iterator[tuple[str, float | None, str]]:
-        """Of each build that was measured: its name, its ratio and its verdict."""
+        """Return name, ratio and verdict of each build that was measured."""
         yield GATEWAY, self.ratio, self.verdict
         if self.compiled_verdict is not None:
             yield COMPILED, self.compiled_ratio, self.compiled_verdict
 
 
 def run_row(bench: Bench, row: Row, targets: Sequence[Target]) -> list[dict[str, Sample]]:
-    """All rounds of one row. Each visits every target, so that a neighbour on the cores hits all alike."""
+    """Run all rounds of one row. Each visits every target, so that other work on the machine affects all
+    alike.
+    """
     takers = [target for target in targets if row.load.path in target.paths]
     rounds = []
     for number in range(bench.scale.rounds):
@@ -60,7 +62,7 @@ def run_row(bench: Bench, row: Row, targets: Sequence[Target]) -> list[dict[str,
 
 
 def result_of(row: Row, rounds: Rounds) -> Result:
-    """Medians of ``rounds``, and the verdict."""
+    """Compute the medians of ``rounds`` and the verdict."""
     names = list(rounds[0])
     values = {name: value for name in names if (value := _median(row.figure, name, rounds)) is not None}
     best = best_router(row.figure, values)
@@ -84,7 +86,7 @@ def result_of(row: Row, rounds: Rounds) -> Result:
 
 
 def best_router(figure: Figure, values: Mapping[str, float]) -> str | None:
-    """The best of the routers that know what they route: neither a worker nor the floor."""
+    """Return the best of the routers that understand the requests: not the worker itself, nor HAProxy."""
     routers = [name for name in values if name not in (DIRECT, FLOOR, *BUILDS)]
     better = max if figure is Figure.THROUGHPUT else min
     return better(routers, key=lambda name: values[name]) if routers else None
@@ -93,7 +95,7 @@ def best_router(figure: Figure, values: Mapping[str, float]) -> str | None:
 def judge(
     row: Row, values: Mapping[str, float], best: str | None, build: str = GATEWAY
 ) -> tuple[float | None, str]:
-    """How a build of the gateway stands to the best router, and whether it keeps within the row's bound."""
+    """Return the ratio of a build to the best router, and True if it keeps the row's bound."""
     ours = values.get(build)
     ratio = ours / values[best] if ours is not None and best is not None and values[best] > 0 else None
     if row.figure is Figure.THROUGHPUT:
@@ -106,7 +108,7 @@ def judge(
 
 
 def bound_of(row: Row) -> str:
-    """The bound in words."""
+    """Return the bound as text."""
     if row.figure is Figure.THROUGHPUT:
         return f"at least {row.bound:.1f} x direct"
     aim = f"; aim {row.aim}" if row.aim is not None else ""
@@ -119,7 +121,9 @@ def _median(figure: Figure, name: str, rounds: Rounds) -> float | None:
 
 
 def _value(figure: Figure, sample: Sample, direct: Sample | None) -> float | None:
-    """None where there is no such figure: a worker costs no gateway's time."""
+    """Return the figure of a sample, or None if there is none: a worker's processor time is not the
+    gateway's.
+    """
     if figure is Figure.THROUGHPUT:
         rate = direct.seen.events_per_s if direct is not None else 0.0
         return sample.seen.events_per_s / rate if rate else None
@@ -137,7 +141,7 @@ def _speed(figure: Figure, sample: Sample) -> float:
 
 
 def raw(row: str, rounds: Rounds) -> Iterable[dict[str, Any]]:
-    """Every sample as it was taken."""
+    """Return every sample unchanged."""
     for number, samples in enumerate(rounds):
         for sample in samples.values():
             yield {"row": row, "round": number, **asdict(sample)}

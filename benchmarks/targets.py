@@ -1,6 +1,6 @@
-"""What is measured: a worker asked directly, the gateway, HAProxy as the floor, and the peers.
+"""The measured targets: a worker asked directly, the gateway, HAProxy as the floor, and the other routers.
 
-Owns: what a target is, starting one, the gateway's own command. Must never enter: loads, figures.
+Owns: the definition of a target, starting one, the gateway's own command. Must never enter: loads, figures.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from benchmarks.processes import NotStarted, Processes, ask
 DIRECT, GATEWAY, FLOOR = "direct", "gateway", "haproxy"
 #: The compiled build of the same checkout, which `make compile` leaves below it.
 COMPILED, COMPILED_FOLDER = "gateway-compiled", Path("build", "compiled")
-#: Both builds of another checkout, for a before and an after in one run.
+#: Both builds of another checkout, for a comparison before and after a change in one run.
 BASELINE, BASELINE_COMPILED = "baseline", "baseline-compiled"
 #: Every build of this gateway; a router is any other target but DIRECT and FLOOR.
 BUILDS = (GATEWAY, COMPILED, BASELINE, BASELINE_COMPILED)
 BOTH_PATHS = (SGLANG.path, VLLM.path)
-#: How long a target may take to answer for the first time, in seconds.
+#: Seconds that a target has for its first reply.
 PATIENCE = 40.0
 _FIRST_REQUEST = SGLANG.request(8, 1)
 
 
 @dataclass(frozen=True)
 class Command:
-    """How a target is started, and on which ``paths`` it answers; without ``environment``, in our own."""
+    """The command that starts a target, and the ``paths`` it serves; without ``environment`` it runs in our
+    own.
+    """
 
     name: str
     words: Sequence[str]
@@ -44,7 +46,7 @@ class Command:
 
 @dataclass
 class Target:
-    """Something that answers requests. A worker has no ``process``: its cost is not what is measured."""
+    """A server that is measured. A worker has no ``process``: its cost is not measured."""
 
     name: str
     port: int
@@ -57,17 +59,17 @@ class Target:
 
     @property
     def pid(self) -> int:
-        """Of a target that has a process of its own."""
+        """Return the process id of a target that is not a worker."""
         assert self.process is not None
         return self.process.pid
 
     def cpu_seconds(self) -> float:
-        """Processor time so far; 0 for a worker."""
+        """Return the processor time used so far, in seconds; 0 for a worker."""
         return procfs.cpu_seconds(self.pid) if self.process is not None else 0.0
 
 
 def start(processes: Processes, command: Command, version: str = "") -> Target:
-    """The target, once it has answered a generate request. Raises NotStarted."""
+    """Start the target and return it once it has answered a generate request. Raises NotStarted."""
     began = time.monotonic()
     process = processes.start(
         command.name, command.words, environment=command.environment, folder=command.folder
@@ -89,7 +91,7 @@ def start_gateway(
     name: str = GATEWAY,
     flags: Sequence[str] = (),
 ) -> Target:
-    """The gateway of ``checkout`` with its defaults: metrics and access log on, the log to a file.
+    """Start the gateway of ``checkout`` with its defaults: metrics and access log on, the log in a file.
 
     Raises NotStarted.
     """
@@ -97,6 +99,6 @@ def start_gateway(
     words = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port)]
     words += [word for worker in workers for word in ("--worker", f"http://127.0.0.1:{worker}")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("DYN_")}
-    environment["PYTHONPATH"] = str(checkout)  # before what is installed, and whatever is set here
+    environment["PYTHONPATH"] = str(checkout)  # before installed packages
     command = Command(name, [*words, *flags], port, environment=environment, folder=checkout)
     return start(processes, command, procfs.commit(checkout))

@@ -1,6 +1,6 @@
-"""What holds and what does not, in two lists.
+"""The verdicts of a report, in a list of kept bounds and a list of missed ones.
 
-Owns: gathering the verdicts of rows, bounds and curves. Must never enter: how any of them is reached.
+Owns: collecting the verdicts of rows, bounds and curves. Must never enter: how any of them is reached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BUILDS = {GATEWAY: "pure Python", COMPILED: "compiled"}
 
 
 def lists(report: Report) -> str:
-    """Markdown; what has no verdict is in neither list."""
+    """Return both lists in Markdown; a row without a verdict is in neither."""
     found = list(_all(report))
     parts = [
         f"{title}\n\n" + "\n".join(f"* {text}" for verdict, text in found if verdict == wanted)
@@ -29,7 +29,7 @@ def lists(report: Report) -> str:
 def _all(report: Report) -> Iterator[tuple[str, str]]:
     for row in report.table.values():
         for build, ratio, verdict in row.verdicts:
-            yield verdict, f"{row.title}, {_BUILDS[build]}: {_found(row, build, ratio)}{row.bound}"
+            yield verdict, f"{row.title}, {_BUILDS[build]}: {_ratio_text(row, build, ratio)}{row.bound}"
     for bound in report.bounds.values():
         if bound.holds is not None:
             text = f"{bound.title}: {bound.value:.3g} {bound.unit}; at most {bound.bound:g}"
@@ -41,8 +41,10 @@ def _all(report: Report) -> Iterator[tuple[str, str]]:
         yield HOLDS if curve.holds else DOES_NOT, text
 
 
-def _found(row: Result, build: str, ratio: float | None) -> str:
-    """In the measure of the row's bound: a worker asked directly for the burst, else the best router."""
+def _ratio_text(row: Result, build: str, ratio: float | None) -> str:
+    """Return the ratio that the row's bound is about: to a worker asked directly for the burst, else to the
+    best router.
+    """
     if row.unit == Figure.THROUGHPUT.value:
         return f"{row.values[build]:.2f} x {DIRECT}; " if build in row.values else ""
     return "" if ratio is None else f"{ratio:.2f} x {row.best}; "

@@ -1,4 +1,4 @@
-"""What the load generator sees in a stretch of time.
+"""The counts of the load generator over a stretch of time.
 
 Owns: counting and percentiles. Must never enter: I/O.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Window:
-    """What was seen since it was opened; latencies and delays in seconds."""
+    """The counts since the window was opened; latencies and delays in seconds."""
 
     started: float = field(default_factory=time.monotonic)
     cpu: float = field(default_factory=time.process_time)
@@ -24,7 +24,7 @@ class Window:
     delays: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
-        """All of it, lists as percentiles in milliseconds."""
+        """Return all counts, with lists as percentiles in milliseconds."""
         seconds = time.monotonic() - self.started
         text = {name: getattr(self, name) for name in ("replies", "events", "bytes", "errors")}
         for name, values in (("latency", self.latencies), ("delay", self.delays)):
@@ -35,5 +35,5 @@ class Window:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The value that ``share`` per cent of the ordered values do not surpass."""
+    """Return the value that ``share`` per cent of the ordered values do not exceed."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))]

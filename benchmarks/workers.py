@@ -1,6 +1,6 @@
 """The simulated workers of a run.
 
-Owns: starting them and telling them a tempo. Must never enter: what they answer (engine.py).
+Owns: starting them and setting their tempo. Must never enter: their replies (engine.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.processes import Processes, ask
 
 @dataclass
 class Workers:
-    """Worker processes, each with some of ``ports``; one that listens on many is many workers to a router."""
+    """Worker processes, each with some of ``ports``; a router sees a worker for each port."""
 
     ports: Sequence[int]
     processes: Sequence[subprocess.Popen[bytes]]
@@ -24,23 +24,23 @@ class Workers:
     control_ports: Sequence[int]
 
     def tempo(self, events_per_second: float) -> None:
-        """How many events each stream that follows the tempo sends from now on."""
+        """Set how many events a second each stream that follows the tempo sends from now on."""
         for port in self.control_ports:
             ask(port, "GET", f"/tempo/{events_per_second:.4f}")
 
     def running(self) -> int:
-        """Streams that run."""
+        """Return the number of running streams."""
         return sum(json.loads(ask(port, "GET", "/state")[1])["running"] for port in self.control_ports)
 
 
 def start_workers(processes: Processes, count: int, *, in_task: int = 2, name: str = "worker") -> Workers:
-    """``count`` workers in ``in_task`` processes."""
+    """Start ``count`` workers in ``in_task`` processes."""
     ports = [processes.port() for _ in range(count)]
-    lots = [lot for number in range(in_task) if (lot := ports[number::in_task])]
+    groups = [group for number in range(in_task) if (group := ports[number::in_task])]
     started = [
-        processes.start(f"{name}-{number}", [sys.executable, "-m", "benchmarks.engine", *map(str, lot)])
-        for number, lot in enumerate(lots)
+        processes.start(f"{name}-{number}", [sys.executable, "-m", "benchmarks.engine", *map(str, group)])
+        for number, group in enumerate(groups)
     ]
-    for number, (process, lot) in enumerate(zip(started, lots, strict=True)):
-        processes.wait(f"{name}-{number}", process, lot[-1], "/health")
-    return Workers(ports, started, [lot[0] for lot in lots])
+    for number, (process, group) in enumerate(zip(started, groups, strict=True)):
+        processes.wait(f"{name}-{number}", process, group[-1], "/health")
+    return Workers(ports, started, [group[0] for group in groups])

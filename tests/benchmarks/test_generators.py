@@ -96,7 +96,7 @@ def test_open_streams_follow_the_tempo_with_their_delay(rig: Rig) -> None:
     body = SGLANG.request(8, 100_000, stream=True, knobs=Knobs(pace=TEMPO_STAMPED))
     assert rig.generator.open(rig.port, Load(SGLANG.path, body, 10)) == 0
     assert rig.workers.running() == 10
-    seen = rig.generator.look(0.3)
+    seen = rig.generator.observe(0.3)
     assert 150 <= seen.events <= 450
     assert seen.delay_p99_ms is not None and 0 < seen.delay_p99_ms < 1000
     rig.generator.close()

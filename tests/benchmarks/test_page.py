@@ -48,10 +48,10 @@ def test_plot_of_each_curve_is_written_and_shown(tmp_path: Path) -> None:
 
 def test_page_without_a_marker_is_refused() -> None:
     with pytest.raises(ValueError, match="bench: bounds"):
-        page.between(TEXT, "bounds", "x")
+        page.replace_part(TEXT, "bounds", "x")
 
 
 def test_own_page_has_every_marker() -> None:
     text = page.PAGE.read_text()
     for part in ("machine", "verdicts", "table", "generators", "bounds", "growth"):
-        assert page.between(text, part, "x") != text
+        assert page.replace_part(text, part, "x") != text

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.svg import Axis, Panel, Plot, axis_of, drawn, human, stacked
+from benchmarks.svg import Axis, Panel, Plot, axis_of, draw_panels, drawn, short
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -60,7 +60,7 @@ def test_axis_of_one_value_has_a_width() -> None:
 
 @pytest.mark.parametrize(("value", "shown"), [(0.5, "0.5"), (128_000, "128k"), (2e6, "2M"), (93.24, "93.2")])
 def test_figures_are_short(value: float, shown: str) -> None:
-    assert human(value) == shown
+    assert short(value) == shown
 
 
 def test_panels_lie_below_one_another_each_with_its_own_curve() -> None:
@@ -69,7 +69,7 @@ def test_panels_lie_below_one_another_each_with_its_own_curve() -> None:
         Panel("memory", " MiB", "flat", [(1, 60.0), (600, 61.0)]),
         Panel("files", "", "flat", [(1, 2e3), (600, 2e3)]),
     ]
-    root = ElementTree.fromstring(stacked("A soak", "how", "seconds", report))
+    root = ElementTree.fromstring(draw_panels("A soak", "how", "seconds", report))
     corners = [line.get("points", "").split() for line in root.findall(f"{SVG}polyline")]
     places = [[tuple(map(float, corner.split(","))) for corner in line] for line in corners]
     assert [x for x, _ in places[0]] == [x for x, _ in places[1]]

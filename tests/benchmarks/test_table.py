@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.bench import Sample
-from benchmarks.generators import Seen
+from benchmarks.generators import LoadResult
 from benchmarks.loads import ROWS, Row
 from benchmarks.table import DOES_NOT, HOLDS, UNKNOWN, Result, result_of
 
@@ -15,7 +15,7 @@ def row(name: str) -> Row:
 
 
 def sample(target: str, *, cpu: float = 0.0, p50: float = 1.0, events: float = 0.0) -> Sample:
-    seen = Seen(
+    seen = LoadResult(
         replies=1000, events=10_000, replies_per_s=1000, events_per_s=events, p50_ms=p50, client_cpu=0.2
     )
     return Sample(target, seen, cpu, 0.0, 0.5, "wrk")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.page import between
+from benchmarks.page import replace_part
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reliability.md"
 
 
 def write(part: str, content: str, page: Path = PAGE) -> None:
     """Put ``content`` between the markers of ``part``. Raises ValueError where there are none."""
-    page.write_text(between(page.read_text(), part, content))
+    page.write_text(replace_part(page.read_text(), part, content))
 
 
 def write_plot(name: str, svg: str, page: Path = PAGE) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import procfs
 from benchmarks.processes import NotStarted, Processes
-from benchmarks.svg import Panel, stacked
+from benchmarks.svg import Panel, draw_panels
 from tests.chaos.run import page, report, watch
 from tests.chaos.run.checker import Case, check
 from tests.chaos.run.flat import Series
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     if options.write_docs:
         summary = _machine(load, options)
-        plot = stacked("The gateway under 1,000 streams", summary, "seconds", _panels(samples, series))
+        plot = draw_panels("The gateway under 1,000 streams", summary, "seconds", _panels(samples, series))
         link = page.write_plot("soak", plot)
         rows = ["| | |", "| --- | --- |", *(f"| {each.name} | {each.summary} |" for each in series)]
         page.write("soak", "\n\n".join([summary + ".", "\n".join(rows), f"![The soak]({link})"]))

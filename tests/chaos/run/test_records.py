@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from benchmarks.page import between
+from benchmarks.page import replace_part
 from tests.chaos.run import page, watch
 from tests.chaos.run.dialects import body_of, dispatch_id_of, marker_of
 from tests.chaos.run.records import AbortSeen, Asked, Book, Outcome, Seen, read
@@ -75,4 +75,4 @@ def test_figures_go_between_their_markers_and_the_plot_beside_the_page(tmp_path:
 def test_own_page_has_both_markers() -> None:
     text = page.PAGE.read_text()
     for part in ("chaos", "soak"):
-        assert between(text, part, "x") != text
+        assert replace_part(text, part, "x") != text
