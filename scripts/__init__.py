@@ -1,1 +1,1 @@
-"""Chores of the project; none of them is part of the product."""
+"""Maintenance scripts of the project; none of them is part of the product."""

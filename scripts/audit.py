@@ -1,7 +1,7 @@
-"""``make audit``: the licences of all that the locks install, and what is known to be wrong with it.
+"""``make audit``: checks the licences and the known vulnerabilities of all packages in the lock files.
 
-Owns: the set of licences that are allowed, and asking for advisories. Must never enter: choosing versions.
-Exits 1 where something is wrong, and 3 where nothing is but the advisories could not be asked for.
+Owns: the set of allowed licences, and the query for advisories. Must never enter: choosing versions. Exits 1
+if something is wrong, and 3 if nothing is but the advisories could not be queried.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What users install, and all that developers and CI do, which holds the former.
+#: The packages that users install, and all that developers and CI install, which includes the former.
 PRODUCT, ALL = ROOT / "requirements.lock", ROOT / "requirements-dev.lock"
 AUDITOR = "pip-audit==2.10.1"
 WRONG, NOT_ASKED = 1, 3
 
-#: None of them asks anything of who only uses a package as it is.
+#: None of these licences puts a condition on the mere use of an unchanged package.
 ALLOWED = frozenset(
     "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause ISC MIT MIT-0 MPL-2.0 PSF-2.0 Unlicense Zlib".split()
 )
-#: What packages without an SPDX expression say, in lower case.
+#: Licence names of packages without an SPDX expression, in lower case.
 _SPELLINGS = {
     "apache 2.0": "Apache-2.0",
     "apache software license": "Apache-2.0",
@@ -49,12 +49,14 @@ class Pin:
 
 
 def pins(lock: str) -> list[Pin]:
-    """What the text of a lock installs."""
+    """Return the packages and versions that the text of a lock file installs."""
     return [Pin(*found) for found in _PIN.findall(lock)]
 
 
 def licence_of(name: str) -> str | None:
-    """The SPDX expression of an installed package, or what stands in its place; None: not installed."""
+    """Return the SPDX expression of an installed package, or its other licence text; None if it is not
+    installed.
+    """
     try:
         metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
@@ -75,13 +77,13 @@ def licence_of(name: str) -> str | None:
 
 
 def allowed(expression: str) -> bool:
-    """Whether a licence may be chosen that is in the set, for each part that has one of its own."""
+    """Return True if every part of the expression is, or offers as an alternative, an allowed licence."""
     parts = re.split(r"\s+AND\s+", expression.replace("(", "").replace(")", ""))
     return all(not ALLOWED.isdisjoint(re.split(r"\s+OR\s+", part.strip())) for part in parts)
 
 
 def wrong_licences(given: Sequence[Pin], shipped: frozenset[str]) -> Iterator[str]:
-    """Prints the list; yields what is wrong in it."""
+    """Print the licence of each package and yield each problem."""
     for pin in given:
         licence = licence_of(pin.name)
         place = "product" if pin.name in shipped else "development"
@@ -93,7 +95,7 @@ def wrong_licences(given: Sequence[Pin], shipped: frozenset[str]) -> Iterator[st
 
 
 def advisories(lock: Path) -> Mapping[str, Any] | str:
-    """What the advisory service says of a lock, in the auditor's own form; why not, where it says nothing."""
+    """Return the auditor's report of advisories for a lock file, or the reason why there is none."""
     with tempfile.TemporaryDirectory() as folder:
         python = str(Path(folder) / "bin" / "python")
         steps = (
@@ -118,7 +120,7 @@ def advisories(lock: Path) -> Mapping[str, Any] | str:
 
 
 def wrong_versions(reported: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is known to be wrong, and which packages nothing could be asked about."""
+    """Return the known vulnerabilities, and the packages that could not be checked."""
     rows = reported["dependencies"]
     known = [
         f"{row['name']} {row['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'none'}"

@@ -1,10 +1,10 @@
-"""The compiled build: a wheel whose hot modules are extension modules, made from the same sources by mypyc.
+"""The build hook for the compiled build: a wheel whose hot modules are extension modules made by mypyc.
 
-Owns: the build backend's hook, and what it needs of the machine. Must never enter: the list of modules, which
-is in pyproject.toml; an import of what only a compiled build needs: the backend reads this file to find out
-what that is.
+Owns: the build backend's hook, and its requirements on the machine. Must never enter: the list of modules,
+which is in pyproject.toml; an import that only a compiled build has: the backend reads this file to find the
+requirements of that build.
 
-Off unless ``HATCH_BUILD_HOOK_ENABLE_CUSTOM=1`` asks for it. The sources stay in the wheel: tracebacks show
+Off unless ``HATCH_BUILD_HOOK_ENABLE_CUSTOM=1`` is set. The sources stay in the wheel, because tracebacks show
 them.
 """
 
@@ -20,15 +20,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-#: Where all is made, below the root of the project.
+#: The folder of all build products, below the root of the project.
 FOLDER = Path("build", "mypyc")
 
 
 class CompiledModules(BuildHookInterface[Any]):
-    """Adds the extension modules to a wheel that is for this Python and this kind of machine only."""
+    """A build hook that adds the extension modules to a wheel for this Python and kind of machine only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile. An editable installation stays what can be edited."""
+        """Compile the modules, except for an editable installation, whose sources must stay in use."""
         if version == "editable":
             return
         if (reason := obstacle()) is not None:
@@ -40,7 +40,7 @@ class CompiledModules(BuildHookInterface[Any]):
 
 
 def obstacle() -> str | None:
-    """What this machine lacks to compile, and where to get it; None if nothing."""
+    """Return what is missing on this machine to compile, and where to get it; None if nothing is."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler '{compiler}' (Debian: gcc and libc6-dev; or name one in CC)"
@@ -51,7 +51,7 @@ def obstacle() -> str | None:
 
 
 def compiled(root: Path, modules: list[str]) -> dict[Path, str]:
-    """The extension modules of ``modules``, each with its place in the wheel."""
+    """Return the extension modules of ``modules``, each with its place in the wheel."""
     folder = root / FOLDER
     shutil.rmtree(folder / "lib", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)

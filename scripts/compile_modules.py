@@ -1,9 +1,9 @@
-"""Extension modules of C, made by mypyc from modules of Python.
+"""Compilation of Python modules into C extension modules with mypyc.
 
-Owns: how mypyc and the C compiler are called. Must never enter: which modules are compiled (pyproject.toml
-says it), what a wheel holds.
+Owns: the calls of mypyc and the C compiler. Must never enter: the choice of modules (pyproject.toml has it),
+the contents of a wheel.
 
-``python scripts/compile_modules.py FOLDER MODULE.py ...``, called where the sources are, leaves them in
+``python scripts/compile_modules.py FOLDER MODULE.py ...``, called where the sources are, writes them to
 ``FOLDER/lib``, in folders like those of their sources.
 """
 
@@ -14,10 +14,10 @@ import sys
 from mypyc.build import mypycify
 from setuptools import Distribution
 
-#: All code is in one extension of this name; the modules' own ones only lead to it.
+#: All code is in one extension of this name; the extensions of the modules only refer to it.
 GROUP = "gateway"
 
-#: Not the project's own settings for mypy: they are for finding faults.
+#: The project's own mypy settings are not used here: they are for finding faults.
 SETTINGS = ("--config-file=", "--ignore-missing-imports", "--follow-imports=silent")
 
 
@@ -31,7 +31,7 @@ def compile_modules(folder: str, modules: list[str]) -> None:
         group_name=GROUP,
     )
     for extension in extensions:
-        # A newer compiler's new warning is no reason not to build.
+        # A new warning of a newer compiler must not break the build.
         extension.extra_compile_args.append("-Wno-error")
     build = Distribution({"name": GROUP, "ext_modules": extensions}).get_command_obj("build_ext")
     build.build_lib = f"{folder}/lib"

@@ -1,11 +1,11 @@
-"""List the fields of an engine's requests and replies that its format here does not know, or no longer finds.
+"""Lists the fields of an engine's requests and replies that its format does not know, or no longer finds.
 
 Owns: where each engine's sources keep their names. Must never enter: an import of an engine (its sources are
-read, never run), what a format does with a field (``scripts.known_fields`` lists that).
+read, never run), or the use a format makes of a field (``scripts.known_fields`` lists that).
 
     python -m scripts.engine_fields ENGINE [PACKAGE_FOLDER]
 
-PACKAGE_FOLDER is the engine's package as installed; left out, that of the engine ``make test-engines``
+PACKAGE_FOLDER is the engine's installed package, by default that of the engine which ``make test-engines``
 installs. Prints ``new`` and ``gone`` names, one a line, and exits 1 if there is a new one.
 """
 
@@ -26,12 +26,14 @@ Locator = Callable[[Path], list[str]]
 
 
 class Missing(Exception):
-    """A source is not where it was. The message says what was looked for."""
+    """A source is not where it was. The message names what was searched."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """``change`` is ``new`` (the engine has it, the format does not know it) or ``gone``."""
+    """A field that differs. ``change`` is ``new`` (the engine has it, the format does not know it) or
+    ``gone``.
+    """
 
     change: str
     group: str
@@ -42,9 +44,10 @@ class Difference:
 
 
 def class_fields(package: Path, *, files: str, classes: Sequence[str]) -> list[str]:
-    """Annotated public fields of ``classes``, wherever in ``files`` (a pattern) below ``package`` they are.
+    """Return the annotated public fields of ``classes``, which may be in any of ``files`` (a pattern) below
+    ``package``.
 
-    A class may be absent, as releases split and join them, but not all of them.
+    A class may be missing, because releases split and join them, but not all of them.
     """
     bodies = [body for path in sorted(package.glob(files)) for body in _classes(path, classes)]
     if not bodies:
@@ -70,9 +73,10 @@ def _fields(body: ast.ClassDef) -> Iterator[str]:
 def written_keys(
     package: Path, *, files: Sequence[str], objects: Sequence[str], sides: bool = False
 ) -> list[str]:
-    """Names of the members that the functions in ``files`` write into dictionaries called as in ``objects``.
+    """Return the names of members that functions in ``files`` write into dictionaries with names in
+    ``objects``.
 
-    ``sides``: names that begin with ``{side}`` count too, each for two: prompt and output. Raises Missing.
+    ``sides``: a name that begins with ``{side}`` counts as two names: prompt and output. Raises Missing.
     """
     keys: dict[str, None] = {}
     for path in [package / file for file in files]:
@@ -85,7 +89,7 @@ def written_keys(
 
 
 def _keys(node: ast.AST, objects: Sequence[str]) -> Iterator[ast.AST | None]:
-    """The key of ``object[key] = ...``, those of a dictionary given to it."""
+    """Yield the key of ``object[key] = ...``, and the keys of a dictionary assigned to the object."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Subscript) and _is(target.value, objects):
@@ -102,7 +106,7 @@ def _has_side(node: ast.AST) -> bool:
 
 
 def _is(node: ast.expr, objects: Sequence[str]) -> bool:
-    """Whether ``node`` is one of the ``objects``, by its own name or as a member of another one."""
+    """Return True if ``node`` is one of the ``objects``, by its own name or as an attribute."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Constant) and node.slice.value in objects
     return isinstance(node, ast.Name) and node.id in objects
@@ -176,13 +180,13 @@ SOURCES: Mapping[str, Mapping[str, Locator]] = {"sglang": _SGLANG, "vllm": _VLLM
 
 
 def known_fields(engine: str) -> Mapping[str, Mapping[str, object]]:
-    """The table of the format of that name."""
+    """Return the field table of the format with that name."""
     fields: Mapping[str, Mapping[str, object]] = import_module(f"scripts.known_fields.{engine}").FIELDS
     return fields
 
 
 def package_of(engine: str) -> Path:
-    """The engine that ``make test-engines`` installed. Raises Missing."""
+    """Return the package of the engine that ``make test-engines`` installed. Raises Missing."""
     found = sorted(paths.environment(engine).glob(f"lib/python3*/site-packages/{engine}"))
     if not found:
         raise Missing(f"{engine} is not installed in {paths.environment(engine)}")
@@ -190,7 +194,7 @@ def package_of(engine: str) -> Path:
 
 
 def differences(engine: str, package: Path) -> list[Difference]:
-    """All of them, group by group. Raises Missing when a whole group is not found."""
+    """Return all differences, group by group. Raises Missing if a whole group is not found."""
     found: list[Difference] = []
     known = known_fields(engine)
     for group, locate in SOURCES[engine].items():

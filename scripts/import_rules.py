@@ -1,7 +1,7 @@
-"""The rules of the house about who may import whom, and where an engine may be named.
+"""The import rules of the project, and the rule about where an engine may be named.
 
-Owns: the tables of those rules and the check of a source tree against them. Must never enter: an import of
-what is checked (sources are read, never run). ``python -m scripts.import_rules`` prints every violation and
+Owns: the tables of those rules and the check of a source tree against them. Must never enter: an import of a
+checked module (sources are read, never run). ``python -m scripts.import_rules`` prints every violation and
 exits 1 if there is one.
 """
 
@@ -42,7 +42,8 @@ IO_AND_CLOCKS = frozenset(
 )
 IO_CALLS = frozenset({"open", "input", "print", "breakpoint", "__import__", "exec", "eval"})
 
-#: What each package or loose module may import of ``gateway``, besides itself. A name covers all below it.
+#: The parts of ``gateway`` that each package or loose module may import besides itself. A name covers all
+#: below it.
 PACKAGES: Mapping[str, str] = {
     "errors": "",
     "limits": "",
@@ -64,22 +65,22 @@ PACKAGES: Mapping[str, str] = {
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
     "control": "catalog errors fleet formats proxy.aborts security.auth_middleware security.guard settings "
     "stores version",
-    # Simulated engines are the tests' doubles: a fault shared with the data plane would stay undetected.
+    # Simulated engines are test doubles: a fault shared with the data plane would stay undetected.
     "sim": "loop",
     "prefork": "fleet formats.base formats.optional loop proxy.aborts proxy.lifecycle stores.versioned "
     "telemetry",
     "wiring": "catalog control downstream errors fleet formats loop prefork proxy routing security settings "
     "stores telemetry upstream",
     "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs wiring",
-    # Serves the command line: the one package that starts the others as a user does.
+    # Serves the command line: the one package that starts the others.
     "commands": "catalog fleet formats process routing.policy settings sim stores upstream.address version "
     "wiring",
-    # For the authors of formats: drives a complete gateway; the gateway does not import it.
+    # For authors of formats: drives a complete gateway; the gateway does not import it.
     "testing": "downstream errors fleet formats process proxy settings wiring",
     "__main__": "commands",
 }
 
-#: Who may import a third-party package.
+#: The modules that may import a third-party package.
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.control",),
     "httptools": ("gateway.downstream", "gateway.upstream", "gateway.sim"),
@@ -101,7 +102,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     ),
     "uvloop": ("gateway.sim",),
 }
-#: What all formats share; whatever else lies in gateway.formats is one format's own folder.
+#: The modules that all formats share; everything else in gateway.formats is the folder of one format.
 FORMAT_HELPERS = frozenset(
     "base contract failures headers id_mapping json large_event openapi optional options passthrough paths "
     "registry routes routing_data routing_hints sse worker_contract".split()
@@ -115,7 +116,7 @@ ENGINE_PACKAGES = ("gateway.sim",)
 
 @dataclass(frozen=True)
 class Allowance:
-    """Text in ``module`` that may name an engine. One that matches nothing any more is a violation itself."""
+    """A text in ``module`` that may name an engine. One that matches nothing is a violation itself."""
 
     module: str
     pattern: str
@@ -156,7 +157,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Import:
-    """``target`` is a dotted name: of a module, or of something in a module."""
+    """An import. ``target`` is a dotted name: of a module, or of something in a module."""
 
     target: str
     line: int
@@ -176,7 +177,7 @@ Rule = Callable[[Module, list[Import]], Iterator[Violation]]
 
 
 def check(modules: list[Module]) -> list[Violation]:
-    """Every violation in ``modules``, in their order."""
+    """Return every violation in ``modules``, in their order."""
     found: list[Violation] = []
     for module in modules:
         imports = list(imports_of(module))
@@ -186,12 +187,12 @@ def check(modules: list[Module]) -> list[Violation]:
 
 
 def read_tree(root: Path = ROOT) -> list[Module]:
-    """All modules of the package below ``root``."""
+    """Return all modules of the package below ``root``."""
     return [_read(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
 
 
 def imports_of(module: Module) -> Iterator[Import]:
-    """Everything ``module`` imports, wherever the statement stands; relative imports are resolved."""
+    """Return everything ``module`` imports, in any statement; relative imports are resolved."""
     for node in ast.walk(ast.parse(module.source)):
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, node.lineno) for alias in node.names)
@@ -216,7 +217,9 @@ def pure_modules_stay_pure(module: Module, imports: list[Import]) -> Iterator[Vi
 
 
 def formats_keep_to_themselves(module: Module, imports: list[Import]) -> Iterator[Violation]:
-    """A dialect sees errors, the shared helpers and its own folder; the helpers see no dialect."""
+    """Report a format that imports more than errors, the shared helpers and its own folder, or a helper that
+    imports a format.
+    """
     if not _below(module.name, "gateway.formats"):
         return
     own = _dialect(module.name)
@@ -261,7 +264,7 @@ def third_party_packages_have_owners(module: Module, imports: list[Import]) -> I
 
 
 def engines_are_named_at_home(module: Module, imports: list[Import]) -> Iterator[Violation]:
-    """No identifier, string or comment names an engine outside the rooms that are about one."""
+    """Report an identifier, string or comment that names an engine outside the packages about one."""
     if _dialect(module.name) or _within(module.name, ENGINE_PACKAGES):
         return
     text = module.source
@@ -316,7 +319,7 @@ def _third_party(each: Import) -> bool:
 
 
 def _dialect(name: str) -> str | None:
-    """The format whose folder ``name`` lies in; None for the helpers that all formats share."""
+    """Return the format whose folder contains ``name``; None for the helpers that all formats share."""
     parts = name.split(".")
     return (
         parts[2] if parts[1:2] == ["formats"] and len(parts) > 2 and parts[2] not in FORMAT_HELPERS else None

@@ -1,15 +1,15 @@
-"""Trim recordings of real engines into the fixtures the tests read.
+"""Trims recordings of real engines into the fixtures that the tests read.
 
-Owns: which members of a recording a test needs. Must never enter: judging a reply, touching its bytes.
+Owns: which members of a recording a test needs. Must never enter: judging a reply, changing its bytes.
 
     python scripts/make_fixtures.py SOURCE.jsonl fixtures/<format>
 
 SOURCE holds one exchange a line: ``name``, ``engine``, ``server``, ``request`` {method, path, headers, body
-or body_raw}, ``status``, ``headers``, ``body`` or ``body_b64``, ``ended``. Three files come out:
-``generate.jsonl``, every exchange on a native generate route, ``control.jsonl``, those on the routes that
-a gateway probes or calls itself, and ``elsewhere.jsonl``, those on all other routes. A reply's ``body`` is
-what the engine sent, character for character; ``request_body`` is what the client sent, or, where the
-recording kept it parsed, the same document written compactly.
+or body_raw}, ``status``, ``headers``, ``body`` or ``body_b64``, ``ended``. The output is three files:
+``generate.jsonl`` has every exchange on a native generate route, ``control.jsonl`` those on the routes that a
+gateway probes or calls itself, and ``elsewhere.jsonl`` those on all other routes. A reply's ``body`` is the
+engine's text unchanged; ``request_body`` is the client's text or, if the recording kept it parsed, the same
+document written compactly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read(source: Path) -> Iterator[dict[str, Any]]:
 
 
 def request_body(request: dict[str, Any]) -> str | None:
-    """The body as text: as recorded when it was kept raw, else written compactly."""
+    """Return the body as text: as recorded if it was kept raw, else written compactly."""
     if "body_raw" in request:
         return str(request["body_raw"])
     if request.get("body") is None:
@@ -60,7 +60,7 @@ def request_body(request: dict[str, Any]) -> str | None:
 
 
 def trim(record: dict[str, Any]) -> dict[str, Any]:
-    """One line of a fixture file; absent members mean: none."""
+    """Return one line of a fixture file; a missing member means none."""
     request = record["request"]
     headers = [[k.lower(), v] for k, v in request.get("headers", {}).items() if k.lower() not in _RECORDERS]
     kept = {
@@ -81,7 +81,7 @@ def trim(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def kind(path: str) -> str:
-    """Name of the file that exchanges on ``path`` go to."""
+    """Return the name of the file for exchanges on ``path``."""
     if path in GENERATE_PATHS:
         return "generate"
     return "control" if path in CONTROL_PATHS else "elsewhere"

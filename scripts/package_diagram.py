@@ -1,6 +1,6 @@
 """The packages of the gateway as a Mermaid diagram, drawn from the import table.
 
-``python -m scripts.package_diagram`` writes it into docs/architecture.md; a test fails while the page has
+``python -m scripts.package_diagram`` writes it into docs/architecture.md; a test fails if the page has
 another one.
 """
 
@@ -33,7 +33,7 @@ def arrows(table: Mapping[str, str] = PACKAGES) -> list[tuple[str, str]]:
 
 
 def diagram() -> str:
-    """Return the block as it stands in the page, fences included."""
+    """Return the diagram as a Markdown code block, fences included."""
     lines = [f"    {name} --> {imported}" for name, imported in arrows()]
     return "\n".join(["```mermaid", "graph TD", *lines, "```", ""])
 

@@ -1,11 +1,11 @@
-"""Run the Dockerfile's steps in an empty folder, for machines without Docker.
+"""Runs the Dockerfile's steps in an empty folder, for machines without Docker.
 
-Owns: reading the Dockerfile and doing what each line says: every stage in a root folder of its own, with a
-bare Python as its base image, then the image's entry point, health check and stop signal. Must never enter: a
-copy of any step; what is not in the Dockerfile is not run.
+Owns: reading the Dockerfile and running each line: every stage in its own root folder, with a bare Python as
+its base image, then the image's entry point, health check and stop signal. Must never enter: a copy of any
+step; only what is in the Dockerfile is run.
 
-``python -m scripts.prove_dockerfile`` exits 0 if all went well. Not proved: the base image, and what only a
-kernel namespace gives (the ports it exposes).
+``python -m scripts.prove_dockerfile`` exits 0 if everything succeeded. Not covered: the base image, and what
+needs a kernel namespace (the exposed ports).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: The one folder that the Dockerfile works in; its paths are moved below a temporary folder.
+#: The only folder that the Dockerfile uses; its paths are moved below a temporary folder.
 INSIDE = "/app"
 
 READY_WITHIN = 30.0
@@ -35,12 +35,12 @@ STOPS_WITHIN = 20.0
 
 
 class Unproved(Exception):
-    """A step failed, or is one this script does not know how to do."""
+    """A step failed, or this script does not support it."""
 
 
 @dataclass
 class Image:
-    """What the lines read so far of one stage amount to."""
+    """The settings of a stage from the lines read so far."""
 
     env: dict[str, str]
     workdir: str = INSIDE
@@ -51,7 +51,7 @@ class Image:
 
 
 class Builder:
-    """Carries out instructions one by one, from the ``context`` and below ``folder``."""
+    """A builder that runs instructions one by one, from the ``context`` and below ``folder``."""
 
     def __init__(self, folder: Path, context: Path) -> None:
         self._folder = folder
@@ -62,18 +62,18 @@ class Builder:
 
     @property
     def root(self) -> Path:
-        """Stands for ``/app``. Every stage is built in the same place, so that paths in scripts stay true."""
+        """Return the folder for ``/app``. All stages share it, so that paths in scripts stay valid."""
         return self._folder / "app"
 
     def do(self, word: str, rest: str) -> None:
-        """Carry out one instruction. Raises Unproved."""
+        """Run one instruction. Raises Unproved."""
         if word not in _STEPS:
             raise Unproved(f"{word} is not an instruction this script can prove")
         print(f"{word} {rest}", flush=True)
         _STEPS[word](self, rest)
 
     def moved(self, text: str) -> str:
-        """``text`` with the paths of the image turned into those of the temporary folder."""
+        """Return ``text`` with the paths of the image replaced by those of the temporary folder."""
         return re.sub(rf"(?<![\w./-]){INSIDE}(?![\w.-])", str(self.root), text)
 
     def run(self, command: list[str]) -> None:
@@ -134,7 +134,7 @@ class Builder:
         self.image.healthcheck = json.loads(rest.partition("CMD ")[2])
 
     def nothing(self, rest: str) -> None:
-        """EXPOSE tells, it does not do; STOPSIGNAL is read where it is needed."""
+        """Ignore EXPOSE, which only documents, and STOPSIGNAL, which is read when the image is stopped."""
 
     def _in_context(self, source: str) -> Path:
         allowed = [line[1:] for line in _lines(self._context / ".dockerignore") if line.startswith("!")]
@@ -159,7 +159,7 @@ _STEPS = {
 
 
 def instructions(dockerfile: str) -> list[tuple[str, str]]:
-    """Word and rest of every instruction, continued lines joined, comments gone."""
+    """Return keyword and arguments of every instruction, with continued lines joined and comments removed."""
     kept = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(kept))
     split = [line.partition(" ") for line in joined.splitlines() if line.strip()]
@@ -167,7 +167,7 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
 
 
 def prove(folder: Path) -> None:
-    """Build below ``folder``, then run what was built. Raises Unproved."""
+    """Build below ``folder``, then run the image. Raises Unproved."""
     builder = Builder(folder, ROOT)
     for word, rest in instructions((ROOT / "Dockerfile").read_text()):
         builder.do(word, rest)
@@ -181,7 +181,7 @@ def prove(folder: Path) -> None:
 
 
 def _run_image(image: Image) -> None:
-    """Start it on a free port, wait for its own health check, stop it as an orchestrator would."""
+    """Start the image on a free port, wait for its health check, and stop it as an orchestrator would."""
     env = {**image.env, "DYN_HTTP_HOST": "127.0.0.1", "DYN_HTTP_PORT": str(_free_port())}
     command = [*image.entrypoint, *image.command]
     print("run:", shlex.join(command), flush=True)

@@ -1,6 +1,7 @@
 """The states of an exchange as a Mermaid diagram, drawn from the product's own table.
 
-``python -m scripts.state_diagram`` writes it into docs/life-of-a-request.md; a test fails while it is not so.
+``python -m scripts.state_diagram`` writes it into docs/life-of-a-request.md; a test fails if the page has
+another one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _BLOCK = re.compile(r"```mermaid\n.*?```\n", re.DOTALL)
 
 
 def diagram() -> str:
-    """The block as it stands in the page, fences included."""
+    """Return the diagram as a Markdown code block, fences included."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {State.PENDING}"]
     for state, row in TRANSITIONS.items():
         for event, following in row.items():

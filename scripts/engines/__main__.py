@@ -1,4 +1,4 @@
-"""The commands. Exit status: 0 done, 1 a server did not start, 2 usage, 3 an engine is not to be had here."""
+"""The commands. Exit status: 0 done, 1 a server did not start, 2 usage, 3 an engine cannot be installed."""
 
 from __future__ import annotations
 

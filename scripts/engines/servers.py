@@ -1,7 +1,7 @@
-"""Start engine servers on free loopback ports, wait until they serve, stop them and all they started.
+"""Engine servers on free loopback ports: start, wait until they serve, stop them with all their processes.
 
-Owns: the command line of each kind of server, its process group, its log and its record on disk (so that
-another process can stop what a killed one left behind). Must never enter: installation, expectations.
+Owns: the command line of each kind of server, its process group, its log and its record on disk (with which
+another process can stop a server whose own one was killed). Must never enter: installation, expectations.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from urllib.request import ProxyHandler, build_opener
 from scripts.engines import install, paths
 
 MODEL_NAME = "tiny"
-#: In tokens. Long enough for a request that is still running seconds after its client left.
+#: In tokens. Long enough for a request that still runs seconds after its client disconnected.
 CONTEXT = "8192"
-#: Engines compute whenever they may; who asks them, and measures how fast they react, comes first.
+#: Engines use all the processor time they get; the tests that measure their reaction have priority.
 NICE = "10"
 READY_WITHIN = 300.0
 STOPS_WITHIN = 15.0
@@ -52,7 +52,7 @@ _VLLM_ENV = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to run an engine. ``ready`` is a path that answers 200 once it serves."""
+    """A way to run an engine. ``ready`` is a path that answers 200 once it serves."""
 
     engine: str
     words: tuple[str, ...]
@@ -69,7 +69,7 @@ KINDS: Mapping[str, Kind] = {
     "sglang": Kind("sglang", _SGLANG, _SGLANG_ENV),
     "sglang-incremental": Kind("sglang", _SGLANG, _SGLANG_ENV, ("--incremental-streaming-output",)),
     "sglang-tokens": Kind("sglang", _SGLANG, _SGLANG_ENV, ("--skip-tokenizer-init",)),
-    # In the mode in which training has it: with routes that pause it, put it to sleep, change its weights.
+    # The mode used in training, with routes that pause the engine, put it to sleep and change its weights.
     "vllm": Kind("vllm", _VLLM, {**_VLLM_ENV, "VLLM_SERVER_DEV_MODE": "1"}, ("--enable-scale-out",)),
     "vllm-tokens": Kind("vllm", _VLLM, _VLLM_ENV, ("--tokens-only", "--skip-tokenizer-init")),
     "vllm-closed": Kind("vllm", _VLLM, _VLLM_ENV),
@@ -77,12 +77,12 @@ KINDS: Mapping[str, Kind] = {
 
 
 class StartFailed(Exception):
-    """An installed engine did not come up. The message ends with the tail of its log."""
+    """An installed engine did not start. The message ends with the tail of its log."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running engine server. ``born`` tells its process from a later one with the same id."""
+    """A running engine server. ``born`` distinguishes its process from a later one with the same id."""
 
     name: str
     pid: int
@@ -95,7 +95,7 @@ class Server:
         return _born(self.pid) == self.born
 
     def stop(self) -> None:
-        """End the server and its children; returns when none is left."""
+        """Stop the server and its children; return when none is left."""
         if self.alive:
             os.kill(self.pid, signal.SIGTERM)
             _wait_until(lambda: not self.alive, STOPS_WITHIN)
@@ -104,7 +104,7 @@ class Server:
 
 
 def start(name: str, port: int | None = None) -> Server:
-    """Start the kind ``name`` in the background; ``wait_ready`` tells when it serves."""
+    """Start the kind ``name`` in the background; ``wait_ready`` waits until it serves."""
     kind, port = KINDS[name], port or free_port()
     log = paths.runs() / f"{name}.log"
     binaries = str(paths.interpreter(kind.engine).parent)
@@ -116,12 +116,13 @@ def start(name: str, port: int | None = None) -> Server:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=env,
-            # A group of its own, to be ended as one. No session of its own: the kernel would give that an
-            # equal share of the processor, and a busy engine could then starve the test that watches it.
+            # A process group of its own lets all of it be killed at once. A session of its own would get an
+            # equal share of the processor from the kernel, and a busy engine could then starve the test that
+            # watches it.
             process_group=0,
         )
-    # It is told apart, stopped and reaped by its id, also from another process: this object is done with it,
-    # and must not warn that it still runs.
+    # The server is identified, stopped and reaped by its id, also from another process. Setting the return
+    # code keeps this object from warning that the process still runs.
     process.returncode = 0
     server = Server(name, process.pid, f"http://127.0.0.1:{port}", str(log), _born(process.pid) or "")
     _record(name).write_text(json.dumps(asdict(server)))
@@ -129,7 +130,7 @@ def start(name: str, port: int | None = None) -> Server:
 
 
 def wait_ready(server: Server, seconds: float = READY_WITHIN) -> None:
-    """Return once ``server`` serves. Stops it and raises StartFailed if it ends or takes over ``seconds``."""
+    """Return once ``server`` serves. Stop it and raise StartFailed if it ends or is too slow."""
     ready = server.url + KINDS[server.name].ready
     if _wait_until(lambda: not server.alive or _answers(ready), seconds) and server.alive:
         return
@@ -140,7 +141,7 @@ def wait_ready(server: Server, seconds: float = READY_WITHIN) -> None:
 
 
 def running() -> list[Server]:
-    """What this checkout started and still runs."""
+    """Return the running servers that this checkout started."""
     servers = [Server(**json.loads(path.read_text())) for path in sorted(paths.runs().glob("*.json"))]
     return [server for server in servers if server.alive]
 
@@ -150,7 +151,7 @@ def _record(name: str) -> Path:
 
 
 def _answers(url: str) -> bool:
-    # A proxy named in the environment is never meant for loopback.
+    # A proxy in the environment must not be used for loopback.
     try:
         with build_opener(ProxyHandler({})).open(url, timeout=10) as reply:
             return int(reply.status) == 200
@@ -159,7 +160,7 @@ def _answers(url: str) -> bool:
 
 
 def _born(pid: int) -> str | None:
-    """The process's start time as the kernel counts it; None if it is gone or only waits to be reaped."""
+    """Return the process's start time in the kernel's unit; None if it has ended, reaped or not."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -172,7 +173,7 @@ def _born(pid: int) -> str | None:
 
 
 def _kill_group(leader: int) -> None:
-    """The server was made the leader of its own group: whatever is left in it is its own."""
+    """Kill the server's process group, of which the server is the leader, with all processes left in it."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
-"""Write a tiny Llama with random weights and a byte-level tokenizer into the folder named by argv[1].
+"""Writes a tiny Llama with random weights and a byte-level tokenizer into the folder named by argv[1].
 
-Run by an engine's own interpreter, as a file: torch, transformers and tokenizers are to be had only there.
-Same weights every time. They are spread so that one token clearly leads at each step: with nearly equal
-logits, batching alone would change what a greedy decode picks, and replies could not be compared.
+Run by an engine's own interpreter, as a file: torch, transformers and tokenizers are installed only there.
+The weights are the same every time. They are spread so that one token clearly leads at each step: with nearly
+equal logits, batching alone would change the result of a greedy decode, and replies could not be compared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPREAD_ELSEWHERE = 0.09
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A byte-pair tokenizer of at most VOCABULARY entries, and the settings that go with it."""
+    """Write a byte-pair tokenizer of at most VOCABULARY entries, and its settings."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -62,7 +62,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_weights(folder: Path) -> None:
-    """Two layers, 128 wide."""
+    """Write the weights: two layers, 128 wide."""
     torch.manual_seed(0)
     special = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
     config = LlamaConfig(

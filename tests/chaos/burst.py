@@ -1,10 +1,10 @@
-"""All requests of a burst at once, as httpx sends them: ``python -m tests.chaos.burst URL COUNT BODY``.
+"""A burst of requests sent at once with httpx: ``python -m tests.chaos.burst URL COUNT BODY``.
 
-Owns: a process of its own, so that the burst is not slowed by who answers it. Must never enter: what is
-right.
+Owns: the process that sends the burst, so that the test which serves it does not slow it down. Must never
+enter: expectations.
 
-httpx looks through all connections of a client for each request, which for 2,000 takes it longer than the
-whole burst should: so several clients share the work, which is all the same to a server.
+httpx searches all connections of a client for each request, which for 2,000 takes longer than the burst may.
+So several clients share the requests, which makes no difference to a server.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import httpx
 
 from tests.support.processes import spawned
 
-#: Of which each sends its share.
+#: Clients, each of which sends an equal share.
 CLIENTS = 20
-#: As a service has it whose administrator has read no manual.
+#: The usual limit of a service.
 OPEN_FILES = 8192
 
 
 async def _burst(url: str, count: int, body: str) -> Counter[str]:
-    """How often each outcome was met."""
+    """Return how often each outcome occurred."""
     share = count // CLIENTS
     limits = httpx.Limits(max_connections=share, max_keepalive_connections=share)
     headers = {"content-type": "application/json"}
@@ -49,7 +49,7 @@ async def _outcome(client: httpx.AsyncClient, url: str, body: str) -> str:
 
 
 async def burst(url: str, count: int, body: str) -> dict[str, int]:
-    """Run it in its process; how often each status, or each error of httpx, was met."""
+    """Send a burst from its own process; return how often each status, or each error of httpx, occurred."""
     async with spawned("tests.chaos.burst", url, str(count), body) as process:
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()

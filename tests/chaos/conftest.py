@@ -1,4 +1,6 @@
-"""One gateway with its default settings for all tests of a process: each finds it empty and leaves it so."""
+"""Fixtures: one gateway with default settings for all tests of a process, with no workers before and after
+each.
+"""
 
 from __future__ import annotations
 

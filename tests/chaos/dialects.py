@@ -1,6 +1,6 @@
-"""What the engines say, as far as a worker has to say it: by route, as one engine serves several.
+"""The requests and replies of the engines, by route, because one engine serves several.
 
-Owns: paths, requests, replies, events, ids and aborts. Must never enter: sockets, when something is said.
+Owns: paths, requests, replies, events, ids and aborts. Must never enter: sockets, or the time of a reply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True)
 class Engine:
-    """``aborted`` reads ids from the body of an abort call; None: all there are."""
+    """An engine. ``aborted`` reads the ids from the body of an abort call; None means all."""
 
     abort_path: str
     probes: Mapping[str, ProbeReply]
@@ -29,10 +29,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Route:
-    """One path of the engine ``kind``.
+    """A path of the engine ``kind``.
 
-    ``prompt`` is a small request, but for ``stream``. ``reply`` and ``event`` make bytes for an id: a whole
-    reply of so many tokens, or the n-th token of a stream; a finish reason ends it.
+    ``prompt`` is a small request without ``stream``. ``reply`` and ``event`` return bytes for an id: a
+    complete reply of so many tokens, or the n-th token of a stream; a finish reason ends it.
     """
 
     kind: str
@@ -40,27 +40,29 @@ class Route:
     prompt: Mapping[str, Any]
     reply: Callable[[str, int, str], bytes]
     event: Callable[[str, int, str | None], bytes]
-    #: Member of a request that names its id.
+    #: The member of a request that contains its id.
     member: str = "request_id"
 
     def question(self, *, stream: bool = False, **extra: object) -> dict[str, Any]:
-        """One that nobody has asked: a body that two workers died of is refused."""
+        """Return a request with a unique body, because a body with which two workers died is refused."""
         return {**self.prompt, "stream": stream, "marker": uuid4().hex, **extra}
 
     def body(self, *, stream: bool = False, **extra: object) -> bytes:
-        """The same as bytes."""
+        """Return such a request as bytes."""
         return json.dumps(self.question(stream=stream, **extra)).encode()
 
     def id_of(self, headers: Mapping[bytes, bytes], body: bytes) -> str:
-        """Under which the engine files a request."""
+        """Return the id that the engine uses for a request."""
         if self.path == "/generate":
-            _, _, rest = body.rpartition(b'"rid"')  # it may be 100 MB, which no one has the time to parse
+            _, _, rest = body.rpartition(
+                b'"rid"'
+            )  # The body may have 100 MB, and parsing it would take too long.
             return rest.partition(b'"')[2].partition(b'"')[0].decode() if len(rest) < len(body) else ""
         return headers.get(b"x-request-id", b"").decode()
 
 
 def sse(data: bytes) -> bytes:
-    """One event of a stream."""
+    """Return one event of a stream."""
     return b"data: %b\n\n" % data
 
 
@@ -133,11 +135,11 @@ VLLM = Route(
 _CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 SGLANG_CHAT = Route("sglang", "/v1/chat/completions", _CHAT, _chat, _chat_event)
 VLLM_CHAT = Route("vllm", "/v1/chat/completions", _CHAT, _chat, _chat_event)
-#: The two generate endpoints, and one route that is relayed without being understood.
+#: The two generate endpoints. ROUTES has two more routes, which are relayed without inspection.
 GENERATE = (SGLANG, VLLM)
 ROUTES = (SGLANG, VLLM, SGLANG_CHAT, VLLM_CHAT)
 
 
 def named(route: Route) -> str:
-    """For pytest's ``ids``."""
+    """Return the name of a route for pytest's ``ids``."""
     return f"{route.kind}-{route.path.rpartition('/')[2]}"

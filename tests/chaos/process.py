@@ -1,7 +1,7 @@
-"""A worker as a process of its own, which can be killed: ``python -m tests.chaos.process KIND BEHAVIOUR``.
+"""A worker in its own process, which can be killed: ``python -m tests.chaos.process KIND BEHAVIOUR``.
 
-Owns: the behaviours such a worker can have, its log on its output, one JSON object a line. Must never enter:
-what is right.
+Owns: the behaviours of such a worker, and its log: one JSON object a line on its output. Must never enter:
+expectations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import uvloop
 from tests.chaos.worker import Behaviour, Call, Worker, good, wants_stream
 from tests.support.processes import spawned
 
-#: Tokens of a reply that is too long to be held by the gateway until it is whole.
+#: Tokens of a reply that is too long for the gateway to buffer until it is complete.
 LONG = 600_000
 
 
@@ -30,13 +30,13 @@ def _say(**event: Any) -> None:
 
 
 async def _counted(call: Call) -> None:
-    """As was asked, and said so."""
+    """Log the request and answer it as requested."""
     _say(started=call.id)
     await good(call)
 
 
 async def _broken(call: Call, tokens: int = 3) -> None:
-    """Five events, or half of a whole reply; then nothing until somebody ends this process."""
+    """Send five events or half of a unary reply, then nothing until the process is killed."""
     _say(started=call.id)
     if wants_stream(call):
         call.stream()
@@ -49,12 +49,12 @@ async def _broken(call: Call, tokens: int = 3) -> None:
 
 
 async def _long_broken(call: Call) -> None:
-    """The same, of a long reply."""
+    """Do the same with a long reply."""
     await _broken(call, LONG)
 
 
 async def _digest(call: Call) -> None:
-    """A good reply that tells, in a header, what the request's body was."""
+    """Answer with a header that contains a digest of the request's body."""
     digest = await asyncio.to_thread(lambda: hashlib.sha256(call.body).hexdigest())
     call.reply(None, 200, (b"x-digest", digest.encode()))
 
@@ -68,26 +68,26 @@ BEHAVIOURS: dict[str, Behaviour] = {
 
 
 class WorkerProcess:
-    """The process of one such worker."""
+    """The process of a worker."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self.url = url
         self._process = process
 
     async def kill(self) -> None:
-        """At once, as an engine that runs out of memory; gone when this returns."""
+        """Kill the process with SIGKILL, as when an engine runs out of memory; return once it has ended."""
         self._process.kill()
         await self._process.wait()
 
     def stop(self) -> None:
-        """Keep it from running on, as an engine that waits for another one for ever."""
+        """Suspend the process, like an engine that waits for another one for ever."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     async def event_with(self, word: str) -> dict[str, Any]:
-        """The next event of its log that has ``word``."""
+        """Return the next event of the log that has ``word``."""
         while (event := await _next(self._process)) is not None:
             if word in event:
                 return event
@@ -109,7 +109,7 @@ async def _next(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
 
 @asynccontextmanager
 async def worker_process(kind: str, behaviour: str) -> AsyncIterator[WorkerProcess]:
-    """One that listens. Gone after the block."""
+    """Start a worker, wait until it listens, and kill it after the block."""
     async with spawned("tests.chaos.process", kind, behaviour) as process:
         event = await _next(process)
         assert event is not None, "it did not start"

@@ -1,7 +1,7 @@
-"""A client that asks for the same things at a steady pace and notes how long each answer took.
+"""A client that sends the same requests at a steady pace and records the latency of each reply.
 
-Owns: a process of its own, so that what a test does meanwhile takes nothing from it: ``python -m
-tests.chaos.steady``. Must never enter: what is quick enough.
+Owns: a process, ``python -m tests.chaos.steady``, whose latencies do not depend on the work of the test. Must
+never enter: bounds.
 """
 
 from __future__ import annotations

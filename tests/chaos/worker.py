@@ -1,7 +1,7 @@
-"""A worker that does what its test says, and keeps a log: times, raw bytes, who left, what was aborted.
+"""A scripted worker that records times, raw bytes, disconnects and aborts.
 
-Owns: its connections, HTTP/1.1 as far as the gateway speaks it to a worker, the log. Must never enter: what
-is right. A closed connection is noticed at once, and whatever was being done for it is cancelled.
+Owns: its connections, the part of HTTP/1.1 that the gateway uses towards a worker, the records. Must never
+enter: expectations. A closed connection is noticed at once, and the task that serves it is cancelled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """A request as it was received. ``at`` is in monotonic seconds."""
+    """A received request. ``at`` is in seconds of the monotonic clock."""
 
     at: float
     method: bytes
@@ -44,10 +44,10 @@ class ReceivedRequest:
 
 
 class Call:
-    """A client's request, and how it is answered.
+    """A client's request, and its reply.
 
-    ``gone`` is set, and ``gone_at`` known, once its connection was closed before the answer was whole;
-    ``aborted`` is set once an abort named it.
+    ``gone`` and ``gone_at`` are set if its connection is closed before the reply is complete; ``aborted`` is
+    set when an abort names it.
     """
 
     def __init__(self, wire: _Wire, request: ReceivedRequest, route: Route) -> None:
@@ -57,7 +57,7 @@ class Call:
         self.aborted = asyncio.Event()
         self.answered = False
         self.events = 0
-        #: Pieces of the answer's body.
+        #: The pieces of the reply's body.
         self.sent: list[bytes] = []
         self._wire = wire
         self._route = route
@@ -68,11 +68,11 @@ class Call:
         return self.request.body
 
     def write(self, data: bytes) -> None:
-        """Raw bytes."""
+        """Send raw bytes."""
         self._wire.transport.write(data)
 
     def reply(self, body: bytes | None = None, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
-        """A whole answer; by default the engine's own to such a request."""
+        """Send a complete reply, by default the engine's own to such a request."""
         body = self._route.reply(self.id, 3, "length") if body is None else body
         self.sent.append(body)
         self.write(head(status, JSON, *headers, length=len(body)) + body)
@@ -80,37 +80,37 @@ class Call:
 
     @property
     def stuck(self) -> bool:
-        """Whether the gateway has taken nothing of what was written for a while."""
+        """Return True if the gateway does not read and over a mebibyte is waiting to be sent."""
         size = self._wire.transport.get_write_buffer_size()
         return bool(size > 1024 * 1024)
 
     def half(self, tokens: int = 3) -> None:
-        """The head of a whole answer, and half of the body it announces."""
+        """Send the head of a complete reply, and half of the body it announces."""
         body = self._route.reply(self.id, tokens, "length")
         self.write(head(200, JSON, length=len(body)) + body[: len(body) // 2])
 
     def stream(self, *headers: tuple[bytes, bytes]) -> None:
-        """The head of a stream."""
+        """Send the head of a stream."""
         self.write(head(200, EVENTS, *headers))
 
     def event(self, reason: str | None = None) -> None:
-        """The next event, one more token in it."""
+        """Send the next event, with one more token."""
         self.events += 1
         self._piece(sse(self._route.event(self.id, self.events, reason)))
 
     def finish(self, reason: str = "length") -> None:
-        """The last event of a stream and all that follows it."""
+        """Send the last event of a stream and its end."""
         self.event(reason)
         self._piece(DONE)
         self.write(b"0\r\n\r\n")
         self.end()
 
     def abort_reply(self) -> None:
-        """What the engine answers to a request that was aborted after two tokens."""
+        """Send the engine's reply to a request that was aborted after two tokens."""
         self.reply(self._route.reply(self.id, 2, "abort"))
 
     def end(self) -> None:
-        """The answer is whole."""
+        """Note that the reply is complete."""
         self.answered = True
         self._wire.call = None
 
@@ -119,7 +119,7 @@ class Call:
         self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def reset(self) -> None:
-        """Break the connection."""
+        """Reset the connection."""
         self.answered = True
         self._wire.reset()
 
@@ -132,7 +132,7 @@ def wants_stream(call: Call) -> bool:
 
 
 async def good(call: Call) -> None:
-    """Answer at once, as was asked."""
+    """Answer at once, with a stream if the request asks for one."""
     if not wants_stream(call):
         return call.reply()
     call.stream()
@@ -141,15 +141,15 @@ async def good(call: Call) -> None:
 
 
 async def silent(call: Call) -> None:
-    """Take the request and say nothing."""
+    """Accept the request and send nothing."""
     await asyncio.Event().wait()
 
 
 class Worker:
-    """One worker of a ``kind``. ``behave`` answers the requests that arrive from now on.
+    """A worker of a ``kind``. ``behave`` answers each request that arrives from now on.
 
     ``calls`` are the requests of clients, ``other_requests`` all others except probes, ``wires`` the open
-    connections, ``faults`` what must not happen in a test.
+    connections, ``faults`` the events that must not occur in a test.
     """
 
     def __init__(self, kind: str, behave: Behaviour = good) -> None:
@@ -162,11 +162,11 @@ class Worker:
         self.faults: list[object] = []
         self.port = 0
         self.ignores_input = False
-        #: Header lines of all answers but those to clients' requests.
+        #: Header lines added to all replies except those to clients' requests.
         self.added: tuple[tuple[bytes, bytes], ...] = ()
-        #: A body over so many bytes is refused with a 413 before it is read; then the connection is closed.
+        #: A body of more bytes is refused with a 413 before it is read; then the connection is closed.
         self.body_limit = 10**12
-        #: A path whose requests it reads, and then breaks the connection.
+        #: The path of requests that are read and answered by a reset of the connection.
         self.breaks = ""
         self._routes = {route.path: route for route in ROUTES if route.kind == kind}
         self._tasks = Tasks()
@@ -181,17 +181,17 @@ class Worker:
         return self.requests_to(self.engine.abort_path)
 
     def requests_to(self, path: str) -> list[ReceivedRequest]:
-        """What else came to ``path``."""
+        """Return the other requests to ``path``."""
         return [request for request in self.other_requests if request.path == path]
 
     async def start(self) -> None:
-        """Listen; after a ``die``, where it did before."""
+        """Listen; after a ``die``, on the same port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Wire(self), "127.0.0.1", self.port, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self) -> None:
-        """As a process that is killed: nothing listens, and every connection breaks."""
+        """Close the listening socket and reset all connections, like a process that is killed."""
         if self._server is not None:
             self._server.close()
         for wire in tuple(self.wires):
@@ -199,13 +199,13 @@ class Worker:
         await self._tasks.stop()
 
     def hang(self) -> None:
-        """From now on accept connections and read nothing, of those there are neither."""
+        """Accept connections from now on, and read nothing from old or new ones."""
         self.ignores_input = True
         for wire in self.wires:
             wire.transport.pause_reading()
 
     def receive(self, wire: _Wire, request: ReceivedRequest) -> None:
-        """A request is there in full."""
+        """Handle a complete request."""
         route, probe = self._routes.get(request.path), self.engine.probes.get(request.path)
         if route is not None and request.body != b"{}":
             call = wire.call = Call(wire, request, route)
@@ -237,7 +237,7 @@ class Worker:
 
 
 class _Wire(asyncio.Protocol):
-    """One connection; ``call`` is the request that is being answered over it."""
+    """A connection; ``call`` is the request that is being answered on it."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -301,7 +301,7 @@ class _Wire(asyncio.Protocol):
 
 
 def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) -> bytes:
-    """Status line and headers; chunked where there is no ``length``."""
+    """Return a status line and headers; the body is chunked without a ``length``."""
     framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
     lines = [b"HTTP/1.1 %d X" % status, *(b"%b: %b" % line for line in headers), framing]
     return b"\r\n".join([*lines, b"", b""])
@@ -309,7 +309,7 @@ def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) 
 
 @asynccontextmanager
 async def workers(kind: str, count: int = 2, behave: Behaviour = good) -> AsyncIterator[list[Worker]]:
-    """``count`` workers of a ``kind`` that behave alike, on free ports."""
+    """Start ``count`` workers of a ``kind`` with the same behaviour, on free ports."""
     made = [Worker(kind, behave) for _ in range(count)]
     try:
         for worker in made:

@@ -1,8 +1,8 @@
 """Empty stand-ins for packages that SGLang imports on a CPU and never calls there.
 
-Python imports a module of this name by itself at start-up when its folder is on PYTHONPATH. ``torchvision``
-serves images and ``sgl_kernel`` GPUs; neither has a build that would fit. Any name imported from a stand-in
-exists and does nothing. Whoever asks *whether* the package is there is told the truth: it is not.
+Python imports a module of this name at start-up when its folder is on PYTHONPATH. ``torchvision`` serves
+images and ``sgl_kernel`` GPUs; neither has a matching build. Any name imported from a stand-in exists and
+does nothing. A check whether the package is installed still finds that it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ABSENT = frozenset({"torchvision", "sgl_kernel"})
 
 
 class Nothing:
-    """Can be called, subclassed and asked for attributes, all to no effect."""
+    """An object that can be called, subclassed and asked for attributes, all without effect."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
@@ -38,7 +38,7 @@ class StandIn(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
-        # Names in capitals are classes, which others use in annotations, base lists and isinstance.
+        # Capitalised names are classes, which are used in annotations, base lists and isinstance.
         return type(name, (Nothing,), {}) if name[0].isupper() else Nothing()
 
 
@@ -50,7 +50,7 @@ class Finder(MetaPathFinder, Loader):
         return StandIn(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing to run."""
+        """Do nothing: a stand-in has no code."""
 
 
 def is_absent(name: str) -> bool:

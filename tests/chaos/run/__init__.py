@@ -1,5 +1,5 @@
-"""The chaos run: ``python -m tests.chaos.run`` (`make chaos`); docs/reliability.md says what it shows.
+"""The chaos run: ``python -m tests.chaos.run`` (`make chaos`); docs/reliability.md describes its results.
 
-The gateway and its workers are processes. Faults and what clients do follow from a seed. Everybody keeps
-books, and the checker compares them.
+The gateway, its workers and its clients are processes. The faults and the clients' requests follow from a
+seed. Every process keeps records, and the checker compares them.
 """

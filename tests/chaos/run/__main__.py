@@ -1,6 +1,6 @@
-"""``python -m tests.chaos.run``: a minute of everything that can go wrong, and the books of it.
+"""``python -m tests.chaos.run``: a minute of all faults at once, and the comparison of all records.
 
-Owns: the order of a run, its options. Must never enter: what has to hold (checker.py).
+Owns: the order of a run, its options. Must never enter: the promises (checker.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.chaos.run.records import Books
 from tests.chaos.run.rig import KINDS, Load, Rig
 
 CLIENTS, TOKEN_DELAY = 300, 0.03
-#: How the minute is spent, in seconds: the warm-up; what start, rests and the end take.
+#: Seconds of the minute: the warm-up, and the time for the start, the rests and the end.
 WARM_UP, REST = 20.0, 22.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1: a promise was broken; 2: the run could not be made."""
+    """Return 1 if a promise was broken, 2 if the run was not possible."""
     options = _parse(arguments)
     seed = options.seed or str(random.randrange(10**6))
     seconds = max(10.0, 60 * options.minutes - WARM_UP - REST)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, seed: str, seconds: float) -> tuple[Books, Sequence[Fault]]:
-    """Warm up, rest, and do it in earnest."""
+    """Warm up, rest, and run with faults."""
     warm, earnest = (
         plan(f"{seed}/{name}", time, len(KINDS)) for name, time in (("w", WARM_UP), ("r", seconds))
     )

@@ -1,6 +1,6 @@
-"""Whether the books of a run agree.
+"""The checker, which compares the records of a run.
 
-Owns: what must hold, and saying where it does not. Must never enter: files, processes, time of its own.
+Owns: the promises, and the report of each one that is broken. Must never enter: files, processes, a clock.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tests.chaos.run import choices
 from tests.chaos.run.records import HONEST, Asked, Books, Life, Outcome, Seen
 from tests.chaos.run.watch import total
 
-#: Within which a worker that runs has to see that its client left, in seconds. The promise is 0.25, and most
-#: see it within a few milliseconds (the table says how soon); a machine that is short of processors may keep
-#: all of them from running for seconds.
+#: Seconds within which a running worker must notice a client's disconnect. The promise is 0.25 s, and most
+#: notice it within a few milliseconds (the table shows it); a machine with too few processors may keep all
+#: processes from running for seconds.
 NOTICE = 5.0
-#: A reply that a worker had finished for so long, in seconds, has to have arrived.
+#: Seconds after which a reply that the worker has finished must have arrived.
 DELIVERY = 4.0
-#: What a worker did so shortly before it was killed may have been lost with it.
+#: Seconds before its end by SIGKILL in which a worker's output may be lost.
 LAST_WORDS = 0.5
-#: How much more memory the gateway may have after the run.
+#: The allowed ratio of the gateway's memory after the run to that before.
 MEMORY = 1.10
 
 _ENDS = ("finished", "aborted", "client_gone", "cut")
@@ -30,7 +30,7 @@ _ENDS = ("finished", "aborted", "client_gone", "cut")
 
 @dataclass(frozen=True)
 class Breach:
-    """A promise that was broken: ``kind`` is a word for the table, ``marker`` names the request."""
+    """A broken promise. ``kind`` is its name in the table, ``marker`` identifies the request."""
 
     kind: str
     marker: str
@@ -38,7 +38,7 @@ class Breach:
 
 
 class Case:
-    """The books, looked up by request."""
+    """The records of a run, indexed by request."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
@@ -62,7 +62,7 @@ class Case:
         return self.lives[seen.worker, seen.life]
 
     def end_of(self, arrival: Seen) -> float | None:
-        """When the worker was done with it; None: never."""
+        """Return the time at which the worker ended a request, None if it never did."""
         ends = [
             seen.at
             for seen in self.seen[arrival.marker]
@@ -71,7 +71,7 @@ class Case:
         return min(ends, default=None)
 
     def history(self, marker: str) -> list[str]:
-        """All that is known of a request, a line each."""
+        """Return all records of a request, a line each."""
         lines = [f"client: {self.asked[marker]}"] if marker in self.asked else []
         lines += [f"worker: {seen}" for seen in self.seen.get(marker, ())]
         ids = {seen.id for seen in self.seen.get(marker, ())}
@@ -84,7 +84,7 @@ Check = Callable[[Case], Iterator[Breach]]
 
 
 def one_outcome(case: Case) -> Iterator[Breach]:
-    """Every request has one, and an honest one."""
+    """Check that every request has one outcome, and an allowed one."""
     for marker, count in Counter(asked.marker for asked in case.books.asked).items():
         if count > 1:
             yield Breach("duplicated", marker, f"{count} outcomes at its client")
@@ -95,14 +95,14 @@ def one_outcome(case: Case) -> Iterator[Breach]:
 
 
 def one_generation(case: Case) -> Iterator[Breach]:
-    """No request is given to two workers, or twice to one."""
+    """Check that no request is dispatched to two workers, or twice to one."""
     for marker in case.seen:
         if (count := len(case.arrivals(marker))) > 1:
             yield Breach("duplicated", marker, f"arrived {count} times at workers")
 
 
 def complete_replies_were_generated(case: Case) -> Iterator[Breach]:
-    """What a client was given as whole is what a worker finished."""
+    """Check that each reply which a client got as complete was finished by a worker."""
     for asked in case.books.asked:
         if asked.outcome is not Outcome.COMPLETE:
             continue
@@ -115,7 +115,7 @@ def complete_replies_were_generated(case: Case) -> Iterator[Breach]:
 
 
 def finished_replies_arrive(case: Case) -> Iterator[Breach]:
-    """What a worker answered in full reaches its client, who did not leave before."""
+    """Check that each reply which a worker finished reaches its client, unless that disconnected before."""
     for asked in case.books.asked:
         ends = [seen for seen in case.seen.get(asked.marker, ()) if seen.mark == "finished"]
         if not ends or _killed(case.life(ends[0]), ends[0].at, DELIVERY):
@@ -130,7 +130,7 @@ def finished_replies_arrive(case: Case) -> Iterator[Breach]:
 
 
 def leavers_are_stopped(case: Case) -> Iterator[Breach]:
-    """A worker that runs ends what nobody waits for any more, soon."""
+    """Check that a running worker soon ends a request whose client has disconnected."""
     for marker in case.seen:
         asked = case.asked.get(marker)
         for arrival in case.arrivals(marker):
@@ -145,14 +145,14 @@ def leavers_are_stopped(case: Case) -> Iterator[Breach]:
 
 
 def bystanders_go_on(case: Case) -> Iterator[Breach]:
-    """Nobody's reply is aborted who did not ask for it or leave."""
+    """Check that a request is aborted only if its client requested it or disconnected."""
     for asked in case.books.asked:
         if asked.outcome is Outcome.COMPLETE and asked.finish == "abort" and asked.abort_asked is None:
             yield Breach("cut short", asked.marker, "aborted though nobody asked for it")
 
 
 def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
-    """One access log line for each exchange, which agrees with the client."""
+    """Check that each exchange has one access log line, which agrees with the client's record."""
     lines = defaultdict(list)
     for line in case.books.lines:
         lines[line["session_id"]].append(line)
@@ -170,7 +170,7 @@ def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
 
 
 def metrics_add_up(case: Case) -> Iterator[Breach]:
-    """The counters agree with the log, and with what the clients counted themselves."""
+    """Check that the counters agree with the log and with the clients' records."""
     books = case.books
     by_status = Counter("error" if line["error_type"] else "success" for line in books.lines)
     for status in ("success", "error"):
@@ -194,7 +194,7 @@ def metrics_add_up(case: Case) -> Iterator[Breach]:
 
 
 def nothing_is_left(case: Case) -> Iterator[Breach]:
-    """No request, no connection, no memory is held at the end."""
+    """Check that no request, connection or memory is held at the end."""
     end = case.books.end
     for name, value in end.in_flight.items():
         if value:
@@ -221,18 +221,20 @@ CHECKS: Sequence[Check] = (
     metrics_add_up,
     nothing_is_left,
 )
-#: Every kind of breach, for the table.
+#: Every kind of broken promise, for the table.
 KINDS = ("lost", "duplicated", "orphaned", "dressed up", "cut short", "miscounted", "leaked")
 
 
 def check(books: Books) -> list[Breach]:
-    """All that is wrong."""
+    """Return all broken promises."""
     case = Case(books)
     return [breach for each in CHECKS for breach in each(case)]
 
 
 def notices(case: Case) -> Iterator[float]:
-    """For each leaver whose worker was neither killed nor frozen: after how many seconds it was ended."""
+    """Return for each disconnect whose worker was neither killed nor frozen the seconds until the worker
+    noticed it.
+    """
     for asked in case.books.asked:
         for arrival in case.arrivals(asked.marker) if asked.outcome is Outcome.LEFT else ():
             life, ended = case.life(arrival), case.end_of(arrival)
@@ -243,12 +245,12 @@ def notices(case: Case) -> Iterator[float]:
 
 
 def _killed(life: Life, at: float, within: float) -> bool:
-    """Whether the worker was killed so soon after ``at`` (or before) that this may have been lost."""
+    """Return True if the worker was killed before ``at`` or so soon after it that its output may be lost."""
     return life.ended is not None and life.ended < at + within
 
 
 def _thawed(life: Life, at: float) -> float:
-    """``at``, or when the worker went on if it was frozen then or soon after."""
+    """Return ``at``, or the time at which the worker was resumed if it was frozen then or soon after."""
     for began, ended in life.stops:
         if began - NOTICE <= at <= ended:
             at = max(at, ended)
@@ -267,7 +269,7 @@ def _disagrees(asked: Asked, line: dict[str, object]) -> str | None:
 
 
 def _clients_count(asked: Sequence[Asked]) -> tuple[Counter[str], int]:
-    """Requests by status that there must have been, and how many there may have been beside them."""
+    """Return the least number of requests by status, and how many more there may be."""
     sure = Counter({"success": 0, "error": 0})
     perhaps = 0
     for each in asked:

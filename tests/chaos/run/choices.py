@@ -1,6 +1,6 @@
-"""What each client does next: all from the seed.
+"""The actions of each client, all determined by the seed.
 
-Owns: the mixture. Must never enter: doing any of it, time.
+Owns: the mixture. Must never enter: carrying out an action, time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 
 from gateway.sim.config import KINDS
 
-#: What a client can do, and how often of 100 times.
+#: The actions of a client, with their shares in per cent.
 STREAM, UNARY, LEAVE, STALL, REPEAT, ABORT = "stream", "unary", "leave", "stall", "repeat", "abort"
 BAD_JSON, GARBAGE, HALF_BODY, NO_ROUTE, FATE = "bad json", "garbage", "half a body", "no route", "fate"
 WEIGHTS = {
@@ -27,11 +27,11 @@ WEIGHTS = {
     NO_ROUTE: 2,
     FATE: 6,
 }
-#: Ids that several clients use at once, some of which begin like others.
+#: Ids that several clients use at once; some are prefixes of others.
 SHARED_IDS = ("job", "job-1", "job-10", "job-100", "x", "träger")
-#: When a leaver goes: at once, some time after, with the head of the reply, after some events.
+#: When a client disconnects: at once, after a while, with the head of the reply, after some events.
 AT_ONCE, LATER, AT_HEAD, AT_EVENT = "at once", "later", "at head", "at event"
-#: What a client asks its worker to do to it, as headers of a simulated engine.
+#: Faults that a client orders from its worker, as headers of a simulated engine.
 FATES = (
     ("X-Sim-Drop", "late"),
     ("X-Sim-Drop", "late-fin"),
@@ -42,7 +42,7 @@ FATES = (
     ("X-Sim-Status", "418"),
     ("X-Sim-Start-Delay", "1.0"),
 )
-#: What is no HTTP, or is more than one reading of it.
+#: Bytes that are not HTTP, or that can be read in more than one way.
 GARBAGE_BYTES = (
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00\r\n\r\n",
     b"GET /generate HTTP/9.9\r\n\r\n",
@@ -55,15 +55,16 @@ GARBAGE_BYTES = (
 
 @dataclass(frozen=True)
 class Profile:
-    """What a crowd is like: how often it does what, the fewest and most tokens that it asks for, the longest
-    pause between two requests in seconds."""
+    """The behaviour of a crowd: the share of each action, the fewest and most tokens of a request, the
+    longest pause between two requests in seconds.
+    """
 
     weights: Mapping[str, int]
     tokens: tuple[int, int]
     pause: float
 
 
-#: By the names that a crowd is started with.
+#: The profiles, by the names with which a crowd is started.
 PROFILES = {
     "chaos": Profile(WEIGHTS, (1, 24), 2.4),
     "soak": Profile({STREAM: 95, LEAVE: 5}, (20, 80), 0.4),
@@ -72,7 +73,9 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Choice:
-    """One request. ``pause`` is before it, ``delay`` within it, in seconds; ``events`` as AT_EVENT wants."""
+    """A client's next request. ``pause`` is before it, ``delay`` within it, in seconds; ``events`` belongs to
+    AT_EVENT.
+    """
 
     what: str
     kind: str
@@ -91,7 +94,7 @@ class Choice:
 
 
 def choices(seed: str, profile: Profile = PROFILES["chaos"]) -> Iterator[Choice]:
-    """Without end."""
+    """Yield choices without end."""
     choice = Random(seed)
     names, weights = tuple(profile.weights), tuple(profile.weights.values())
     while True:

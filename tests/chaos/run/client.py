@@ -1,8 +1,8 @@
-"""Clients of the run, many in one process, each of which keeps asking as its choices say.
+"""Clients of the run, many in one process, each of which sends requests as its choices determine.
 
 ``python -m tests.chaos.run.client SEED PORT PREFIX FIRST COUNT SECONDS PROFILE BOOK``
 
-Owns: carrying out a choice, and what the client saw of it. Must never enter: judgement beyond that.
+Owns: carrying out a choice, and the client's record of it. Must never enter: any further judgement.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from tests.chaos.run.expected import Expected, Wrong
 from tests.chaos.run.http import Broken, Head, Line, request
 from tests.chaos.run.records import Asked, Book, Outcome
 
-#: Seconds without a byte after which a client gives up on its worker, and goes.
+#: Seconds without a byte after which a client gives up, and a pause before it looks a second time.
 PATIENCE, SECOND_LOOK = 6.0, 1.0
 
 T = TypeVar("T")
 
 
 class Left(Exception):
-    """The client went, as it meant to; the text says when."""
+    """The client disconnected on purpose; the text says when."""
 
 
 class Client:
-    """One client. ``name`` is part of the markers of its requests."""
+    """A client. ``name`` is part of the markers of its requests."""
 
     def __init__(self, name: str, port: int, book: Book) -> None:
         self._name = name
@@ -55,7 +55,7 @@ class Client:
         self._number = 0
 
     async def run(self, seed: str, until: float, profile: Profile) -> None:
-        """Ask until ``until`` (monotonic); then hang up."""
+        """Send requests until ``until`` (monotonic), then disconnect."""
         for choice in chosen.choices(f"{seed}/{self._name}", profile):
             await asyncio.sleep(min(choice.pause, max(0.0, until - time.monotonic())))
             if time.monotonic() >= until:
@@ -202,7 +202,7 @@ class Client:
 
 
 def _judge(asked: Asked, head: Head, body: bytes, expected: Expected | None) -> None:
-    """A reply that is no stream. Raises Wrong."""
+    """Check a unary reply. Raises Wrong."""
     if head.status >= 400:
         asked.outcome, asked.detail = Outcome.REFUSED, body[:200].decode("utf-8", "replace")
         if not isinstance(_json(body), dict):
@@ -229,16 +229,17 @@ def _json(body: bytes) -> object:
 
 
 async def _patiently(line: Line, head: Head) -> AsyncIterator[bytes]:
-    """The pieces of a body. Raises TimeoutError where none comes for too long."""
+    """Yield the pieces of a body. Raises TimeoutError if none arrives in time."""
     pieces = line.body(head)
     while (piece := await _awaited(anext(pieces, None))) is not None:
         yield piece
 
 
 async def _awaited(work: Awaitable[T]) -> T:
-    """What ``work`` ends in. Raises TimeoutError once it takes too long.
+    """Return the result of ``work``. Raises TimeoutError if it takes too long.
 
-    This process may itself have been kept from running: what has come meanwhile is looked at before.
+    This process itself may have been kept from running, so data that has arrived is read before the timeout
+    counts.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -251,7 +252,7 @@ async def _awaited(work: Awaitable[T]) -> T:
 
 
 async def crowd(seed: str, port: int, names: list[str], seconds: float, profile: Profile, book: Book) -> None:
-    """All of them at once."""
+    """Run all clients at once."""
     until = time.monotonic() + seconds
     clients = [Client(name, port, book) for name in names]
     async with asyncio.TaskGroup() as group:

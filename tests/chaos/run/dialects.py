@@ -1,6 +1,6 @@
-"""Requests of a run as bytes, and what their replies hold.
+"""The requests of a run as bytes, and the contents of their replies.
 
-Owns: the two bodies, and reading ids and tokens. Must never enter: sockets, what should have come.
+Owns: the two bodies, and reading ids and tokens. Must never enter: sockets, the expected reply.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.sim.tokens import Chooser
 
 PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
 ABORT_PATHS = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}
-#: The gateway puts it into its access log.
+#: The gateway writes this header into its access log.
 MARKER_HEADER = "X-Dynamo-Session-Id"
 _VLLM_PREFIX = "generate-tokens-"
 _MARKER = re.compile(rb'"marker": ?"([^"]+)"')
@@ -27,12 +27,12 @@ _CONFIG = SimConfig()
 
 
 def prompt_of(marker: str, length: int) -> list[int]:
-    """The prompt of a request; no other request has the same."""
+    """Return the prompt of a request; no other request has the same."""
     return [3 + crc32(b"%d %b" % (place, marker.encode())) % 30_000 for place in range(length)]
 
 
 def output_of(prompt: Sequence[int], tokens: int) -> list[int]:
-    """What every worker makes of it."""
+    """Return the output that every worker generates for a request."""
     chooser = Chooser(
         array("I", prompt).tobytes(),
         vocab_size=_CONFIG.vocab_size,
@@ -46,7 +46,7 @@ def output_of(prompt: Sequence[int], tokens: int) -> list[int]:
 def body_of(
     kind: str, marker: str, prompt: Sequence[int], tokens: int, *, stream: bool, id: str | None
 ) -> bytes:
-    """A request's body. ``id`` is in it unless it is None."""
+    """Return a request's body, with an ``id`` unless it is None."""
     ids_key, tokens_key, id_key = (
         ("input_ids", "max_new_tokens", "rid")
         if kind == SGLANG
@@ -60,13 +60,13 @@ def body_of(
 
 
 def abort_of(kind: str, id: str) -> bytes:
-    """The body of an abort call."""
+    """Return the body of an abort call."""
     return json.dumps({"rid": id} if kind == SGLANG else {"request_ids": [id]}, ensure_ascii=False).encode()
 
 
 @dataclass
 class Part:
-    """What one reply, or one event of a stream, says. ``tokens`` are new ones, or all so far."""
+    """The contents of a reply or an event. ``tokens`` are the new ones, or all so far."""
 
     id: str
     tokens: list[int]
@@ -76,7 +76,7 @@ class Part:
 
 
 def part_of(kind: str, text: bytes) -> Part:
-    """Raises ValueError for what no engine says."""
+    """Parse a reply or an event. Raises ValueError if no engine sends it."""
     summary = json.loads(text)
     if not isinstance(summary, dict):
         raise ValueError("not a JSON object")
@@ -101,18 +101,18 @@ def part_of(kind: str, text: bytes) -> Part:
 
 
 def public_id(kind: str, id: str) -> str:
-    """How the engine spells a client's ``id`` in its replies."""
+    """Return a client's ``id`` as the engine spells it in its replies."""
     return id if kind == SGLANG else _VLLM_PREFIX + id
 
 
 def marker_of(body: bytes) -> str:
-    """The marker in a request as a worker reads it, "" without one."""
+    """Return the marker in a request as a worker reads it, "" without one."""
     found = _MARKER.search(body)
     return found[1].decode() if found else ""
 
 
 def dispatch_id_of(kind: str, header: str | None, body: bytes) -> str:
-    """The id under which a worker knows a request."""
+    """Return the id by which a worker knows a request."""
     found = _RID.search(body)
     named = json.loads(found[1]) if found else None
     if kind == SGLANG:

@@ -1,6 +1,7 @@
-"""What the reply to a request has to be.
+"""The expected reply to a request.
 
-Owns: comparing what comes with it, token by token. Must never enter: sockets, what follows from a difference.
+Owns: the comparison with the received one, token by token. Must never enter: sockets, the consequences of a
+difference.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from tests.chaos.run.dialects import Part, part_of, public_id
 
 
 class Wrong(Exception):
-    """The reply is not what it must be."""
+    """The reply differs from the expected one."""
 
 
 class Expected:
-    """What a reply has to be, and what it is so far."""
+    """The expected reply, and the part received so far."""
 
     def __init__(self, kind: str, id: str | None, tokens: list[int]) -> None:
         self._kind = kind
@@ -25,7 +26,7 @@ class Expected:
         self.error: str | None = None
 
     def take(self, event: bytes) -> None:
-        """One event of a stream. Raises Wrong."""
+        """Compare one event of a stream. Raises Wrong."""
         data = event.removeprefix(b"data: ")
         if self._done or data == event:
             raise Wrong(f"an event that cannot be: {event[:120]!r}")
@@ -35,12 +36,12 @@ class Expected:
         self.part(data)
 
     def part(self, text: bytes) -> None:
-        """One reply, or one event's data. Raises Wrong."""
+        """Compare one reply, or one event's data. Raises Wrong."""
         try:
             part: Part = part_of(self._kind, text)
         except ValueError as error:
             raise Wrong(str(error)) from error
-        # An error may follow the last token: the stream broke off before it was closed.
+        # An error may follow the last token: the stream broke before it was closed.
         if self.error is not None or (self.finish is not None and part.error is None):
             raise Wrong("more after the end")
         self.finish, self.error = part.finish, part.error
@@ -51,7 +52,7 @@ class Expected:
             raise Wrong(f"the id {part.id!r} for {self._id!r}")
 
     def close(self) -> None:
-        """The reply has ended well. Raises Wrong if it does not say so itself."""
+        """Check that the reply ended with its terminal event. Raises Wrong."""
         if not self._done:
             raise Wrong("a stream without [DONE] that ends as if it were whole")
         self.check()

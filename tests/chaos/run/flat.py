@@ -1,6 +1,6 @@
-"""Whether a series of samples stays flat.
+"""The check that a series of samples stays flat.
 
-Owns: the line through the samples and the verdict. Must never enter: what is sampled, drawing.
+Owns: the line through the samples and the verdict. Must never enter: the source of the samples, drawing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Series:
-    """Samples over seconds. Flat is what grows by no more than ``share`` of its mean, or by ``least`` if that
-    is more, between the first and the last of them, by the line through them; falling is flat."""
+    """Samples over seconds. A series is flat if, by the line through its samples, it grows between the first
+    and the last by no more than ``share`` of its mean, or ``least`` if that is more. A falling series is
+    flat.
+    """
 
     name: str
     unit: str
@@ -28,7 +30,7 @@ class Series:
 
     @property
     def growth(self) -> float:
-        """Between the first sample and the last, in its unit."""
+        """Return the growth between the first sample and the last, in the unit of the samples."""
         middle = sum(at for at, _ in self.points) / len(self.points)
         spread = sum((at - middle) ** 2 for at, _ in self.points)
         slope = sum((at - middle) * value for at, value in self.points) / spread
@@ -40,6 +42,6 @@ class Series:
 
     @property
     def summary(self) -> str:
-        """The verdict in words."""
+        """Return the verdict as text."""
         word = "flat" if self.flat else "NOT FLAT"
         return f"mean {self.mean:.4g}{self.unit}, {self.growth:+.2g}{self.unit} over the run: {word}"

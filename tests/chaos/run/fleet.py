@@ -1,7 +1,7 @@
-"""The workers of a run as processes, and the faults that befall them.
+"""The workers of a run as processes, and their faults.
 
-Owns: starting, killing and freezing them, the file that the gateway finds them in, the times of all that.
-Must never enter: which fault comes when.
+Owns: starting, killing and freezing them, the file in which the gateway finds them, and the times of all
+that. Must never enter: the schedule of faults.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tests.chaos.run.records import AbortSeen, Life, Seen, read
 
 
 class Workers:
-    """One worker process for each of ``kinds``. ``store`` is the file of their records, ``delay`` the time
-    between two tokens in seconds."""
+    """Worker processes, one for each of ``kinds``. ``store`` is the file of their records, ``delay`` the time
+    between two tokens in seconds.
+    """
 
     def __init__(self, processes: Processes, kinds: Sequence[str], store: Path, delay: float) -> None:
         self.lives: list[Life] = []
@@ -42,12 +43,12 @@ class Workers:
         return len(self.kinds)
 
     def wait(self) -> None:
-        """Return once all of them answer. Raises NotStarted."""
+        """Return once all workers answer. Raises NotStarted."""
         for number, process in enumerate(self._running):
             self._processes.wait(f"worker-{number}-1", process, self.ports[number], "/_sim/stats")
 
     def begin(self, fault: Fault) -> None:
-        """Let it befall its worker."""
+        """Start a fault at its worker."""
         number, process = fault.worker, self._running[fault.worker]
         if fault.what == KILL:
             process.kill()
@@ -66,7 +67,7 @@ class Workers:
             self._tell(number, {"do": "mood", "mood": fault.what, "times": times})
 
     def end(self, fault: Fault) -> None:
-        """It is over."""
+        """End a fault."""
         number, process = fault.worker, self._running[fault.worker]
         if fault.what == KILL:
             self._running[number] = self._start(number)
@@ -81,11 +82,11 @@ class Workers:
             self._tell(number, {"do": "calm"})
 
     def busy(self) -> int:
-        """Requests that they work on."""
+        """Return the number of requests that the workers process."""
         return sum(_busy(port) for port in self.ports)
 
     def books(self) -> tuple[list[Seen], list[AbortSeen]]:
-        """What all of them wrote down."""
+        """Return the records of all workers."""
         paths = [self._book(life.worker, life.life) for life in self.lives]
         seen = [each for path in paths for each in read(path, Seen)]
         return seen, [each for path in paths for each in read(path, AbortSeen)]
@@ -114,7 +115,7 @@ class Workers:
         pipe.flush()
 
     def _publish(self) -> None:
-        """A whole new file in the old one's place."""
+        """Replace the file with a new one in one step."""
         urls = [f"http://127.0.0.1:{port}" for n, port in enumerate(self.ports) if n not in self._gone]
         fresh = self._store.with_suffix(".new")
         fresh.write_text(json.dumps({"workers": urls}))

@@ -1,6 +1,6 @@
-"""A client's end of one connection to the gateway, without mercy for what is not HTTP/1.1.
+"""A strict HTTP/1.1 client for one connection to the gateway.
 
-Owns: framing, leaving. Must never enter: what a reply means.
+Owns: framing, disconnecting. Must never enter: the meaning of a reply.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-#: Bytes that a client which does not read holds for itself.
+#: Bytes that a client which does not read keeps in its own buffer.
 _ROOM = 1 << 14
 
 
 class Broken(Exception):
-    """The connection ended where it must not, or what came is not HTTP/1.1."""
+    """The connection ended too early, or the data is not HTTP/1.1."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """Status and headers (names in lower case) of a reply."""
+    """The status and headers (names in lower case) of a reply."""
 
     status: int
     headers: Mapping[str, str]
 
 
 class Line:
-    """One connection to the gateway at ``port``, used for one request after the other."""
+    """A connection to the gateway at ``port``, used for one request after another."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -36,7 +36,7 @@ class Line:
 
     @classmethod
     async def open(cls, port: int) -> Line:
-        """Raises Broken if nobody takes it."""
+        """Connect. Raises Broken if the connection is refused."""
         try:
             return cls(*await asyncio.open_connection("127.0.0.1", port, limit=_ROOM))
         except OSError as error:
@@ -46,7 +46,7 @@ class Line:
         self._writer.write(data)
 
     async def head(self) -> Head:
-        """The head of the next reply."""
+        """Return the head of the next reply."""
         try:
             text = await self._reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError) as error:
@@ -64,7 +64,7 @@ class Line:
         return Head(int(rest[:3]), headers)
 
     async def body(self, head: Head) -> AsyncIterator[bytes]:
-        """The body in the pieces that the gateway sent, to its end."""
+        """Yield the body in the pieces that the gateway sent, to its end."""
         try:
             if "content-length" in head.headers:
                 if "transfer-encoding" in head.headers:
@@ -80,7 +80,7 @@ class Line:
             raise Broken(f"the body broke off: {type(error).__name__}") from error
 
     async def ended(self) -> None:
-        """Return when the gateway has hung up."""
+        """Return when the gateway has closed the connection."""
         try:
             while await self._reader.read(_ROOM):
                 pass
@@ -88,7 +88,7 @@ class Line:
             pass
 
     def leave(self, *, reset: bool) -> None:
-        """Hang up: a FIN, or a RST."""
+        """Disconnect with a FIN or a RST."""
         if reset and (sock := self._writer.get_extra_info("socket")) is not None and sock.fileno() >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._writer.transport.abort()
@@ -104,7 +104,7 @@ def request(
     *,
     length: int | None = None,
 ) -> bytes:
-    """One request. ``length`` is what its head says of the body, if it is not the truth."""
+    """Return one request as bytes. ``length`` is a false content length."""
     lines = [f"{method} {path} HTTP/1.1", "host: gateway", "content-type: application/json"]
     lines += [f"{name}: {value}" for name, value in headers]
     lines += [f"content-length: {len(body) if length is None else length}", "", ""]

@@ -13,12 +13,12 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reliability.md"
 
 
 def write(part: str, content: str, page: Path = PAGE) -> None:
-    """Put ``content`` between the markers of ``part``. Raises ValueError where there are none."""
+    """Put ``content`` between the markers of ``part``. Raises ValueError if there are none."""
     page.write_text(replace_part(page.read_text(), part, content))
 
 
 def write_plot(name: str, svg: str, page: Path = PAGE) -> str:
-    """Put the plot beside the page; the link to it, as seen from the page."""
+    """Write the plot beside the page and return the link to it, as seen from the page."""
     folder = page.with_suffix("")
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.svg").write_text(svg)

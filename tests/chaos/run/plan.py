@@ -1,6 +1,6 @@
-"""Which fault befalls which worker, and when: all from the seed.
+"""The schedule of faults by worker and time, all determined by the seed.
 
-Owns: the schedule. Must never enter: doing any of it.
+Owns: the schedule. Must never enter: carrying out a fault.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 
 #: A worker's process is killed, or frozen; its record leaves the store; its idle connections are closed.
 KILL, STOP, VANISH, CLOSE_IDLE = "kill", "stop", "vanish", "close idle"
-#: How its answers change, in the words of tests.chaos.run.worker.
+#: Changes of a worker's replies, by their names in tests.chaos.run.worker.
 MOODS = (
     "slow",
     "400",
@@ -27,17 +27,18 @@ MOODS = (
     "silence",
 )
 FAULTS = (KILL, STOP, VANISH, CLOSE_IDLE, *MOODS)
-#: Shortest and longest time that each lasts, in seconds; a mood ends after so many requests as well.
+#: Shortest and longest duration of each fault, in seconds; a mood also ends after so many requests.
 _LASTS = {KILL: (0.3, 1.5), STOP: (0.3, 6.0), VANISH: (0.5, 2.0), CLOSE_IDLE: (0.0, 0.0)}
 _MOOD_LASTS = (0.4, 2.0)
-#: Requests that a mood befalls at most. One that hangs its requests takes few: their clients wait long.
+#: The most requests that a mood affects. Few if it leaves them without a reply, because their clients wait
+#: long.
 MOOD_REQUESTS = {"silence": 5, "slow": 40}
 ELSE_REQUESTS = 25
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``what`` befalls ``worker`` from ``at`` on for ``seconds``; both in seconds, ``at`` since the start."""
+    """The fault ``what`` of ``worker``, from ``at`` (seconds since the start) for ``seconds``."""
 
     at: float
     worker: int
@@ -50,9 +51,9 @@ class Fault:
 
 
 def plan(seed: str, seconds: float, workers: int) -> Sequence[Fault]:
-    """Faults for ``seconds``, in the order of their times; one worker has one at a time.
+    """Return faults for ``seconds``, in the order of their times; a worker has one at a time.
 
-    Every kind comes before any comes again. The last ones end before the time is over.
+    Every kind occurs before any occurs again. The last ones end before the time is over.
     """
     choice = Random(seed)
     free = [0.5] * workers

@@ -1,8 +1,8 @@
-"""What everybody writes down during a run, as lines of JSON that survive a killed process.
+"""The records of a run, as lines of JSON that survive a killed process.
 
-Owns: the records and their spelling. Must never enter: a judgement of them.
+Owns: the records and their format. Must never enter: a judgement of them.
 
-Times are of the system's monotonic clock, which all processes share, in seconds.
+Times are in seconds of the system's monotonic clock, which all processes share.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from typing import Any, TypeVar
 
 
 class Outcome(StrEnum):
-    """What became of a request, as its client saw it."""
+    """The outcome of a request, as its client saw it."""
 
-    COMPLETE = "whole"  # a success that says it is finished, every token as it should be
+    COMPLETE = "whole"  # a success with a terminal event and every expected token
     REFUSED = "refused"  # a status of 400 or over, with a well-formed body
-    ERROR = "error"  # an error event in a stream that then ended well
-    LEFT = "left"  # the client went away
-    CLOSED = "closed"  # what was sent was no request; it was hung up on
+    ERROR = "error"  # an error event in a stream that then ended properly
+    LEFT = "left"  # the client disconnected
+    CLOSED = "closed"  # the data was not a request, and the gateway closed the connection
     # None of these may ever happen.
     BROKEN = "broken"  # the connection ended in the middle of the reply, or instead of one
-    WRONG = "wrong"  # a reply that is not this request's, or looks whole and is not
+    WRONG = "wrong"  # a reply of another request, or one that looks complete and is not
     UNANSWERED = "hung"  # neither a reply nor an end
 
 
-#: Those that are an answer.
+#: The outcomes that are allowed.
 HONEST = frozenset({Outcome.COMPLETE, Outcome.REFUSED, Outcome.ERROR, Outcome.LEFT, Outcome.CLOSED})
 
 
 @dataclass
 class Asked:
-    """One request of a client. ``counts``: its head was whole and for a generate route, so that the gateway
-    has an exchange for it; a leaver's may have been cut off before, then it only ``may_count``."""
+    """A client's request. ``counts``: its head was complete and for a generate route, so that the gateway has
+    an exchange for it. The head of a client that disconnected may have been incomplete; then it only
+    ``may_count``.
+    """
 
     marker: str
     what: str
@@ -51,17 +53,17 @@ class Asked:
     detail: str = ""
     counts: bool = True
     may_count: bool = False
-    #: An abort call named it, at this time.
+    #: The time of an abort call with its id.
     abort_asked: float | None = None
     tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.outcome = Outcome(self.outcome)  # a file knows the word only
+        self.outcome = Outcome(self.outcome)  # a file contains only the string
 
 
 @dataclass
 class Seen:
-    """Something happened to a generate request at a worker (gateway.sim.request_log.Milestone)."""
+    """A milestone of a generate request at a worker (gateway.sim.request_log.Milestone)."""
 
     worker: int
     life: int
@@ -73,7 +75,7 @@ class Seen:
 
 @dataclass
 class AbortSeen:
-    """A worker's abort route was called."""
+    """A call of a worker's abort route."""
 
     worker: int
     life: int
@@ -83,7 +85,7 @@ class AbortSeen:
 
 @dataclass
 class Life:
-    """One process of a worker; ``ended`` is None while it lives. ``stops`` are the times it was frozen."""
+    """A process of a worker; ``ended`` is None while it runs. ``stops`` are the times of its freezes."""
 
     worker: int
     life: int
@@ -95,7 +97,7 @@ class Life:
 
 @dataclass
 class End:
-    """What the gateway holds when nothing is asked of it any more; memory in bytes."""
+    """The state of the gateway after the last request; memory in bytes."""
 
     in_flight: Mapping[str, float]
     worker_sockets: int
@@ -107,7 +109,9 @@ class End:
 
 @dataclass
 class Books:
-    """All of a run. ``lines`` are the gateway's access log; ``counters`` its metrics, by name and labels."""
+    """All records of a run. ``lines`` are the gateway's access log; ``counters`` its metrics, by name and
+    labels.
+    """
 
     asked: list[Asked]
     seen: list[Seen]
@@ -122,7 +126,7 @@ Record = TypeVar("Record", Asked, Seen, AbortSeen)
 
 
 class Book:
-    """A file that one process appends to. Every record is written at once: the process may be killed."""
+    """A file to which one process appends records, each at once, because the process may be killed."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -135,7 +139,7 @@ class Book:
 
 
 def read(path: Path, kind: type[Record]) -> list[Record]:
-    """The records of one kind in a book, in the order they were written."""
+    """Return the records of one kind in a file, in the order in which they were written."""
     if not path.exists():
         return []
     found = []

@@ -1,4 +1,4 @@
-"""The run in words and as JSON.
+"""The report of a run as text and as JSON.
 
 Owns: the table. Must never enter: a judgement.
 """
@@ -13,12 +13,12 @@ from tests.chaos.run.checker import KINDS, Breach, Case, notices
 from tests.chaos.run.plan import Fault
 from tests.chaos.run.records import Books
 
-#: Breaches that are listed, and requests whose whole history is shown.
+#: The number of broken promises that are listed, and of requests whose complete history is shown.
 _LISTED, _MOST = 40, 12
 
 
 def summary(seed: str, books: Books, faults: Sequence[Fault], breaches: Sequence[Breach]) -> dict[str, Any]:
-    """All figures of a run."""
+    """Return all figures of a run."""
     kinds = Counter(breach.kind for breach in breaches)
     return {
         "seed": seed,
@@ -36,12 +36,12 @@ def summary(seed: str, books: Books, faults: Sequence[Fault], breaches: Sequence
 
 
 def text(found: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the figures as text."""
     return "\n".join(f"{name:<18}{value!s:>9}  {more}".rstrip() for name, value, more in _rows(found))
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """The same for the page."""
+    """Return the figures as Markdown for the page."""
     rows = [f"| {name} | {value} | {more} |" for name, value, more in _rows(found)]
     return "\n".join(["| | | |", "| --- | ---: | --- |", *rows])
 
@@ -62,7 +62,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, object, str]]:
 
 
 def details(case: Case, breaches: Sequence[Breach]) -> str:
-    """Each breach, and the history of the first requests concerned."""
+    """Return each broken promise, and the history of the first requests concerned."""
     lines = [f"{breach.kind}: {breach.marker or '-'}: {breach.text}" for breach in breaches[:_LISTED]]
     if len(breaches) > _LISTED:
         lines.append(f"and {len(breaches) - _LISTED} more")
@@ -72,7 +72,7 @@ def details(case: Case, breaches: Sequence[Breach]) -> str:
 
 
 def _notice(books: Books) -> dict[str, float]:
-    """How long a worker that ran went on for a client that had left, in seconds."""
+    """Return the percentiles of the seconds from a client's disconnect to the end at its worker."""
     times = sorted(notices(Case(books))) or [0.0]
     return {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}
 

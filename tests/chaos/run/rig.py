@@ -1,7 +1,7 @@
-"""A gateway, its workers and its clients as processes, and the rounds they go through.
+"""A gateway, its workers and its clients as processes, and the rounds of a run.
 
-Owns: starting them, the faults of a round at their times, waiting until nothing is held any more. Must never
-enter: what has to hold (checker.py).
+Owns: starting them, the faults of a round at their times, waiting until the gateway holds nothing. Must never
+enter: the promises (checker.py).
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from tests.chaos.run.plan import Fault
 from tests.chaos.run.records import Asked, Books, End, read
 
 KINDS = (SGLANG, VLLM, SGLANG, VLLM)
-#: Processes that the clients of a round share.
+#: The number of processes among which the clients of a round are divided.
 CROWDS = 2
-#: Until which the gateway must hold nothing any more, in seconds: idle connections go after 3.5.
+#: Seconds after which the gateway must hold nothing: idle connections are closed after 3.5.
 SETTLE = 15.0
-#: What the last replies of a round may take beyond it, in seconds.
+#: Seconds after a round in which its last replies may arrive.
 LATE = 60.0
 GAUGES = ("inflight_requests", "queued_requests", "held_requests", "worker_inflight_requests")
 
 
 @dataclass(frozen=True)
 class Load:
-    """``clients`` like those of ``profile`` (choices.PROFILES), and ``delay`` between the workers' tokens."""
+    """The load of a round: ``clients`` with a ``profile`` (choices.PROFILES), and the workers' ``delay``
+    between tokens.
+    """
 
     profile: str
     clients: int
@@ -46,7 +48,7 @@ class Rig:
     """All processes of a run; the gateway is started once."""
 
     def __init__(self, processes: Processes, seed: str, load: Load, gateways: int = 1) -> None:
-        """``gateways``: the processes that the gateway has."""
+        """Start the workers and the gateway, which has ``gateways`` processes."""
         self._processes = processes
         self._seed = seed
         self._load = load
@@ -63,7 +65,7 @@ class Rig:
         faults: Sequence[Fault] = (),
         each_second: Callable[[float], None] | None = None,
     ) -> None:
-        """Clients for ``seconds``, with ``faults``; ``each_second`` is told the time since the start."""
+        """Run the clients for ``seconds``, with ``faults``; ``each_second`` gets the time since the start."""
         crowds = [self._crowd(name, number, seconds) for number in range(CROWDS)]
         steps: list[tuple[float, int, Callable[[], None]]] = []
         for fault in faults:
@@ -79,7 +81,7 @@ class Rig:
             crowd.wait(seconds + LATE)
 
     def rest(self) -> tuple[int, int]:
-        """Wait until the gateway holds nothing; the sockets that it still has to workers and of clients."""
+        """Wait until the gateway holds nothing; return its remaining sockets to workers and of clients."""
         deadline = time.monotonic() + SETTLE
         while True:
             held = watch.sockets(self.gateway.pid, self.port, self.workers.ports)
@@ -89,16 +91,16 @@ class Rig:
             time.sleep(0.1)
 
     def in_flight(self) -> dict[str, float]:
-        """What runs and waits, by the gateway's own word."""
+        """Return the number of running and queued requests, from the gateway's metrics."""
         found = watch.counters(self.port)
         return {name: watch.total(found, name) for name in GAUGES}
 
     def memory(self) -> int:
-        """The gateway's, in bytes."""
+        """Return the gateway's memory in bytes."""
         return procfs.resident(self.gateway.pid)
 
     def books(self, memory_before: int, sockets: tuple[int, int]) -> Books:
-        """All that was written down; the gateway is ended for it."""
+        """End the gateway and return all records."""
         memory, in_flight, counters = self.memory(), self.in_flight(), watch.counters(self.port)
         end(self.gateway)
         seen, aborts = self.workers.books()
@@ -123,8 +125,9 @@ class Rig:
 
 
 def start_gateway(processes: Processes, port: int, store: Path, count: int) -> subprocess.Popen[bytes]:
-    """The gateway as a user starts it, of ``count`` processes, on the workers in ``store``. Raises
-    NotStarted."""
+    """Start the gateway as a user does, with ``count`` processes and the workers in ``store``. Raises
+    NotStarted.
+    """
     words = ["--host", "127.0.0.1", "--port", str(port), "--probe-interval-secs", "1"]
     words += ["--discovery-backend", "file", "--discovery-file", str(store)]
     words += ["--processes", str(count)]

@@ -1,7 +1,7 @@
-"""``python -m tests.chaos.run.soak``: 1,000 streams for minutes, and what the gateway holds meanwhile.
+"""``python -m tests.chaos.run.soak``: 1,000 streams for minutes, with samples of the gateway's resources.
 
-Owns: the samples and the bounds on them, its options. Must never enter: what has to hold for a single
-request (checker.py, which looks at the books of this run, too).
+Owns: the samples and the bounds on them, its options. Must never enter: the promises for a single request
+(checker.py, which checks the records of this run, too).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.chaos.run.records import Books
 from tests.chaos.run.rig import Load, Rig
 
 STREAMS, TOKEN_DELAY = 1000, 0.5
-#: The first of the time, in which buffers and pools grow to their size, is not judged: this share of it, and
-#: at most so many seconds.
+#: The share of the time in which buffers and pools grow to their size, and its maximum in seconds; it is not
+#: judged.
 WARM_UP, LONGEST_WARM_UP = 0.5, 150.0
 _LAG = "event_loop_delay_seconds"
 
 
 class Samples:
-    """What is looked at each second."""
+    """The samples of each second."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -43,7 +43,7 @@ class Samples:
         self.lag: list[float] = []
 
     def take(self, at: float) -> None:
-        """One sample, ``at`` seconds after the start."""
+        """Take one sample, ``at`` seconds after the start."""
         pid, now = self._rig.gateway.pid, watch.counters(self._rig.port)
         seconds, count = (
             watch.total(now, f"{_LAG}_{part}") - watch.total(self._before, f"{_LAG}_{part}")
@@ -57,7 +57,7 @@ class Samples:
         self.lag.append(1000 * seconds / count if count else 0.0)
 
     def series(self, start: float) -> list[Series]:
-        """All of them from ``start`` on."""
+        """Return all series from ``start`` on."""
         reported = (
             ("memory", " MiB", self.memory, 0.05, 1.0),
             ("open files", "", self.descriptors, 0.05, 0.0),
@@ -77,7 +77,7 @@ class Samples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1: something grew, or a promise was broken; 2: the run could not be made."""
+    """Return 1 if a series grew or a promise was broken, 2 if the run was not possible."""
     options = _parse(arguments)
     seed = options.seed or str(random.randrange(10**6))
     load = os.getloadavg()[0]
@@ -119,7 +119,7 @@ def _run(options: argparse.Namespace, seed: str) -> tuple[Samples, Books]:
 
 
 def _start(samples: Samples) -> float:
-    """From when on the samples are judged."""
+    """Return the time from which the samples are judged."""
     return min(WARM_UP * samples.seconds[-1], LONGEST_WARM_UP)
 
 

@@ -1,4 +1,4 @@
-"""The checker finds what is wrong in books, and nothing in books that are right."""
+"""The checker finds every broken promise in records, and none in correct records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(marker: str | None = "a", **more: Any) -> dict[str, Any]:
 
 
 def books(*requests: Asked, **more: Any) -> Books:
-    """One request that went well, or what is given of it; the counters are those of the log."""
+    """Return the records of one successful request with the given changes; the counters follow the log."""
     lines = more.pop("lines", [line()])
     success = sum(not each["error_type"] for each in lines)
     counts = {"success": success, "error": len(lines) - success}
@@ -76,7 +76,7 @@ def test_reply_that_its_worker_finished_and_nobody_got_is_lost() -> None:
 
 
 def test_reply_that_was_lost_with_its_worker_is_reported() -> None:
-    """Killed with the reply still unsent: a 502 is the truth."""
+    """The worker was killed before it sent the reply, so a 502 is correct."""
     refused = asked(outcome=Outcome.REFUSED, status=502, finish=None)
     failed = line(outcome="failed", error_type="internal", status=502)
     assert kinds(books(refused, lines=[failed])) == ["lost"]
@@ -160,7 +160,7 @@ def test_metrics_that_do_not_add_up_are_a_miscount() -> None:
 
 
 def test_leaver_may_be_counted_or_not() -> None:
-    """What left before its head was whole is no request."""
+    """A client that disconnected before its head was complete sent no request."""
     leaver = asked("b", Outcome.LEFT, may_count=True, finish=None)
     assert check(books(asked(), leaver)) == []
     assert check(books(asked(), leaver, lines=[line(), {**CANCELLED, "session_id": None}])) == []

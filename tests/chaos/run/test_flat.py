@@ -1,4 +1,4 @@
-"""A series that grows is told from one that only trembles."""
+"""A growing series is distinguished from one that only varies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A seed makes a run: its faults, and what its clients do."""
+"""A seed determines a run: its faults and its clients' requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_clients_do_everything_there_is() -> None:
 
 
 def test_reply_of_another_request_is_noticed() -> None:
-    """By its tokens, its id, its end."""
+    """The tokens, the id or the end differ."""
     tokens = output_of(prompt_of("a", 4), 2)
     right = b'{"output_ids": %s, "meta_info": {"id": "a", "finish_reason": {"type": "length"}}}'
     complete = Expected("sglang", "a", tokens)

@@ -1,4 +1,4 @@
-"""Books are read as they were written, and the gateway's own are understood."""
+"""Records are read as they were written, and the gateway's own output is parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.run.records import AbortSeen, Asked, Book, Outcome, Seen, read
 
 
 def test_book_holds_each_record_as_soon_as_it_is_written(tmp_path: Path) -> None:
-    """Its process may be killed at any time."""
+    """A record is in the file at once, because its process may be killed at any time."""
     asked = Asked("a", "stream", "sglang", outcome=Outcome.COMPLETE)
     seen, abort = Seen(0, 1, 2.5, "arrived", "a", "job"), AbortSeen(0, 1, 3.0, ["job"])
     book = Book(tmp_path / "book")
@@ -53,7 +53,7 @@ def test_series_of_a_metric_are_summed_by_their_labels() -> None:
 
 
 def test_sockets_are_distinguished_by_their_peers() -> None:
-    """Of this very process: one to a worker, one of a client, and both listeners are none."""
+    """In this process: one socket to a worker, one of a client; the two listening sockets do not count."""
     with socket.create_server(("127.0.0.1", 0)) as gateway, socket.create_server(("127.0.0.1", 0)) as worker:
         ports = [each.getsockname()[1] for each in (gateway, worker)]
         assert watch.sockets(os.getpid(), ports[0], [ports[1]]) == (0, 0)

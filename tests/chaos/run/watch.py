@@ -1,6 +1,6 @@
-"""What the gateway holds: open files, sockets, and what its metrics say.
+"""The resources of the gateway: open files, sockets, and its metrics.
 
-Owns: looking. Must never enter: a judgement.
+Owns: reading them. Must never enter: a judgement.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ _ESTABLISHED_OR_CLOSING = frozenset({"01", "04", "05", "08", "0B"})
 
 
 def descriptors(pid: int) -> int:
-    """Open files of a process and those it started, sockets included."""
+    """Return the number of open files, sockets included, of a process and its children."""
     return sum(1 for _ in _open_files(pid))
 
 
 def sockets(pid: int, port: int, workers: Collection[int]) -> tuple[int, int]:
-    """TCP connections that the gateway on ``port``, of one process or several, holds to ``workers`` (ports),
-    and those of its clients."""
+    """Return the numbers of TCP connections that the gateway on ``port``, in one process or several, has to
+    ``workers`` (ports), and of those that its clients have to it.
+    """
     own = set()
     for entry in _open_files(pid):
         try:
@@ -54,7 +55,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 
 
 def counters(port: int) -> Counters:
-    """All samples of the gateway's metrics, without the prefix. Empty if it does not answer."""
+    """Return all samples of the gateway's metrics, without the prefix; empty if it does not answer."""
     status, body = ask(port, "GET", "/metrics")
     if status != 200:
         return {}
@@ -66,12 +67,12 @@ def counters(port: int) -> Counters:
 
 
 def total(found: Counters, name: str, **labels: str) -> float:
-    """The sum of all series of ``name`` with these labels."""
+    """Return the sum of all series of ``name`` with these labels."""
     wanted = set(labels.items())
     return sum(value for (each, has), value in found.items() if each == name and wanted <= has)
 
 
 def access_lines(log: Path) -> list[dict[str, Any]]:
-    """The access log within the output of a gateway."""
+    """Return the access log lines within the output of a gateway."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
     return [found for line in lines if "outcome" in (found := json.loads(line))]

@@ -1,9 +1,9 @@
-"""A worker of the run: a simulated engine that keeps books, and changes its manners when told.
+"""A worker of the run: a simulated engine that keeps records and changes its behaviour by command.
 
 ``python -m tests.chaos.run.worker KIND PORT NUMBER LIFE TOKEN_DELAY BOOK`` reads one command a line from its
 standard input.
 
-Owns: the moods, the book of one process. Must never enter: when anything happens, the dialect.
+Owns: the moods, the records of one process. Must never enter: the schedule, the dialect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOODS: dict[str, Script] = {
 
 
 class BookedLog(RequestLog):
-    """Writes down all that happens to requests of the run's clients."""
+    """A request log that also writes each milestone of the clients' requests into the records."""
 
     def __init__(self, limit: int, kind: str, number: int, life: int, book: Book) -> None:
         super().__init__(limit)
@@ -67,7 +67,7 @@ class BookedLog(RequestLog):
 
 
 async def serve(kind: str, port: int, number: int, life: int, delay: float, book: Book) -> None:
-    """Serve and obey until standard input ends."""
+    """Serve, and execute commands until standard input ends."""
     config = SimConfig(
         port=port, prefill_base=0.02, token_delay=delay, jitter=0.5, fast_health=True, log_limit=200
     )
@@ -80,7 +80,7 @@ async def serve(kind: str, port: int, number: int, life: int, delay: float, book
 
 
 def obey(server: SimServer, command: dict[str, Any]) -> None:
-    """``mood``: answer the next ``times`` requests so; ``calm``: as usual again; ``close idle``."""
+    """Execute a command: ``mood`` changes the next ``times`` replies; ``calm`` ends that; ``close idle``."""
     if command["do"] == "mood":
         server.behave(MOODS[command["mood"]], times=command["times"])
     elif command["do"] == "calm":
