@@ -77,7 +77,7 @@ def _known(worker: Worker) -> bool:
     return probed or "does not speak" in worker.reason
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 50.0) -> None:
     """Return once ``condition()`` is true. Raise TimeoutError after ``seconds``."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = 50.0) -> None:
     """Return once ``check`` answers True; fail after ``seconds``."""
     async with asyncio.timeout(seconds):
         while not await check():  # noqa: ASYNC110 - nor has this
