@@ -19,6 +19,9 @@ from tests.support.generate import body_of
 from tests.support.processes import PATIENCE, free_port
 from tests.support.served import Served, served
 
+#: Each starts several gateways, which takes long on a machine that is busy with other tests.
+pytestmark = pytest.mark.timeout(240)
+
 SLOW = SimConfig(token_delay=0.02)
 DELAY = "DYN_HTTP_DRAIN_DELAY_SECS"
 
