@@ -104,7 +104,7 @@ class Scheduler:
 
     def submit(self, sequence: Sequence) -> None:
         """Start ``sequence``, now or when there is room."""
-        sequence.created = self._loop.time()
+        sequence.times.created = self._loop.time()
         self._index.add(sequence)
         if self.full or self._waiting:
             heapq.heappush(self._waiting, (self.rank(sequence), next(self._order), sequence))
@@ -118,7 +118,7 @@ class Scheduler:
 
     def refuse(self, sequence: Sequence, finish: Finish) -> None:
         """End ``sequence``, which was not submitted."""
-        sequence.created = sequence.ended = self._loop.time()
+        sequence.times.created = sequence.times.ended = self._loop.time()
         sequence.on_version(self.version)
         sequence.finish = finish
         self.finished[finish.kind] += 1
@@ -183,7 +183,7 @@ class Scheduler:
 
     def _start(self, sequence: Sequence) -> None:
         self.running[sequence] = None
-        sequence.started = self._loop.time()
+        sequence.times.started = self._loop.time()
         sequence.on_version(self.version)
         if sequence.chooser is None:
             self._look_up(sequence)
@@ -199,7 +199,7 @@ class Scheduler:
             known = self._known_as(sequence)
             offset = (len(known) - len(sequence.packed)) // WIDTH
             found = max(0, self.cache.match(known) - offset)
-            limit = sequence.cache_limit
+            limit = sequence.cache.limit
             sequence.cached = found if limit is None else min(found, limit)
         self.uncached_tokens += len(sequence.prompt) - sequence.cached
 
@@ -207,9 +207,9 @@ class Scheduler:
         """Return the key of the prompt in the cache: the prompt itself, behind one page for its cache
         namespace.
         """
-        if not sequence.namespace:
+        if not sequence.cache.namespace:
             return sequence.packed
-        return pack([crc32(sequence.namespace.encode())] * self.cache.page) + sequence.packed
+        return pack([crc32(sequence.cache.namespace.encode())] * self.cache.page) + sequence.packed
 
     def _step_after(self, delay: float, sequence: Sequence) -> None:
         sequence.timer = self.pacer.after(delay, partial(self._step, sequence))
@@ -224,7 +224,7 @@ class Scheduler:
             self.on_change()
             return
         if sequence.chooser is None:
-            sequence.first = self._loop.time()
+            sequence.times.first = self._loop.time()
             sequence.prefill(self.config)
             self.cache.insert(self._known_as(sequence))
         delay = self._token_time(sequence)
@@ -278,7 +278,7 @@ class Scheduler:
 
     def _remove(self, sequence: Sequence, finish: Finish) -> None:
         sequence.finish = finish
-        sequence.ended = self._loop.time()
+        sequence.times.ended = self._loop.time()
         if sequence.timer is not None:
             sequence.timer.cancel()
         self._suspended.pop(sequence, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.sim.config import SimConfig
 from gateway.sim.pacer import Timer
@@ -69,14 +69,34 @@ class Listener(Protocol):
     def finished(self, sequence: Sequence) -> None: ...
 
 
+class CacheUse(NamedTuple):
+    """What of the prefix cache a sequence may use.
+
+    Sequences of different ``namespace`` (salt, adapter) share no cached prefix, and at most ``limit`` tokens
+    come from the cache.
+    """
+
+    namespace: str = ""
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Times:
+    """When a sequence was created, started, had its first token and ended, in seconds of the loop's clock."""
+
+    created: float = 0.0
+    started: float = 0.0
+    first: float = 0.0
+    ended: float = 0.0
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence:
     """One prompt and its output, as the scheduler runs it.
 
-    ``packed`` is the prompt as tokens.pack returns it. ``index`` is its place in the request. Sequences of
-    different ``namespace`` (salt, adapter) share no cached prefix, and at most ``cache_limit`` tokens come
-    from the cache. ``states`` belong to the output ids, for their log probabilities. ``versions`` are weight
-    versions with the first token each generated. Times are of the loop's clock, in seconds.
+    ``packed`` is the prompt as tokens.pack returns it. ``index`` is its place in the request. ``states``
+    belong to the output ids, for their log probabilities. ``versions`` are weight versions with the first
+    token each generated.
     """
 
     id: str
@@ -87,8 +107,7 @@ class Sequence:
     listener: Listener
     index: int = 0
     priority: int = 0
-    namespace: str = ""
-    cache_limit: int | None = None
+    cache: CacheUse = CacheUse()
 
     output: list[int] = field(default_factory=list)
     states: list[int] = field(default_factory=list)
@@ -99,10 +118,7 @@ class Sequence:
     finish: Finish | None = None
     chooser: Chooser | None = None
 
-    created: float = 0.0
-    started: float = 0.0
-    first: float = 0.0
-    ended: float = 0.0
+    times: Times = field(default_factory=Times)
     timer: Timer | None = None
     parked: bool = False
 

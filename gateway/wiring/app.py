@@ -128,39 +128,17 @@ def create_app(
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)
 
-    handlers = {
-        endpoint.path: (
-            endpoint,
-            GenerateHandler(
-                endpoint.path,
-                endpoint.format,
-                services,
-                endpoint.operation,
-                settings.timeouts(endpoint.path),
-            ),
-        )
-        for endpoint in (*served.generate, *served.relays)
-    }
     refreshed: list[Refreshable] = [*outside.keys.all]
     if outside.tls is not None:
         refreshed.append(outside.tls)
     patterns = settings.worker_patterns
     background = Background(services, follower, members, replication, member, patterns, refreshed)
     return Gateway(
-        handlers,
+        _handlers(settings, (*served.generate, *served.relays), services),
         _with_keys(control, settings, served.routes, services.guard),
         services,
         background,
-        ClientLimits(
-            settings.head_limit,
-            settings.header_timeout_secs,
-            settings.body_timeout_secs,
-            settings.body_min_rate,
-            settings.unread_timeout_secs or None,
-            settings.keep_alive_timeout_secs,
-            settings.share(settings.max_connections),
-            settings.overload_status_code,
-        ),
+        _client_limits(settings),
     )
 
 
@@ -219,6 +197,33 @@ def make_services(
         ),
     )
     return services, replication
+
+
+def _handlers(
+    settings: Settings, endpoints: Sequence[Endpoint], services: Services
+) -> dict[str, tuple[Endpoint, GenerateHandler]]:
+    """Return each endpoint with its handler, by path."""
+    return {
+        each.path: (
+            each,
+            GenerateHandler(each.path, each.format, services, each.operation, settings.timeouts(each.path)),
+        )
+        for each in endpoints
+    }
+
+
+def _client_limits(settings: Settings) -> ClientLimits:
+    """Return the limits that the listener keeps clients within."""
+    return ClientLimits(
+        settings.head_limit,
+        settings.header_timeout_secs,
+        settings.body_timeout_secs,
+        settings.body_min_rate,
+        settings.unread_timeout_secs or None,
+        settings.keep_alive_timeout_secs,
+        settings.share(settings.max_connections),
+        settings.overload_status_code,
+    )
 
 
 def _with_keys(control: AsgiApp, settings: Settings, routes: EngineRoutes, guard: Guard) -> AsgiApp:

@@ -16,7 +16,7 @@ from gateway.sim.exchange import Exchange
 from gateway.sim.request_log import RequestLog
 from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import Timing
-from gateway.sim.sequence import Finish, Sampling, Sequence
+from gateway.sim.sequence import CacheUse, Finish, Sampling, Sequence
 from gateway.sim.sglang import errors, generate_body, published_schema, request
 from gateway.sim.sglang.control import Control
 from gateway.sim.sglang.reply import SglangReply
@@ -125,8 +125,7 @@ class SglangEngine(Engine):
             listener=answer,
             index=index,
             priority=wanted.priority,
-            namespace=item.namespace,
-            cache_limit=_cache_limit(item),
+            cache=CacheUse(item.namespace, _cache_limit(item)),
         )
 
     def _sampling(self, item: Item, sample: int, timing: Timing) -> Sampling:
@@ -149,7 +148,7 @@ class SglangEngine(Engine):
     def _submit(self, sequence: Sequence) -> None:
         """Submit ``sequence`` to the scheduler, or refuse it."""
         scheduler = self.scheduler
-        start = sequence.cache_limit
+        start = sequence.cache.limit
         if start is not None and start > len(sequence.prompt):
             message = (
                 f"req.logprob_start_len={start} is higher than the number of input tokens "

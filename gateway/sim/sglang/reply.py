@@ -141,7 +141,7 @@ class SglangReply:
             "id": sequence.id,
             "finish_reason": reason,
             "weight_version": sequence.versions[-1][0],
-            "e2e_latency": sequence.ended - sequence.created,
+            "e2e_latency": sequence.times.ended - sequence.times.created,
             "weight_versions": sequence.spans(),
             "completion_tokens": len(output),
             "response_sent_to_client_ts": wall_clock(),
@@ -156,13 +156,13 @@ class SglangReply:
     # Timings.
 
     def _early_timings(self, sequence: Sequence) -> bytes:
-        queue = sequence.started - sequence.created
+        queue = sequence.times.started - sequence.times.created
         entry = self._received + queue
         meta = {
             "storage_prefetch_wait": 0.0,
             "storage_staging_wait": 0.0,
             "forward_entry_time": entry,
-            "prefill_finished_time": entry + sequence.first - sequence.started,
+            "prefill_finished_time": entry + sequence.times.first - sequence.times.started,
             "queue_time": queue,
         }
         return b"," + encode(meta)[1:-1]
@@ -171,7 +171,7 @@ class SglangReply:
         sent = b',"response_sent_to_client_ts":%.7f' % wall_clock() if first else b""
         if sequence.finish is None:
             return sent
-        latency = sequence.ended - sequence.created
+        latency = sequence.times.ended - sequence.times.created
         if not self._config.enable_metrics:
             return b',"e2e_latency":%.9f%b' % (latency, sent)
         return b"," + encode(self._metrics(sequence, latency, first=first, streamed=streamed))[1:-1]
@@ -181,15 +181,15 @@ class SglangReply:
         meta = {
             "e2e_latency": latency,
             "request_received_ts": received,
-            "first_token_latency": max(0.0, sequence.first - sequence.created),
+            "first_token_latency": max(0.0, sequence.times.first - sequence.times.created),
             "api_server_dispatch_finish_ts": received,
         }
         if streamed and not first:
-            meta["response_sent_to_client_ts"] = received + sequence.first - sequence.created
+            meta["response_sent_to_client_ts"] = received + sequence.times.first - sequence.times.created
         meta["request_finished_ts"] = received + latency
         made = len(sequence.output)
         if made > 1:
-            meta["decode_throughput"] = (made - 1) / max(sequence.ended - sequence.first, 1e-6)
+            meta["decode_throughput"] = (made - 1) / max(sequence.times.ended - sequence.times.first, 1e-6)
         if first:
             meta["response_sent_to_client_ts"] = wall_clock()
         return meta

@@ -15,7 +15,7 @@ from gateway.sim.exchange import EVENTS, Exchange
 from gateway.sim.request_log import RequestLog
 from gateway.sim.scheduler import Pause, Scheduler
 from gateway.sim.script import Timing
-from gateway.sim.sequence import Sampling, Sequence
+from gateway.sim.sequence import CacheUse, Sampling, Sequence
 from gateway.sim.vllm import errors, request
 from gateway.sim.vllm.control import Control
 from gateway.sim.vllm.reply import VllmReply
@@ -144,8 +144,7 @@ class VllmEngine(Engine):
             listener=answer,
             index=index,
             priority=wanted.priority,
-            namespace=wanted.namespace,
-            cache_limit=0 if wanted.params.prompt_logprobs is not None else None,
+            cache=CacheUse(wanted.namespace, 0 if wanted.params.prompt_logprobs is not None else None),
         )
 
     def _sampling(self, wanted: Request, index: int, timing: Timing) -> Sampling:
