@@ -1,4 +1,4 @@
-"""A report and a result for tests of the benchmarks."""
+"""Builders of a report and a result for the tests of the benchmarks."""
 
 from __future__ import annotations
 

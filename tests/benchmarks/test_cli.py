@@ -1,4 +1,4 @@
-"""The harness as a user runs it, with all loads shrunk."""
+"""The benchmarks run from the command line, with shrunk loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.benchmarks.support import report, result
 def test_short_run_without_peers_and_wrk_measures_the_gateway(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every load once; what is missing is said, nothing that is measured has an error."""
+    """Every load runs once; missing programs are reported, and no measurement has an error."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(peers, "_SBIN", str(tmp_path))
     file = tmp_path / "found.json"
@@ -51,7 +51,7 @@ def test_unknown_name_is_refused_with_those_there_are(capsys: pytest.CaptureFixt
 
 
 def test_folder_without_a_gateway_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Else an installed one would be measured in its place."""
+    """Otherwise the installed gateway would be measured."""
     with pytest.raises(SystemExit):
         main(["--only", "unary", "--gateway", str(tmp_path)])
     assert "has no gateway" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The exponent says how a cost grows, whatever it costs to begin with."""
+"""The exponent describes the growth of a cost, whatever its fixed part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZES = (10, 100, 1_000, 10_000, 128_000)
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5, 2.0])
 @pytest.mark.parametrize("base", [0.0, 90.0])
 def test_exponent_of_exact_points_is_found(base: float, exponent: float) -> None:
-    """A fixed cost beside the growing one does not hide it."""
+    """A fixed cost beside the growing one does not hide the exponent."""
     points = [(size, base + 500 * (size / SIZES[-1]) ** exponent) for size in SIZES]
     assert fit(points).exponent == pytest.approx(exponent, abs=0.02)
 

@@ -1,4 +1,4 @@
-"""The simulated worker does what a request orders, and the load generator counts it exactly."""
+"""The simulated worker executes the order of a request, and the load generator counts it exactly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_unary_load_is_counted_with_its_latency(rig: Rig) -> None:
 
 
 def test_requests_that_are_due_count_from_when_they_were(rig: Rig) -> None:
-    """A slow reply makes the next one late, and that is seen."""
+    """A slow reply delays the next request, and its latency includes the delay."""
     body = SGLANG.request(8, 1, knobs=Knobs(first_us=50_000))
     seen = rig.generator.load(rig.port, Load(SGLANG.path, body, 1, interval=0.01), 0.3)
     assert seen.max_ms is not None and seen.max_ms > 100

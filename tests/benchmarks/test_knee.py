@@ -1,4 +1,4 @@
-"""The search for the rate that is too much."""
+"""The search finds the highest rate that a gateway can relay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from benchmarks.knee import Step, report, search
 
 
 def at(limit: float, rate: float) -> Step:
-    """A gateway that bears ``limit`` events a second."""
+    """Return a step of a gateway that can relay ``limit`` events a second."""
     return Step(
         rate, min(rate, limit), 1.0, 5.0 if rate <= limit else 90.0, min(1.0, rate / limit / 1.1), 0.1
     )

@@ -1,4 +1,4 @@
-"""The page of the docs takes what was measured, and keeps what people wrote."""
+"""The measured parts of the page are replaced, and the text that people write is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A router that is not installed is left out, and it is said how to get it."""
+"""A router that is not installed is left out, with a note on how to install it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_router_that_is_missing_is_named_with_its_remedy() -> None:
 def test_environment_below_the_folder_comes_before_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One package ships commands of another's name: only its own environment tells them apart."""
+    """One package has commands of another's name, so only its own environment distinguishes them."""
     smg = next(peer for peer in PEERS if peer.name == "smg")
     on_path = executable(tmp_path / "bin" / "smg")
     monkeypatch.setenv("PATH", str(on_path.parent))

@@ -1,4 +1,4 @@
-"""Processes are measured with all that belongs to them, and end with the run."""
+"""Processes are measured with their children, and end with the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from benchmarks import procfs
 from benchmarks.processes import NotStarted, Processes, end, get
 
-#: Says its pid and its child's; both work until they are ended.
+#: Prints its pid and its child's; both work until they are killed.
 PARENT = """
 import os, time
 child = os.fork()
@@ -96,7 +96,7 @@ def test_machine_is_described_in_full() -> None:
 
 
 def test_checkout_with_changes_is_marked(tmp_path: Path) -> None:
-    """A figure must not be taken for that of a commit that was not measured."""
+    """A figure must not be attributed to a commit that was not measured."""
 
     def git(*words: str) -> None:
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]

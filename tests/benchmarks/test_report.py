@@ -1,4 +1,4 @@
-"""The report says what was found, what was not there, and survives being written and read."""
+"""The report lists results and missing targets, and is the same after it was written and read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_text_names_machine_commit_versions_and_verdicts() -> None:
 
 
 def test_baseline_is_compared_build_by_build() -> None:
-    """A ratio over 1 says that this checkout costs more; a build that was not measured has none."""
+    """A ratio over 1 means that this checkout costs more; a build that was not measured has none."""
     row = result(ours=51.5)
     found = report(table={"unary": replace(row, values={**row.values, "baseline": 50.0})})
     found.targets["baseline"] = {"version": "def456", "command": ""}

@@ -1,4 +1,4 @@
-"""A plot is well-formed, and its points are where the axes say."""
+"""A plot is well-formed, and its points match the axes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_figures_are_short(value: float, shown: str) -> None:
 
 
 def test_panels_lie_below_one_another_each_with_its_own_curve() -> None:
-    """All over the same time, whatever the sizes of what they show."""
+    """All panels have the same time axis, whatever the sizes of their values."""
     report = [
         Panel("memory", " MiB", "flat", [(1, 60.0), (600, 61.0)]),
         Panel("files", "", "flat", [(1, 2e3), (600, 2e3)]),

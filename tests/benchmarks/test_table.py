@@ -22,7 +22,7 @@ def sample(target: str, *, cpu: float = 0.0, p50: float = 1.0, events: float = 0
 
 
 def unary(ours: float, **peers: float) -> Result:
-    """The unary row, where a request costs so many us."""
+    """Return the unary row, with the microseconds of a request for each target."""
     costs = {"gateway": ours, **peers}
     samples = [sample("direct"), *(sample(name, cpu=us / 1000) for name, us in costs.items())]
     return result_of(row("unary"), [{each.target: each for each in samples}])

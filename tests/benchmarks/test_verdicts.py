@@ -1,4 +1,4 @@
-"""The lists of what holds and what does not leave nothing out."""
+"""Every verdict is in one of the two lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_list_that_would_be_empty_is_left_out() -> None:
 
 
 def test_burst_is_reported_in_the_unit_of_its_bound() -> None:
-    """A ratio to a router beside a bound that is a worker's would be no proof."""
+    """A ratio to a router would not fit a bound that is relative to a worker."""
     burst = replace(
         result("burst"), unit=Figure.THROUGHPUT.value, values={"smg": 0.8, "gateway": 1.25}, ratio=1.56
     )

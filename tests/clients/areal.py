@@ -1,6 +1,6 @@
-"""AReaL: rollouts that are interrupted by new weights and go on.
+"""A scripted client like AReaL, whose rollouts are interrupted by new weights and continue.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNSTARTED = "Abort before prefill"
 
 
 class AReaL(Framework):
-    """``address`` is what it takes for one of its servers. Each call is a TCP connection of its own."""
+    """AReaL with the gateway as one of its servers, at ``address``. Each call opens a TCP connection."""
 
     TRIES = 3
 
@@ -25,7 +25,7 @@ class AReaL(Framework):
         self.pause = pause
 
     async def rollout(self, prompt: Sequence[int], tokens: int, lora: str | None = None) -> list[int]:
-        """Tokens until the end or ``tokens``; what is aborted is sent again with what was made so far."""
+        """Return tokens until the end or ``tokens``; an aborted request is continued."""
         made: list[int] = []
         while True:
             reply = await self._generate([*prompt, *made], tokens - len(made), lora)
@@ -58,7 +58,9 @@ class AReaL(Framework):
         return await self.call("/generate", body)
 
     async def call(self, path: str, body: Any) -> Any:
-        """Three tries at anything; a reply that does not call itself JSON is no JSON."""
+        """Send ``body``, up to three times on any error; check that the reply is declared as JSON, and return
+        it.
+        """
 
         async def once() -> httpx.Response:
             response = await self.http.post(f"{self.base}{path}", content=spaced(body), headers=JSON)
@@ -72,7 +74,7 @@ class AReaL(Framework):
         return (await self.http.get(f"{self.base}/health")).status_code == 200
 
     async def update_weights(self, path: str, version: str) -> None:
-        """Through each of its addresses: pause, load, go on."""
+        """Pause the server, load the weights and continue."""
         await self.call("/pause_generation", {})
         loaded = await self.call(
             "/update_weights_from_disk",
@@ -82,7 +84,7 @@ class AReaL(Framework):
         await self.call("/continue_generation", {})
 
     async def update_adapter(self, name: str, version: int) -> str:
-        """A new name for each version; the one before is taken away."""
+        """Load a new version of an adapter under its own name, and unload the version before."""
         new = f"{name}-v{version}"
         await self.call("/load_lora_adapter", {"lora_name": new, "lora_path": f"/ckpt/{new}"})
         if version > 1:
@@ -90,7 +92,7 @@ class AReaL(Framework):
         return new
 
     async def join_group(self, rank_offset: int) -> httpx.Response:
-        """The set-up of a transfer between trainer and engines: another offset for each server."""
+        """Set up a weight transfer between trainer and engines; each server has another offset."""
         body = {
             "master_address": "10.0.0.1",
             "master_port": 29500,

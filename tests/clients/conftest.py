@@ -1,4 +1,4 @@
-"""One gateway for all tests of a process: each finds it empty and leaves it so."""
+"""Fixtures: one gateway for all tests of a process, with no workers before and after each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def site(gateway_url: str) -> AsyncIterator[Site]:
 
 @pytest.fixture(scope="session")
 def holding_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A gateway whose clients wait for a worker, as those need it that try nothing twice."""
+    """Start a gateway that queues requests while no worker is ready, for clients that retry nothing."""
     log = tmp_path_factory.mktemp("holding") / "log"
     with gateway_process(log, "--probe-interval-secs", "0.2", "--queue-seconds", "20") as url:
         yield url

@@ -1,7 +1,7 @@
-"""The HTTP libraries that training frameworks call with, as far as a server can tell them apart.
+"""The HTTP libraries of training frameworks, as far as a server can distinguish them.
 
-Owns: headers, pools, timeouts and the spelling of JSON. Must never enter: what any framework calls, the
-gateway's own code.
+Owns: headers, pools, timeouts and the spelling of JSON. Must never enter: a framework's calls, the gateway's
+own code.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from typing import Any
 
 import httpx
 
-#: Seconds after which aiohttp drops an idle connection by itself.
+#: Seconds after which aiohttp closes an idle connection.
 AIOHTTP_KEEP_ALIVE = 15.0
 JSON = {"Content-Type": "application/json"}
 
 
 def spaced(body: Any) -> bytes:
-    """JSON with blanks, as aiohttp and requests write it; httpx writes none."""
+    """Return JSON with blanks, as aiohttp and requests write it."""
     return json.dumps(body).encode()
 
 
 def compact(body: Any) -> bytes:
-    """JSON without them."""
+    """Return JSON without blanks, as httpx writes it."""
     return json.dumps(body, separators=(",", ":")).encode()
 
 
 def httpx_client(limit: int | None = 100, **timeout: float | None) -> httpx.AsyncClient:
-    """httpx with a pool of ``limit``. It waits for ever unless ``timeout`` (connect, read) bounds it."""
+    """Return an httpx client with a pool of ``limit``, and no timeout unless given (connect, read), in
+    seconds.
+    """
     limits = httpx.Limits(max_connections=limit, max_keepalive_connections=limit)
     return httpx.AsyncClient(
         limits=limits, timeout=httpx.Timeout(None, **timeout), trust_env=False, verify=False
@@ -45,7 +47,9 @@ def aiohttp_session(
     keep_alive: float = AIOHTTP_KEEP_ALIVE,
     force_close: bool = False,
 ) -> httpx.AsyncClient:
-    """A client that a server takes for aiohttp. ``connect`` bounds the wait for a place in the pool, too."""
+    """Return a client with the headers and the pool of aiohttp. ``connect`` also bounds the wait for the
+    pool.
+    """
     headers = {
         "Accept": "*/*",
         "Accept-Encoding": "gzip, deflate",
@@ -63,16 +67,16 @@ def aiohttp_session(
 
 
 def requests_session(limit: int = 10) -> httpx.Client:
-    """A client that a server takes for requests; it blocks, so it lives in threads."""
+    """Return a client with the headers of requests; it blocks, so it runs in threads."""
     headers = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "python-requests/2.32.5"}
     limits = httpx.Limits(max_connections=limit, max_keepalive_connections=limit)
     return httpx.Client(headers=headers, limits=limits, timeout=30, trust_env=False, verify=False)
 
 
 class Framework:
-    """What all scripted clients are: a base URL, and sessions that are closed at the end."""
+    """A scripted client: a base URL, and a session that is closed at the end."""
 
-    #: What a recipe says: the model's name, and what it adds to the sampling that is a framework's own.
+    #: The settings of a recipe: the model's name, and its additions to the framework's own sampling.
     model_name = "sim"
     sampling: Mapping[str, Any] = MappingProxyType({})
 
@@ -88,9 +92,9 @@ class Framework:
 
 
 class Stubborn(Framework):
-    """The habit of one family of frameworks: whatever goes wrong, a refusal included, is tried once more.
+    """A framework that retries every failure, refusals included.
 
-    ``pause`` is the time between two tries in seconds; in the field it is one second.
+    ``pause`` is the time between two tries in seconds; the frameworks use one second.
     """
 
     TRIES = 60
@@ -101,7 +105,7 @@ class Stubborn(Framework):
         self.failures: list[str] = []
 
     async def post(self, url: str, body: Any, headers: Mapping[str, str] | None = None) -> Any:
-        """The reply's JSON, or its text where it is none. Raises httpx.HTTPError after the last try."""
+        """Return the reply's JSON, or else its text. Raises httpx.HTTPError after the last try."""
 
         async def once() -> httpx.Response:
             return (await self.http.post(url, json=body, headers=headers)).raise_for_status()
@@ -118,7 +122,7 @@ class Stubborn(Framework):
 
 
 async def polled(done: Callable[[], Awaitable[bool]], interval: float) -> None:
-    """Return once ``done`` answers True, asked every ``interval`` seconds as clients do it."""
+    """Return once ``done`` answers True; call it every ``interval`` seconds, as clients do."""
     while not await done():  # noqa: ASYNC110
         await asyncio.sleep(interval)
 
@@ -126,7 +130,7 @@ async def polled(done: Callable[[], Awaitable[bool]], interval: float) -> None:
 async def repeated(
     once: Callable[[], Any], tries: int, pause: float, again: Callable[[httpx.HTTPError], bool]
 ) -> httpx.Response:
-    """The first answer of ``once`` that raises nothing, or the last error; ``again``: is it worth a try?"""
+    """Return the first reply of ``once``, or raise its last error; ``again`` selects the errors to retry."""
     for left in reversed(range(tries)):
         try:
             response: httpx.Response = await once()

@@ -1,6 +1,6 @@
-"""Evaluation and load: lm-eval's model over SGLang, and SGLang's own load generator.
+"""Scripted clients for evaluation and load: lm-eval's model for SGLang, and SGLang's own load generator.
 
-Owns: their calls and what they need of a reply. Must never enter: a judgement of the gateway.
+Owns: their calls and their checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.clients.libraries import JSON, Framework, aiohttp_session, repeated, 
 
 
 class LmEval(Framework):
-    """``url`` is the whole of the generate route's. ``concurrent`` bounds its connections."""
+    """lm-eval's model. ``url`` is that of the generate route. ``concurrent`` bounds its connections."""
 
     TRIES = 3
 
@@ -24,7 +24,7 @@ class LmEval(Framework):
         self.pause = pause
 
     async def generate(self, prompts: Sequence[Sequence[int]] | Sequence[str], tokens: int) -> list[str]:
-        """The texts for a batch, in its order."""
+        """Return the texts for a batch, in its order."""
         sampling = {"max_new_tokens": tokens, "temperature": 0, "stop": ["\n\n"]}
         name = "text" if isinstance(prompts[0], str) else "input_ids"
         body = {name: list(prompts), "sampling_params": sampling}
@@ -33,7 +33,9 @@ class LmEval(Framework):
     async def loglikelihood(
         self, prompts: Sequence[Sequence[int]], ends: Sequence[int]
     ) -> list[tuple[float, bool]]:
-        """Of the last ``ends`` tokens of each prompt: how likely they are, and whether the likeliest."""
+        """Return the log likelihood of the last ``ends`` tokens of each prompt, and True if they are the
+        likeliest.
+        """
         body = {
             "input_ids": [list(prompt) for prompt in prompts],
             "sampling_params": {"max_new_tokens": 1, "temperature": 0},
@@ -60,7 +62,7 @@ def _likelihood(meta: Any, end: int) -> tuple[float, bool]:
 
 
 class BenchServing(Framework):
-    """The load generator: streams, each with a connection of its own."""
+    """SGLang's load generator: streams, each with its own connection."""
 
     def __init__(self, base: str) -> None:
         super().__init__(base, aiohttp_session(None, total=6 * 3600))
@@ -73,7 +75,7 @@ class BenchServing(Framework):
         (await self.http.post(f"{self.base}/flush_cache")).raise_for_status()
 
     async def request(self, prompt: str, tokens: int) -> tuple[int, list[int]]:
-        """Tokens at the end, and how many there were at each event."""
+        """Return the number of tokens at the end, and the numbers at each event."""
         body = {
             "text": prompt,
             "sampling_params": {"temperature": 0.0, "max_new_tokens": tokens, "ignore_eos": True},

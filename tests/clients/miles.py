@@ -1,6 +1,6 @@
-"""miles: as slime in its habits, in three dialects towards the router.
+"""A scripted client like miles, which behaves like slime and has three dialects for the router.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tests.clients.libraries import Framework, Stubborn, httpx_client
 from tests.clients.slime import ROUTING_KEY, Sample, sample_of
 
 Version = tuple[int, int, int]
-#: The last router that knew workers by query only, and the first that removes them by id.
+#: The last router version with workers by query only, and the first that removes them by id.
 QUERY_ONLY, BY_ID = (0, 2, 1), (0, 3, 0)
 
 
 class Miles(Stubborn):
-    """``router_version`` is that of the router's package beside it, which decides how it speaks."""
+    """miles. ``router_version`` is that of its router package, which selects the dialect."""
 
     def __init__(self, router: str, router_version: Version = (0, 3, 2), pause: float = 1.0) -> None:
         super().__init__(router, httpx_client(1024), pause)
@@ -36,7 +36,7 @@ class Miles(Stubborn):
         response.raise_for_status()
 
     async def listed(self) -> list[str]:
-        """As the router spells them."""
+        """Return the URLs of the workers as the router spells them."""
         if self.by_query:
             response = (await self.http.get(f"{self.base}/list_workers")).raise_for_status()
             return list(response.json()["urls"])
@@ -44,7 +44,7 @@ class Miles(Stubborn):
         return [worker["url"] for worker in response.json()["workers"]]
 
     async def workers(self) -> list[str]:
-        """Each server once; a rank behind its URL is no part of it."""
+        """Return each server once, without the rank behind its URL."""
         return list(dict.fromkeys(_server(url) for url in await self.listed()))
 
     async def leave(self, url: str) -> None:
@@ -89,7 +89,7 @@ class Miles(Stubborn):
         return sample_of(await self.post(f"{self.base}/generate", body, headers))
 
     async def recompute(self, ids: Sequence[int]) -> list[float]:
-        """The log probabilities of a sample under the weights of now."""
+        """Return the log probabilities of a sample under the current weights."""
         sampling = {"temperature": 0, "max_new_tokens": 0}
         body = {
             "input_ids": list(ids),
@@ -101,26 +101,30 @@ class Miles(Stubborn):
         return [pair[0] for pair in meta["input_token_logprobs"][1:]]
 
     async def abort(self) -> None:
-        """All workers at once. One that is listed and dead would cost a minute of tries, and then raise."""
+        """Abort all requests at all workers. A listed worker that is dead would cost a minute of tries, and
+        an error.
+        """
         await asyncio.gather(
             *(self.post(f"{url}/abort_request", {"abort_all": True}) for url in await self.workers())
         )
 
 
 def is_stale(sample: Sample, now: int, most: int) -> bool:
-    """Versions are whole numbers to it."""
+    """Return True if the sample is more than ``most`` versions old; versions are integers here."""
     assert sample.weight_version is not None
     return now - int(sample.weight_version) > most
 
 
 class SessionServer(Framework):
-    """Its proxy for agents: their chat goes on to the router under the session's key, headers and all."""
+    """miles' proxy for agents, which forwards their chat to the router with the session's key and all
+    headers.
+    """
 
     def __init__(self, router: str) -> None:
         super().__init__(router, httpx_client(1024))
 
     async def chat(self, session: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
-        """One turn. Its log probabilities must be one for each token."""
+        """Send one turn and check that it has one log probability for each token."""
         response = await self.http.post(
             f"{self.base}/v1/chat/completions", json=body, headers={**headers, ROUTING_KEY: session}
         )

@@ -1,6 +1,6 @@
-"""NeMo-RL: SGLang behind a router that others run.
+"""A scripted client like NeMo-RL: SGLang behind an external router.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.clients.libraries import Framework, httpx_client, polled, repeated
 
 
 class NotListed(Exception):
-    """The engine is given up: the router does not know it in time."""
+    """The router did not list the engine in time, and the client gave it up."""
 
 
 class NeMoRL(Framework):
@@ -26,7 +26,7 @@ class NeMoRL(Framework):
         self.pause = pause
 
     async def register(self, url: str, *, patience: float = 30.0, interval: float = 0.5) -> None:
-        """Then looked for in the list, ``patience`` seconds long. Raises NotListed."""
+        """Register an engine and poll the list for ``patience`` seconds. Raises NotListed."""
         body = {"url": url, "worker_type": "regular"}
         (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
         try:
@@ -47,7 +47,7 @@ class NeMoRL(Framework):
         (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
 
     async def generate(self, ids: Sequence[int], tokens: int) -> tuple[list[int], bool]:
-        """Tokens, and whether they were cut by length."""
+        """Return the tokens, and True if they were cut by length."""
         sampling = {"max_new_tokens": tokens, "temperature": 1.0, "top_p": 1.0, **self.sampling}
         body = {"sampling_params": sampling, "return_logprob": True, "input_ids": list(ids)}
 

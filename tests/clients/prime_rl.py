@@ -1,6 +1,6 @@
-"""prime-rl: verifiers' environments and their renderer over vLLM.
+"""A scripted client like prime-rl: verifiers' environments and their renderer over vLLM.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import httpx
 from tests.clients.libraries import Framework, compact
 
 SESSION = "X-Session-ID"
-#: What the renderer looks for in a reply's bytes, before it is parsed.
+#: The bytes that the renderer searches in a reply before it is parsed.
 EXPERTS = b'"routed_experts":{"data":"'
 
 
 class Rejected(Exception):
-    """The turn cannot be trained on."""
+    """The turn cannot be used for training."""
 
 
 class PrimeRL(Framework):
-    """``base`` ends in ``/v1``, as the SDK that it sends with wants it. It tries nothing twice."""
+    """prime-rl. ``base`` ends in ``/v1``, as its SDK requires. It retries nothing."""
 
     def __init__(self, base: str, key: str = "EMPTY") -> None:
         headers = {
@@ -46,13 +46,13 @@ class PrimeRL(Framework):
         return (await self.http.get(f"{self.root}/health")).status_code == 200
 
     async def longest(self, model: str) -> int | None:
-        """How long a sequence may be; None switches its check off."""
+        """Return the longest sequence; None switches the client's check off."""
         cards = (await self.http.get(f"{self.base}/models")).raise_for_status().json()["data"]
         found: list[int | None] = [card.get("max_model_len") for card in cards if card["id"] == model]
         return found[0] if found else None
 
     async def turn(self, trace: str, ids: Sequence[int], tokens: int, **extra: Any) -> list[int]:
-        """The tokens of one turn. Raises Rejected, or httpx.HTTPError: a rollout lost."""
+        """Return the tokens of one turn. Raises Rejected, or httpx.HTTPError for a lost rollout."""
         sampling = {
             "max_tokens": tokens,
             "stop_token_ids": [2],
@@ -77,7 +77,7 @@ class PrimeRL(Framework):
         return list(choice["token_ids"])
 
     async def experts(self, trace: str, ids: Sequence[int]) -> bytes:
-        """The packed experts of a turn, cut out of the reply's bytes unparsed."""
+        """Return the packed experts of a turn, cut out of the unparsed reply."""
         content = (await self._post(trace, {"token_ids": list(ids), "sampling_params": {}})).content
         start = content.find(EXPERTS)
         if start < 0:

@@ -1,6 +1,6 @@
-"""rllm: its own gateway for agents, to which this one is a worker.
+"""A scripted client like rllm, whose own gateway for agents uses this one as a worker.
 
-Owns: its calls, its strikes, what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls, its failed probes, its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RllmGateway(Framework):
         self.failures = 0
 
     async def probe(self) -> bool:
-        """Whether the worker is still in; three failures in a row put it out."""
+        """Probe the worker; return False after three failures in a row."""
         try:
             good = (await self.http.get(f"{self.base}/health", timeout=5)).status_code == 200
         except httpx.TransportError:
@@ -30,7 +30,7 @@ class RllmGateway(Framework):
         return self.failures < MAX_FAILURES
 
     async def chat(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
-        """A turn, with the ids and log probabilities that training needs."""
+        """Return a turn with the ids and log probabilities that training needs."""
         asked = {**body, "return_token_ids": True, "logprobs": True}
         for last in (False, True):
             try:
@@ -38,7 +38,7 @@ class RllmGateway(Framework):
                     f"{self.base}/v1/chat/completions", json=asked, headers=headers
                 )
                 break
-            except (httpx.RemoteProtocolError, httpx.ReadError):  # a socket that was closed while it was idle
+            except (httpx.RemoteProtocolError, httpx.ReadError):  # a connection that was closed while idle
                 if last:
                     raise
         choice = response.raise_for_status().json()["choices"][0]
@@ -46,7 +46,7 @@ class RllmGateway(Framework):
         return choice
 
     async def stream(self, body: Mapping[str, Any]) -> list[bytes]:
-        """The lines of a streamed turn, as they are passed on to the agent."""
+        """Yield the lines of a streamed turn, as they are forwarded to the agent."""
         asked = {**body, "stream": True, "return_token_ids": True}
         async with self.http.stream("POST", f"{self.base}/v1/chat/completions", json=asked) as response:
             response.raise_for_status()

@@ -1,6 +1,6 @@
-"""ROLL: one router per cluster, and a start that waits for exactly its engines.
+"""A scripted client like ROLL: one router per cluster, and a start that waits for exactly its engines.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from tests.clients.libraries import Framework, httpx_client, polled
 
 
 class Roll(Framework):
-    """httpx as it comes but without a limit of time; nothing is tried twice."""
+    """ROLL: httpx with its defaults, but without a timeout; it retries nothing."""
 
     def __init__(self, router: str) -> None:
         super().__init__(router, httpx_client())
 
     async def start(self, engines: Collection[str], interval: float = 1.0) -> None:
-        """Wait for the router, register ``engines``, then wait, for ever, until they are what it lists."""
+        """Wait for the router, register ``engines``, and wait without limit until the router lists exactly
+        them.
+        """
         assert (await self.http.get(f"{self.base}/")).status_code in (200, 404)
         for url in engines:
             (await self.http.post(f"{self.base}/workers", json={"url": url})).raise_for_status()
@@ -34,7 +36,7 @@ class Roll(Framework):
         (await self.http.delete(f"{self.base}/workers/{quote(url, safe='')}")).raise_for_status()
 
     async def generate(self, rid: str, ids: Sequence[int], tokens: int, *, n: int = 1) -> list[Any]:
-        """One output per sample, checked."""
+        """Return one checked output per sample."""
         sampling = {
             "max_new_tokens": tokens,
             "temperature": 0.9,
@@ -57,13 +59,13 @@ class Roll(Framework):
         return outputs
 
     async def abort(self, rid: str, engines: Collection[str]) -> None:
-        """Told to every engine: which of them has it is not known."""
+        """Send an abort to every engine, because the client does not know which one has the request."""
         calls = (self.http.post(f"{url}/abort_request", json={"rid": rid}) for url in engines)
         for response in await asyncio.gather(*calls):
             response.raise_for_status()
 
     async def drain(self, url: str, interval: float = 1.0) -> None:
-        """Until the engine says that it has nothing."""
+        """Return once the engine reports no requests."""
         await polled(lambda: self._idle(url), interval)
 
     async def _idle(self, url: str) -> bool:

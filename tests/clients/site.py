@@ -1,7 +1,7 @@
-"""Where the scripted clients are tried: a gateway in a process of its own, and the engines of one test.
+"""The surroundings of the scripted clients: a gateway in its own process, and the engines of one test.
 
-Owns: starting the gateway, what an operator does to its fleet, and what engines must have seen. Must never
-enter: a framework's calls.
+Owns: starting the gateway, an operator's calls, and the requests that engines received. Must never enter: a
+framework's calls.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from gateway.testing.rig import until
 from tests.support.gateway import eventually
 from tests.support.processes import PATIENCE, free_port
 
-#: What a reply is asked to have in most tests, in tokens.
+#: Tokens of a reply in most tests.
 TOKENS = 6
-#: Between two tries of a client that goes on trying, in seconds; in the field it is one second.
+#: Seconds between two tries of a client; the frameworks use one second.
 PAUSE = 0.02
-#: Where nothing listens: what a site may have set for its traffic to the outside.
+#: A proxy for external traffic, as a site may configure it; nothing listens there.
 _PROXIES = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "http://127.0.0.1:9")
 
 
 @contextmanager
 def gateway_process(log: Path, *flags: str, before: Sequence[str] = ()) -> Iterator[str]:
-    """``tito-gateway serve`` without workers; its base URL, once it is alive. ``before`` is what runs it."""
+    """Run ``tito-gateway serve`` without workers; yield its URL once it serves. ``before`` precedes the
+    command.
+    """
     port = free_port()
     serve = [sys.executable, "-m", "gateway", "serve", "--host", "127.0.0.1", "--port", str(port), *flags]
     command = [*before, *serve]
@@ -63,26 +65,26 @@ def _await_life(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 class Listed(Protocol):
-    """What an operator knows of a worker."""
+    """A worker with a URL."""
 
     @property
     def url(self) -> str: ...
 
 
 class Site:
-    """The gateway at ``url`` as its operator has it; ``client`` is the operator's."""
+    """The gateway at ``url`` as its operator sees it; ``client`` is the operator's."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.url = url
         self.client = client
 
     async def workers(self) -> dict[str, dict[str, Any]]:
-        """Entries of the list by URL."""
+        """Return the entries of the worker list by URL."""
         listed = (await self.client.get("/workers")).raise_for_status().json()
         return {entry["url"]: entry for entry in listed["workers"]}
 
     async def ready(self, *sims: Listed) -> None:
-        """Return once each of ``sims`` is a worker that gets requests."""
+        """Return once each of ``sims`` is ready."""
 
         async def check() -> bool:
             workers = await self.workers()
@@ -91,13 +93,13 @@ class Site:
         await eventually(check)
 
     async def serve(self, *sims: Listed) -> None:
-        """Register ``sims`` and wait until they are ready: what is done where no framework registers."""
+        """Register ``sims``, in tests where no framework does it, and wait until they are ready."""
         for sim in sims:
             (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()
         await self.ready(*sims)
 
     async def clear(self) -> None:
-        """Take all workers away, and see them gone."""
+        """Remove all workers and wait until they are gone."""
         for entry in (await self.workers()).values():
             await self.client.delete(f"/workers/{entry['id']}")
 
@@ -109,7 +111,7 @@ class Site:
 
 @asynccontextmanager
 async def site_at(url: str) -> AsyncIterator[Site]:
-    """The site of a gateway that is shared by tests: empty before and after each."""
+    """Yield the site of a shared gateway, which has no workers before and after each test."""
     async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False, verify=False) as client:
         site = Site(url, client)
         assert await site.workers() == {}, "left behind by another test"
@@ -121,16 +123,16 @@ async def site_at(url: str) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def engines(kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[SimServer]]:
-    """``count`` engines with the same ``knobs`` (fields of SimConfig)."""
+    """Start ``count`` engines with the same ``knobs`` (fields of SimConfig)."""
     async with AsyncExitStack() as stack:
         servers = [SimServer(kind, SimConfig(**knobs)) for _ in range(count)]
         yield [await stack.enter_async_context(server) for server in servers]
 
 
 async def at_work(count: int, *sims: SimServer) -> None:
-    """Return once each of ``sims`` has ``count`` requests that run or wait in it.
+    """Return once each of ``sims`` has ``count`` running or queued requests.
 
-    What has arrived may be a probe, or may be no request yet to an abort that comes right behind it.
+    A request that has only arrived may be a probe, or be unknown to an abort that follows at once.
     """
     async with asyncio.timeout(PATIENCE):
         for sim in sims:
@@ -138,7 +140,7 @@ async def at_work(count: int, *sims: SimServer) -> None:
 
 
 async def at_work_in_all(count: int, *sims: SimServer) -> None:
-    """Return once ``sims`` have ``count`` such requests together, spread as their keys have it."""
+    """Return once ``sims`` have ``count`` running or queued requests in all, however they are distributed."""
     await until(lambda: sum(sim.running + sim.waiting for sim in sims) >= count, PATIENCE)
 
 
@@ -147,16 +149,16 @@ def _has(sim: SimServer, count: int) -> bool:
 
 
 def seen(*sims: SimServer) -> list[Arrival]:
-    """The generate requests of clients at ``sims``; a probe's empty object is none."""
+    """Return the generate requests of clients at ``sims``; a probe has an empty object as its body."""
     return [arrival for sim in sims for arrival in sim.log if arrival.body != b"{}"]
 
 
 def calls(sim: SimServer, path: str) -> list[Arrival]:
-    """What came to ``path``, oldest first."""
+    """Return the requests to ``path``, oldest first."""
     return [one for one in sim.all_requests if one.target.partition(b"?")[0] == path.encode()]
 
 
 def as_sent(arrival: Arrival, sent: bytes) -> bool:
-    """Whether ``sent`` arrived byte for byte, but for an id that the gateway put in front of it."""
+    """Return True if ``sent`` arrived byte for byte, except for an id that the gateway added at the front."""
     rid = b'"rid":"%b",' % arrival.ids[0].encode() if arrival.ids else b""
     return arrival.body in (sent, sent.replace(b"{", b"{" + rid, 1))

@@ -1,6 +1,6 @@
-"""SkyRL: the data plane of a trainer over vLLM, sticky by trajectory.
+"""A scripted client like SkyRL: the data plane of a trainer over vLLM, with affinity by trajectory.
 
-Owns: its calls, what it tries again, what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls, its retries, its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ SESSION = "X-Session-ID"
 
 
 class Refused(Exception):
-    """A JSON answer that is no success: not tried again."""
+    """A JSON reply that is not a success, which is not retried."""
 
 
 class SkyRL(Framework):
-    """``base`` is its proxy_url; its server_urls for control are the engines' own."""
+    """SkyRL. ``base`` is its proxy_url; its server_urls for control are the engines' own."""
 
     TRIES = 30
 
     def __init__(self, base: str, pause: float = 1.0) -> None:
-        # Idle connections are dropped before an engine's five seconds are over.
+        # Idle connections are closed before an engine's limit of five seconds.
         super().__init__(base, aiohttp_session(50_000, total=None, keep_alive=2.0))
         self.pause = pause
         self.broken = 0
@@ -41,7 +41,7 @@ class SkyRL(Framework):
     async def generate(
         self, trajectory: str, ids: Sequence[int], tokens: int, *, replay: bool = False, **extra: Any
     ) -> Any:
-        """The first choice. ``replay``: with the experts that each token went to."""
+        """Return the first choice. With ``replay`` it includes the experts of each token."""
         path = "/skyrl/v1/generate" if replay else "/inference/v1/generate"
         sampling = {"max_tokens": tokens, "temperature": 1.0, "logprobs": 0, "ignore_eos": True}
         body = {"model": self.model_name, "token_ids": list(ids), "sampling_params": sampling, **extra}
@@ -52,7 +52,7 @@ class SkyRL(Framework):
         return choice
 
     async def post(self, path: str, trajectory: str, body: Mapping[str, Any]) -> Any:
-        """The reply. Tried again: lost connections, and bodies that are no JSON and no 4xx."""
+        """Return the reply. Retries lost connections, and bodies that are neither JSON nor a 4xx."""
         headers = {**JSON, SESSION: trajectory}
         for left in reversed(range(self.TRIES)):
             try:
@@ -66,7 +66,7 @@ class SkyRL(Framework):
         raise AssertionError("there is at least one try")
 
     async def finish(self, trajectory: str) -> int:
-        """Best effort: it has ten seconds, and nobody looks at the answer."""
+        """Report the end of a trajectory, within ten seconds; the client ignores the reply."""
         response = await self.http.post(
             f"{self.base}/finish_session", params={"session_id": trajectory}, timeout=10
         )
@@ -81,13 +81,13 @@ def _read(response: httpx.Response) -> Any:
             raise Refused(response.text) from None
         raise
     if response.status_code != 200:
-        error = body.get("error") or {}  # a list or a string here would be a crash of its
+        error = body.get("error") or {}  # SkyRL fails if this is a list or a string
         raise Refused(error.get("message", str(body)))
     return body
 
 
 async def forward(base: str, body: Mapping[str, Any]) -> Any:
-    """What its other front end passes on: httpx, five minutes, one more try on a network error."""
+    """Forward a request of its other front end: httpx, five minutes, one retry on a network error."""
     async with httpx_client(read=300, connect=10) as client:
         for last in (False, True):
             try:

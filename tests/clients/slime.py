@@ -1,6 +1,6 @@
-"""slime: rollouts over SGLang, the router given from outside.
+"""A scripted client like slime: rollouts over SGLang with an external router.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _SAMPLING = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What is kept of a reply. ``status`` is how it ended: stop, length or abort, or that it goes on."""
+    """The parts of a reply that are kept. ``status`` is stop, length, abort or, for an unfinished one,
+    pending.
+    """
 
     tokens: list[int]
     logprobs: list[float]
@@ -46,9 +48,10 @@ class Sample:
 
 
 def sample_of(reply: Any, *, partial: bool = False) -> Sample:
-    """Tokens are taken from the log probabilities; an ending it does not know is a crash of its.
+    """Read a reply as slime does: tokens from the log probabilities, and an unknown finish reason is an
+    error.
 
-    ``partial``: an event, which may have no ending yet.
+    ``partial``: an event, which may have no finish reason yet.
     """
     meta = reply["meta_info"]
     pairs = meta["output_token_logprobs"]
@@ -66,7 +69,7 @@ def sample_of(reply: Any, *, partial: bool = False) -> Sample:
 
 
 class Registering(Stubborn):
-    """Tells the router of its engines, as slime and its sibling do."""
+    """The registration of engines at the router, as slime and vime do it."""
 
     async def register(self, url: str, **more: Any) -> None:
         body = {"url": url, "worker_type": "regular", **more}
@@ -86,7 +89,7 @@ class Registering(Stubborn):
 
 
 class Slime(Registering):
-    """``policy`` is its own word for how the router is to choose; one of them sends a key per sample."""
+    """slime. ``policy`` is its name for the router's policy; one policy sends a key per sample."""
 
     def __init__(
         self, router: str, engines: int = 1, *, policy: str = "cache_aware", pause: float = 1.0
@@ -98,7 +101,7 @@ class Slime(Registering):
         return {ROUTING_KEY: str(uuid.uuid4())} if self.keyed else {}
 
     def body(self, prompt: Sequence[int] | str, tokens: int, images: Sequence[str] = ()) -> dict[str, Any]:
-        """Text and images, or ids."""
+        """Return a request with text and images, or with ids."""
         body: dict[str, Any] = {
             "sampling_params": {**_SAMPLING, **self.sampling, "max_new_tokens": tokens},
             "return_logprob": True,
@@ -115,14 +118,14 @@ class Slime(Registering):
 
     @asynccontextmanager
     async def stream(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[AsyncIterator[Sample]]:
-        """Each event holds all so far; leaving the block drops the connection."""
+        """Yield events, each with all tokens so far; leaving the block closes the connection."""
         body = {**self.body(prompt, tokens), "stream": True}
         async with self.http.stream("POST", f"{self.base}/generate", json=body) as response:
             response.raise_for_status()
             yield _events(response)
 
     async def score(self, ids: Sequence[int]) -> list[float]:
-        """A teacher's log probabilities of a text that is there already."""
+        """Return a teacher's log probabilities of an existing text."""
         sampling = {"temperature": 0, "max_new_tokens": 0, "skip_special_tokens": False}
         body = {
             "input_ids": list(ids),
@@ -136,7 +139,7 @@ class Slime(Registering):
         return [pair[0] for pair in pairs[1:]]
 
     async def turn(self, prompt: Sequence[int], tokens: int) -> Sample:
-        """An agent's turn, in a session of its own; cancelled, it asks the router to abort it."""
+        """Run an agent's turn in its own session; when cancelled, abort it through the router."""
         rid = uuid.uuid4().hex
         body = {**self.body(prompt, tokens), "rid": rid}
         headers = {**_JSON, ROUTING_KEY: rid}
@@ -153,10 +156,10 @@ class Slime(Registering):
             async with aiohttp_session(total=5) as session:
                 await session.post(f"{self.base}/abort_request", content=spaced({"rid": rid}), headers=_JSON)
         except httpx.HTTPError:
-            pass  # it is as good as aborted to slime
+            pass  # slime regards the request as aborted
 
     async def abort_rollout(self, interval: float = 3.0) -> None:
-        """At the end of a rollout: around the router, at each worker that it lists, until nothing runs."""
+        """Abort all requests at each worker that the router lists, directly, until nothing runs."""
         workers = await self.workers()
         await asyncio.gather(*(self.post(f"{url}/abort_request", {"abort_all": True}) for url in workers))
         for url in workers:
@@ -168,7 +171,7 @@ class Slime(Registering):
         return not any(load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads)
 
     async def update_weights(self, version: str, model_path: str = "/ckpt/step-1") -> None:
-        """Straight to each engine, as the trainer knows them."""
+        """Update the weights of each engine directly, as the trainer does."""
         loaded = {"model_path": model_path, "weight_version": version}
         for url in await self.workers():
             paused = await self.http.post(f"{url}/pause_generation", json={"mode": "abort"})

@@ -1,7 +1,6 @@
-"""strands-sglang: agents whose history is token ids.
+"""A scripted client like strands-sglang: agents whose history is token ids.
 
-Owns: its calls, its table of what to do on which status, what it needs of a reply. Must never enter: a
-judgement of the gateway.
+Owns: its calls, its table of statuses, its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ import httpx
 
 from tests.clients.libraries import JSON, Framework, aiohttp_session, repeated, spaced
 
-#: Parts of a 400's text by which a context that is full is told from all other faults.
+#: Parts of a 400's text by which the client recognises a full context.
 _FULL = ("exceed", "too long", "maximum length", "context length")
 _NEEDED = ("prompt_tokens", "completion_tokens", "cached_tokens", "e2e_latency")
 
 
 class Fatal(Exception):
-    """Not tried again."""
+    """An error that is not retried."""
 
 
 class ContextFull(Exception):
-    """The conversation has to be cut."""
+    """The conversation is too long for the context."""
 
 
 class Throttled(Exception):
-    """The server was busy to the last try."""
+    """The server was busy at the last try."""
 
 
 class Strands(Framework):
@@ -42,12 +41,12 @@ class Strands(Framework):
         return (await self.http.get(f"{self.base}/health")).status_code == 200
 
     async def sees_images(self) -> bool:
-        """Whatever is not a 200 makes it blind, without a word."""
+        """Return True if the model accepts images; any reply but a 200 means that it does not."""
         response = await self.http.get(f"{self.base}/model_info")
         return response.status_code == 200 and bool(response.json()["has_image_understanding"])
 
     async def turn(self, history: Sequence[int], tokens: int, **extra: Any) -> Any:
-        """The reply, checked. Raises Fatal, ContextFull, Throttled or httpx.HTTPError."""
+        """Return the checked reply. Raises Fatal, ContextFull, Throttled or httpx.HTTPError."""
         body = {
             "input_ids": list(history),
             "sampling_params": {"max_new_tokens": tokens, "skip_special_tokens": False},

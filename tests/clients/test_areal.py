@@ -1,4 +1,4 @@
-"""Rollouts and weight updates of AReaL, with this gateway as its one server."""
+"""AReaL's rollouts and weight updates work with the gateway as its one server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROMPT = [432, 402, 5]
 
 
 async def test_every_call_is_a_connection_of_its_own(site: Site) -> None:
-    """The gateway closes it as it was asked to, and keeps its own to the engines."""
+    """The gateway closes the connection as requested, and keeps its own connections to the engines."""
     async with AReaL(site.url) as areal, engines("sglang") as sims:
         await site.serve(*sims)
         one = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 1}}
@@ -25,13 +25,14 @@ async def test_every_call_is_a_connection_of_its_own(site: Site) -> None:
         opened = sum(sim.accepted for sim in sims)
         rollouts = [await areal.rollout([*PROMPT, index], TOKENS) for index in range(10)]
         assert {len(tokens) for tokens in rollouts} == {TOKENS}
-        # Probes use the same pool; ten requests one after another need no ten connections more.
+        # Probes use the same pool; ten consecutive requests do not need ten more connections.
         assert sum(sim.accepted for sim in sims) - opened < 10
 
 
 async def test_rollout_goes_on_after_new_weights_where_it_was_stopped(holding_site: Site) -> None:
-    """Paused, updated and continued through the gateway: every engine gets each call once, and what was
-    aborted is held until one of them is back."""
+    """Paused, updated and continued through the gateway: every engine gets each call once, and an aborted
+    request is queued until an engine is ready.
+    """
     async with AReaL(holding_site.url, PAUSE) as areal, engines("sglang", token_delay=0.01) as sims:
         await holding_site.serve(*sims)
         complete = await areal.rollout(PROMPT, 100)
@@ -40,7 +41,7 @@ async def test_rollout_goes_on_after_new_weights_where_it_was_stopped(holding_si
         await areal.update_weights("/ckpt/step-2", "2")
         rollouts = await asyncio.gather(*running)
         assert len(complete) == 100 and rollouts == [complete] * 4
-        assert len(seen(*sims)) > 5  # at least one came in two parts
+        assert len(seen(*sims)) > 5  # at least one in two parts
         for sim in sims:
             assert [len(calls(sim, path)) for path in _STEP] == [1, 1, 1]
             assert calls(sim, "/update_weights_from_disk")[0].body == (
@@ -53,7 +54,7 @@ _STEP = ("/pause_generation", "/update_weights_from_disk", "/continue_generation
 
 
 async def test_adapter_of_each_version_is_on_every_engine(site: Site) -> None:
-    """Whichever a rollout comes to, it is there; a name that is gone is refused by the engine."""
+    """Every engine has the current adapter; the engine refuses the name of an unloaded one."""
     async with AReaL(site.url, PAUSE) as areal, engines("sglang", enable_lora=True) as sims:
         await site.serve(*sims)
         for version in (1, 2):
@@ -66,7 +67,7 @@ async def test_adapter_of_each_version_is_on_every_engine(site: Site) -> None:
 
 
 async def test_group_of_several_engines_cannot_be_set_up_through_one_address(site: Site) -> None:
-    """Refused with what to do, and no engine hears of it; with one engine it goes through."""
+    """Refused with advice, without a call to an engine; with a single engine it succeeds."""
     async with AReaL(site.url) as areal, engines("sglang") as sims:
         await site.serve(*sims)
         refused = await areal.join_group(1)

@@ -1,4 +1,4 @@
-"""The page on compatibility names tests that exist, for every promise and every client."""
+"""The page on compatibility names existing tests, for every promise and every client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.clients.libraries import AIOHTTP_KEEP_ALIVE
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 PROMISES = [f"R{number}" for number in range(1, 31)]
-#: Scripts that are no client's.
+#: Modules that are not scripts of a client.
 HELPERS = {"__init__", "conftest", "libraries", "site"}
 
 
@@ -27,7 +27,7 @@ def names_in(file: str) -> frozenset[str]:
 
 
 def rows() -> dict[str, str]:
-    """What holds each promise."""
+    """Return the last column of each row."""
     found = re.findall(r"^\| (R\d+) \| [^|]+ \| ([^|]+) \|$", PAGE, re.MULTILINE)
     assert len(found) == len(dict(found))
     return dict(found)
@@ -47,7 +47,7 @@ def test_every_promise_names_tests_that_exist(promise: str) -> None:
 
 
 def test_every_test_with_a_client_and_a_real_engine_is_named() -> None:
-    """And none that is not there."""
+    """The page names each of them, and none that does not exist."""
     files = [f"tests/engines/test_clients_{engine}.py" for engine in ("sglang", "vllm")]
     there = {f"{file}::{name}" for file in files for name in names_in(file) if name.startswith("test_")}
     section = PAGE.partition("## Against real engines")[2].partition("## By client")[0]
@@ -63,5 +63,5 @@ def test_every_client_has_its_section_with_its_tests() -> None:
 
 
 def test_idle_connections_of_clients_outlive_their_pools() -> None:
-    """Else a request could meet a connection that the gateway is closing."""
+    """Otherwise a request could use a connection that the gateway is closing."""
     assert Settings().keep_alive_timeout_secs >= 75 > AIOHTTP_KEEP_ALIVE

@@ -1,4 +1,4 @@
-"""Evaluations and load tests, pointed here."""
+"""Evaluations and load tests work with the gateway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROMPT = [432, 402, 5]
 
 
 async def test_batch_of_ids_or_texts_is_answered_completely_and_in_order(site: Site) -> None:
-    """One request, one engine; each output is that of its prompt alone."""
+    """A batch is one request to one engine; each output is that of its prompt alone."""
     async with LmEval(f"{site.url}/generate") as lm, engines("sglang") as sims:
         await site.serve(*sims)
         ids = [[*PROMPT, number] for number in range(8)]
@@ -32,7 +32,7 @@ async def test_likelihoods_come_with_the_batch(site: Site) -> None:
 
 
 async def test_batches_run_side_by_side(site: Site) -> None:
-    """As many as it has connections for, spread over the engines."""
+    """As many at once as the client has connections, distributed over the engines."""
     async with LmEval(f"{site.url}/generate", 8) as lm, engines("sglang", token_delay=0.01) as sims:
         await site.serve(*sims)
         batches = [[[*PROMPT, number, index] for index in range(4)] for number in range(16)]
@@ -42,7 +42,7 @@ async def test_batches_run_side_by_side(site: Site) -> None:
 
 
 async def test_load_generator_flushes_all_caches_and_streams(site: Site) -> None:
-    """Each event as it comes, with the count of all tokens so far."""
+    """Events arrive one by one, with the count of all tokens so far."""
     async with BenchServing(site.url) as bench, engines("sglang", token_delay=0.005) as sims:
         await site.serve(*sims)
         assert await bench.model() == "sim"

@@ -1,4 +1,4 @@
-"""miles in each of its dialects, pointed here."""
+"""miles works with the gateway in each of its dialects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPT = [432, 402, 5]
 async def fleet(
     site: Site, count: int = 2, version: Version = (0, 3, 2), **knobs: float
 ) -> AsyncIterator[tuple[Miles, list[SimServer]]]:
-    """miles with ``count`` engines, registered in its dialect and ready."""
+    """Start miles with ``count`` engines, registered in its dialect and ready."""
     async with Miles(site.url, version, PAUSE) as miles, engines("sglang", count, **knobs) as sims:
         for sim in sims:
             await miles.register(sim.url)
@@ -32,7 +32,9 @@ async def fleet(
 
 @pytest.mark.parametrize("version", [(0, 1, 9), (0, 2, 1), (0, 2, 4), (0, 3, 2)], ids=str)
 async def test_engines_join_and_leave_in_the_dialect_of_any_router(site: Site, version: Version) -> None:
-    """Listed as they were registered; who leaves finishes what it has and is listed no more."""
+    """Engines are listed as they were registered; a removed one finishes its requests and is no longer
+    listed.
+    """
     async with fleet(site, version=version, token_delay=0.01) as (miles, sims):
         assert await miles.listed() == [sim.url for sim in sims]
         running = [asyncio.ensure_future(miles.generate(PROMPT, 20)) for _ in range(2)]
@@ -48,7 +50,7 @@ async def test_engines_join_and_leave_in_the_dialect_of_any_router(site: Site, v
 
 
 async def test_ranks_of_a_server_are_workers_of_their_own(site: Site) -> None:
-    """Listed with the rank, which miles takes off again; requests reach the server."""
+    """A worker is listed with its rank, which miles removes again; requests reach the server."""
     async with Miles(site.url) as miles, engines("sglang", 1) as (sim,):
         ranks = [f"{sim.url}@0", f"{sim.url}@1"]
         for url in ranks:
@@ -64,7 +66,7 @@ async def test_ranks_of_a_server_are_workers_of_their_own(site: Site) -> None:
 
 
 async def test_key_of_a_sample_reaches_the_engine(site: Site) -> None:
-    """Under the name and with the value that it was sent with; false and lists stay what they are."""
+    """The header keeps its name and its value; false and lists in the body are unchanged."""
     async with fleet(site, 1) as (miles, (sim,)):
         await miles.generate(PROMPT, TOKENS, key="sample-1", images=["data:image/png;base64,AAAA"])
         (arrival,) = seen(sim)
@@ -74,7 +76,7 @@ async def test_key_of_a_sample_reaches_the_engine(site: Site) -> None:
 
 
 async def test_samples_with_one_key_are_on_one_engine_until_it_dies(site: Site) -> None:
-    """Then all of them go on on another one, without a failure that miles would see."""
+    """Then all of them continue on another engine, without a failure that miles would see."""
     async with fleet(site) as (miles, sims):
         keys = [f"sample-{number}" for number in range(12)]
 
@@ -90,7 +92,7 @@ async def test_samples_with_one_key_are_on_one_engine_until_it_dies(site: Site) 
 
 
 async def test_adapter_is_chosen_by_its_path(site: Site) -> None:
-    """Loaded at each engine around the router."""
+    """Loaded at each engine directly."""
     async with fleet(site, enable_lora=True) as (miles, sims):
         for sim in sims:
             adapter = {"lora_name": "policy", "lora_path": "/ckpt/policy"}
@@ -101,13 +103,13 @@ async def test_adapter_is_chosen_by_its_path(site: Site) -> None:
 
 
 async def test_log_probabilities_are_computed_again_by_a_prefill(site: Site) -> None:
-    """A scoring pass through the router."""
+    """A scoring request through the router."""
     async with fleet(site, 1) as (miles, _):
         assert len(await miles.recompute([*PROMPT, 9])) == len(PROMPT)
 
 
 async def test_stale_samples_are_recognised_by_their_weight_version(site: Site) -> None:
-    """A whole number, as the trainer gave it."""
+    """The version is an integer, as the trainer set it."""
     async with fleet(site, 1) as (miles, (sim,)):
         version = {"new_version": "41", "abort_all_requests": False}
         (await miles.http.post(f"{sim.url}/update_weight_version", json=version)).raise_for_status()
@@ -118,7 +120,7 @@ async def test_stale_samples_are_recognised_by_their_weight_version(site: Site) 
 
 @pytest.mark.parametrize("version", [(0, 2, 1), (0, 3, 2)], ids=str)
 async def test_abort_meets_no_dead_engine_in_the_list(site: Site, version: Version) -> None:
-    """One that died is flagged where there is room for a flag, and left out where there is none."""
+    """A dead engine is flagged in the list, or left out of the list that has no flag."""
     async with fleet(site, version=version, token_delay=0.01) as (miles, sims):
         await sims[0].kill()
 

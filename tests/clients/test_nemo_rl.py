@@ -1,4 +1,4 @@
-"""NeMo-RL with this gateway as its external router."""
+"""NeMo-RL works with the gateway as its external router."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROMPT = [432, 402, 5]
 
 
 async def test_engine_is_listed_at_the_first_look_even_while_it_loads(site: Site) -> None:
-    """Long before its patience ends, and whether anything listens there or not."""
+    """At once, although nothing may listen at its address yet."""
     async with NeMoRL(site.url, 3) as nemo, engines("sglang", start_up=30) as sims:
         nowhere = f"http://127.0.0.1:{free_port()}"
         for url in (*(sim.url for sim in sims), nowhere):
@@ -24,7 +24,7 @@ async def test_engine_is_listed_at_the_first_look_even_while_it_loads(site: Site
 
 
 async def test_rollout_is_spread_over_workers_and_complete(site: Site) -> None:
-    """Many at once, each cut by length."""
+    """Many requests at once, each cut by length."""
     async with NeMoRL(site.url, 2) as nemo, engines("sglang") as sims:
         for sim in sims:
             await nemo.register(sim.url)
@@ -35,7 +35,7 @@ async def test_rollout_is_spread_over_workers_and_complete(site: Site) -> None:
 
 
 async def test_second_try_is_the_clients_own(site: Site) -> None:
-    """A reply that broke off is told at once, and what the client sends then is a new request."""
+    """A broken reply is reported at once, and the client's retry is a new request."""
     async with NeMoRL(site.url, pause=PAUSE) as nemo, engines("sglang", 1) as (sim,):
         await nemo.register(sim.url)
         await site.ready(sim)

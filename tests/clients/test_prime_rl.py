@@ -1,4 +1,4 @@
-"""Rollouts of prime-rl, its inference address pointed here."""
+"""prime-rl's rollouts work with the gateway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROMPT = [432, 402, 5]
 
 
 async def test_rollouts_that_come_too_early_are_held_and_none_is_lost(holding_site: Site) -> None:
-    """It tries nothing twice, so a refusal before the first engine is there would be a lost rollout."""
+    """prime-rl retries nothing, so a refusal before the first engine is ready would lose a rollout."""
     site = holding_site
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm") as sims:
         assert await prime.healthy()
@@ -29,7 +29,7 @@ async def test_rollouts_that_come_too_early_are_held_and_none_is_lost(holding_si
 
 
 async def test_headers_of_the_sdk_arrive_with_the_trace(site: Site) -> None:
-    """Its key too, where the gateway has none of its own; salt and priority stay in the body."""
+    """The API key too, if the gateway has none of its own; salt and priority stay in the body."""
     async with PrimeRL(f"{site.url}/v1", "engine-key") as prime, engines("vllm", 1) as (sim,):
         await site.serve(sim)
         await prime.turn("trace-1", PROMPT, TOKENS, cache_salt="step-3", priority=2)
@@ -43,7 +43,7 @@ async def test_headers_of_the_sdk_arrive_with_the_trace(site: Site) -> None:
 
 
 async def test_context_length_of_the_model_is_reported(site: Site) -> None:
-    """Under the name it is served by; of another name nothing is told."""
+    """Under the name the model is served by, and nothing for another name."""
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", max_model_len=4096) as sims:
         await site.serve(*sims)
         assert await prime.longest("sim") == 4096
@@ -51,7 +51,7 @@ async def test_context_length_of_the_model_is_reported(site: Site) -> None:
 
 
 def reply_with(content: Sequence[object], **choice: object) -> Reply:
-    """A reply that an engine writes without blanks."""
+    """Return a reply without blanks."""
     ids = list(range(7, 7 + len(content)))
     logprobs = {"content": content}
     filled = {"index": 0, "finish_reason": "stop", "token_ids": ids, "logprobs": logprobs, **choice}
@@ -60,7 +60,7 @@ def reply_with(content: Sequence[object], **choice: object) -> Reply:
 
 
 async def test_experts_are_found_in_the_bytes_of_a_reply(site: Site) -> None:
-    """Megabytes of them, where the engine put them: nothing was parsed and written anew on the way."""
+    """Megabytes of them, unchanged: no part of the reply is parsed and written again."""
     data = "abcd" * 1_000_000
     experts = {"data": data, "shape": [20_000, 4, 8], "dtype": "uint8"}
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
@@ -72,7 +72,7 @@ async def test_experts_are_found_in_the_bytes_of_a_reply(site: Site) -> None:
 
 
 async def test_entries_are_checked_as_the_engine_wrote_them(site: Site) -> None:
-    """Named by their ids; a number that is none comes through and is found out by the client."""
+    """Entries are named by their ids; an invalid number reaches the client, which rejects it."""
     good = [{"token": "token_id:7", "logprob": -0.5}, {"token": "token_id:8", "logprob": -1e-7}]
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
         await site.serve(sim)
@@ -88,7 +88,7 @@ async def test_entries_are_checked_as_the_engine_wrote_them(site: Site) -> None:
 
 
 async def test_prompt_is_scored(site: Site) -> None:
-    """Every id but the first; then the trace is over."""
+    """Every id but the first; then the trace ends."""
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
         await site.serve(sim)
         assert len(await prime.score("trace-1", [*PROMPT, 8, 9])) == 4
@@ -96,7 +96,7 @@ async def test_prompt_is_scored(site: Site) -> None:
 
 
 async def test_rollout_that_is_given_up_ends_at_the_engine(site: Site) -> None:
-    """Its connection is dropped; the trace beside it goes on."""
+    """Its connection is closed; the trace beside it continues."""
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1, token_delay=0.01) as (sim,):
         await site.serve(sim)
         kept = asyncio.ensure_future(prime.turn("kept", PROMPT, 40))

@@ -1,4 +1,4 @@
-"""rllm's gateway with this one as its worker."""
+"""rllm's gateway works with this one as its worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_worker_stays_in_while_its_engines_come_and_go(site: Site) -> None
 
 
 async def test_turn_comes_back_with_its_ids(site: Site) -> None:
-    """Whatever the engine adds to the reply, and under the headers of the agent."""
+    """With all that the engine adds to the reply, and with the headers of the agent."""
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": "ok"},
@@ -41,7 +41,7 @@ async def test_turn_comes_back_with_its_ids(site: Site) -> None:
 
 
 async def test_streamed_turn_comes_event_by_event_to_its_end(site: Site) -> None:
-    """Lines as the engine wrote them."""
+    """The lines are the engine's own."""
     lines = [b'data: {"choices": [{"index": 0, "delta": {"content": "ok"}}]}', b"data: [DONE]"]
     body = b"".join(line + b"\n\n" for line in lines)
     async with RllmGateway(site.url) as rllm, engines("vllm", 1) as (sim,):

@@ -1,4 +1,4 @@
-"""ROLL, its router's address pointed here."""
+"""ROLL works with the gateway as its router."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def fleet(site: Site, count: int = 2, **knobs: float) -> AsyncIterator[tup
 
 
 async def test_start_ends_once_the_list_is_what_is_expected(site: Site) -> None:
-    """Each URL as it was written: a slash more or less would be waited for without end."""
+    """URLs are listed as they were written: with a different slash the client would wait for ever."""
     async with Roll(site.url) as roll, engines("sglang") as sims:
         urls = [sims[0].url, f"{sims[1].url}/"]
         async with asyncio.timeout(5):
@@ -34,7 +34,7 @@ async def test_start_ends_once_the_list_is_what_is_expected(site: Site) -> None:
 
 
 async def test_samples_of_a_prompt_come_as_a_list(site: Site) -> None:
-    """All from the one request that was sent, under the client's own id where it is one output."""
+    """All from the one request that was sent, with the client's own id for a single output."""
     async with fleet(site) as (roll, sims):
         outputs = await roll.generate("rid-4", PROMPT, TOKENS, n=4)
         assert {len(output["output_ids"]) for output in outputs} == {TOKENS}
@@ -45,7 +45,7 @@ async def test_samples_of_a_prompt_come_as_a_list(site: Site) -> None:
 
 
 async def test_request_is_aborted_at_the_engines_by_its_own_id(site: Site) -> None:
-    """An id that is free reaches the engine as it is, so that an abort around the gateway finds it."""
+    """An unused id reaches the engine unchanged, so that an abort sent directly finds it."""
     async with fleet(site, token_delay=0.01) as (roll, sims):
         running = [
             asyncio.ensure_future(roll.generate(rid, PROMPT, tokens))
@@ -59,12 +59,12 @@ async def test_request_is_aborted_at_the_engines_by_its_own_id(site: Site) -> No
 
 
 async def test_engine_is_taken_away_by_its_encoded_url(site: Site) -> None:
-    """It drains, as its own word on its load tells the client, and then it is not listed."""
+    """It drains, as its own report of its load tells the client, and is then no longer listed."""
     async with fleet(site, token_delay=0.01) as (roll, (leaving, staying)):
         running = [asyncio.ensure_future(roll.generate(f"r-{n}", PROMPT, 20)) for n in range(2)]
         await at_work(1, leaving, staying)
         await roll.stop(leaving.url)
-        # Its engines have this route; the simulated one is of a later version.
+        # ROLL's engines have this route; the simulated engine is of a later version.
         busy, idle = (Reply(body=b'[{"num_reqs":%d}]' % count) for count in (1, 0))
         leaving.behave(busy, idle, path="/get_load")
         await roll.drain(leaving.url, PAUSE)
@@ -77,7 +77,7 @@ async def test_engine_is_taken_away_by_its_encoded_url(site: Site) -> None:
 
 
 async def test_burst_waits_for_a_place_in_its_own_small_pool(site: Site) -> None:
-    """More requests than its hundred connections: all are answered, none by an error."""
+    """More requests than its hundred connections: all are answered without an error."""
     async with fleet(site) as (roll, sims):
         outputs = await asyncio.gather(*(roll.generate(f"b-{n}", PROMPT, TOKENS) for n in range(150)))
         assert sum(len(output) for output in outputs) == 150 == len(seen(*sims))

@@ -1,4 +1,4 @@
-"""Trajectories of SkyRL, its proxy's address pointed here."""
+"""SkyRL's trajectories work with the gateway as its proxy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = {"model": "sim", "prompt": PROMPT, "max_tokens": 1, "return_token_ids": 
 
 
 async def test_trajectories_run_turn_by_turn_and_say_goodbye(site: Site) -> None:
-    """All turns of one are on one engine; a farewell is answered well, whoever it is from."""
+    """All turns of a trajectory go to one engine; reporting its end succeeds for any client."""
     async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm") as sims:
         await site.serve(*sims)
         await skyrl.wait_for_health()
@@ -41,7 +41,7 @@ async def test_trajectories_run_turn_by_turn_and_say_goodbye(site: Site) -> None
 
 
 async def test_replay_route_brings_packed_experts(site: Site) -> None:
-    """As the engine packed them, under the same header."""
+    """Packed by the engine, under the same header."""
     experts = {"data": "AAAA" * 50_000, "shape": [5, 4, 8], "dtype": "uint8"}
     content = [{"token_id": 7, "logprob": -0.5}]
     choice = {
@@ -71,7 +71,7 @@ async def test_replay_route_brings_packed_experts(site: Site) -> None:
 async def test_other_data_routes_are_passed_on(
     site: Site, path: str, body: dict[str, object], reply: dict[str, object]
 ) -> None:
-    """With the trajectory's header, to an engine that answers as it likes."""
+    """With the trajectory's header; the reply is the engine's own."""
     async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm", 1) as (sim,):
         await site.serve(sim)
         sim.behave(Reply(body=json.dumps(reply).encode()), path=path)
@@ -81,7 +81,7 @@ async def test_other_data_routes_are_passed_on(
 
 
 async def test_completions_are_forwarded_for_its_other_front_end(site: Site) -> None:
-    """Another library, the same route."""
+    """Another library uses the same route."""
     reply = {"choices": [{"text": "x", "token_ids": [7], "finish_reason": "length"}]}
     async with engines("vllm", 1) as (sim,):
         await site.serve(sim)
@@ -90,7 +90,7 @@ async def test_completions_are_forwarded_for_its_other_front_end(site: Site) -> 
 
 
 async def test_refusals_are_objects_with_a_message(site: Site) -> None:
-    """The gateway's own and an engine's; none of them is tried again."""
+    """Refusals of the gateway and of an engine; none of them is retried."""
     async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm", 1) as (sim,):
         with pytest.raises(Refused, match="worker"):
             await skyrl.generate("traj-1", PROMPT, TOKENS)
@@ -101,7 +101,7 @@ async def test_refusals_are_objects_with_a_message(site: Site) -> None:
 
 
 async def test_lost_reply_is_an_error_and_generated_once(site: Site) -> None:
-    """The engine broke it off: the gateway does not try elsewhere what may have run, and says so in JSON."""
+    """The gateway does not retry a request that may have run, and reports the failure in JSON."""
     async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm") as sims:
         await site.serve(*sims)
         for sim in sims:

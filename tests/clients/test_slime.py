@@ -1,4 +1,4 @@
-"""A training step of slime, its router's address pointed here."""
+"""slime's training step works with the gateway as its router."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PICTURE = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 16_000
 
 
 async def test_engines_come_after_the_router_and_samples_wait_for_them(site: Site) -> None:
-    """A sample before the first engine gets refusals that it may try again, and then its reply."""
+    """A sample before the first engine gets refusals that slime retries, and then its reply."""
     async with Slime(site.url, 2, pause=PAUSE) as slime, engines("sglang") as sims:
         early = asyncio.ensure_future(slime.generate(PROMPT, TOKENS))
         await until(lambda: bool(slime.failures))
@@ -32,7 +32,7 @@ async def test_engines_come_after_the_router_and_samples_wait_for_them(site: Sit
 
 
 async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: Site) -> None:
-    """Unknown keys, nulls and the key of each sample included."""
+    """With unknown keys, nulls and the key of each sample."""
     async with Slime(site.url, 2, policy="consistent_hashing") as slime, engines("sglang") as sims:
         for sim in sims:
             await slime.register(sim.url)
@@ -52,7 +52,7 @@ async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: 
 
 
 async def test_images_arrive_intact(site: Site) -> None:
-    """Text and data URLs in place of ids, more than ten megabytes of them."""
+    """Text and over ten megabytes of data URLs in place of ids."""
     async with Slime(site.url) as slime, engines("sglang", 1) as (sim,):
         await slime.register(sim.url)
         await site.ready(sim)
@@ -63,7 +63,7 @@ async def test_images_arrive_intact(site: Site) -> None:
 
 
 async def test_routed_experts_are_counted_exactly(site: Site) -> None:
-    """Base64 of one number for each token, layer and expert, megabytes of it, as the engine wrote it."""
+    """The engine's base64 of one number for each token, layer and expert, megabytes of it, is unchanged."""
     layers, experts, length = 4, 8, 20_000
     numbers = array("i", range(length * layers * experts))
     meta = {
@@ -83,7 +83,7 @@ async def test_routed_experts_are_counted_exactly(site: Site) -> None:
 
 
 async def test_stream_that_is_dropped_ends_at_the_engine(site: Site) -> None:
-    """Each event holds all tokens so far; nothing but hanging up says that the rest is not wanted."""
+    """Closing the connection is the only way in which slime ends it."""
     async with Slime(site.url) as slime, engines("sglang", 1, token_delay=0.01) as (sim,):
         await slime.register(sim.url)
         await site.ready(sim)
@@ -95,7 +95,7 @@ async def test_stream_that_is_dropped_ends_at_the_engine(site: Site) -> None:
 
 
 async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(site: Site) -> None:
-    """By its id, at the engine that has it; the turn beside it goes on."""
+    """By its id, at its engine; the turn beside it continues."""
     async with Slime(site.url) as slime, engines("sglang", token_delay=0.02) as sims:
         for sim in sims:
             await slime.register(sim.url)
@@ -112,7 +112,7 @@ async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(
 
 
 async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
-    """The list has URLs that a client can call; what runs ends as aborted, with the tokens it has."""
+    """The list has URLs that a client can call; running requests end as aborted, with their tokens."""
     async with Slime(site.url, pause=PAUSE) as slime, engines("sglang", token_delay=0.01) as sims:
         for sim in sims:
             await slime.register(sim.url)
@@ -125,7 +125,7 @@ async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
 
 
 async def test_new_weights_show_in_samples(site: Site) -> None:
-    """The engines are paused and updated around the router, and stay in service."""
+    """The engines are paused and updated directly, and stay in service."""
     async with Slime(site.url, pause=PAUSE) as slime, engines("sglang") as sims:
         for sim in sims:
             await slime.register(sim.url)
@@ -137,7 +137,7 @@ async def test_new_weights_show_in_samples(site: Site) -> None:
 
 
 async def test_engines_half_way_to_new_weights_still_serve_one_model(site: Site) -> None:
-    """An engine calls itself by the path that its weights came from; to the fleet it keeps its name."""
+    """An engine's model is named by the path of its weights; in the fleet it keeps its name."""
     async with Slime(site.url, pause=PAUSE) as slime, engines("sglang") as sims:
         loaded = {"model_path": "/ckpt/step-1"}
         received = await slime.http.post(f"{sims[0].url}/update_weights_from_disk", json=loaded)
@@ -154,7 +154,7 @@ async def test_engines_half_way_to_new_weights_still_serve_one_model(site: Site)
 
 
 async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
-    """From then on the others get all; nothing is cut, nothing is tried twice."""
+    """The others get all new requests; no reply is cut, no request is sent twice."""
     async with Slime(site.url) as slime, engines("sglang", token_delay=0.01) as sims:
         for sim in sims:
             await slime.register(sim.url)
@@ -171,7 +171,7 @@ async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
 
 
 async def test_teacher_scores_what_is_there(site: Site) -> None:
-    """No token is made; each of the prompt's but the first has its log probability."""
+    """No token is generated; each token of the prompt but the first has its log probability."""
     async with Slime(site.url) as slime, engines("sglang", 1) as (sim,):
         await slime.register(sim.url)
         await site.ready(sim)
@@ -180,7 +180,7 @@ async def test_teacher_scores_what_is_there(site: Site) -> None:
 
 
 async def test_prefill_worker_is_kept_with_its_port(site: Site) -> None:
-    """Registered as such, it is listed and gets no request alone."""
+    """Registered as a prefill worker, it is listed and gets no request alone."""
     async with Slime(site.url) as slime, engines("sglang", 2) as (prefill, regular):
         await slime.register(prefill.url, worker_type="prefill", bootstrap_port=8998)
         await slime.register(regular.url)
@@ -192,7 +192,7 @@ async def test_prefill_worker_is_kept_with_its_port(site: Site) -> None:
 
 
 async def test_metrics_of_all_engines_are_scraped_at_one_address(site: Site) -> None:
-    """With the worker's URL as a label; an engine that is gone costs nothing but its own."""
+    """With the worker's URL as a label; an unreachable engine only lacks its own metrics."""
     async with Slime(site.url) as slime, engines("sglang", enable_metrics=True) as sims:
         for sim in sims:
             await slime.register(sim.url)
@@ -208,7 +208,7 @@ async def test_metrics_of_all_engines_are_scraped_at_one_address(site: Site) -> 
 
 
 async def test_engine_at_an_ipv6_address_behind_a_proxy_setting_serves(site: Site) -> None:
-    """In brackets, listed as it was registered. (The gateway has a proxy set, where nobody is.)"""
+    """The URL in brackets is listed as registered. (The gateway has a useless proxy setting.)"""
     async with Slime(site.url) as slime, engines("sglang", 1, host="::1") as (sim,):
         assert sim.url.startswith("http://[::1]:")
         await slime.register(sim.url)

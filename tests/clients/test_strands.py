@@ -1,4 +1,4 @@
-"""Agents of strands-sglang, pointed here."""
+"""Agents of strands-sglang work with the gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_conversation_continues_with_its_history(site: Site) -> None:
 
 
 async def test_body_of_another_library_arrives_with_its_blanks(site: Site) -> None:
-    """To the byte, but for the id that it does not name."""
+    """Byte for byte, except for the id that the body does not contain."""
     async with Strands(site.url) as strands, engines("sglang", 1) as (sim,):
         await site.serve(sim)
         await strands.turn(PROMPT, TOKENS)
@@ -46,7 +46,7 @@ async def test_body_of_another_library_arrives_with_its_blanks(site: Site) -> No
 
 
 async def test_model_can_say_that_it_sees(site: Site) -> None:
-    """What an engine says of its model comes through."""
+    """The engine's own information about its model is relayed."""
     async with Strands(site.url) as strands, engines("sglang", 1) as (sim,):
         await site.serve(sim)
         assert not await strands.sees_images()
@@ -55,7 +55,7 @@ async def test_model_can_say_that_it_sees(site: Site) -> None:
 
 
 async def test_full_context_is_distinguished_from_other_errors(site: Site) -> None:
-    """In the engine's own words, at the first try."""
+    """By the engine's own text, at the first try."""
     async with Strands(site.url, PAUSE) as strands, engines("sglang", 1, max_model_len=64) as (sim,):
         await site.serve(sim)
         with pytest.raises(ContextFull):
@@ -64,7 +64,7 @@ async def test_full_context_is_distinguished_from_other_errors(site: Site) -> No
 
 
 async def test_missing_worker_is_no_fatal_error(site: Site) -> None:
-    """It is tried again until there is one, and no word of the refusal makes it a full context."""
+    """It is retried until there is a worker, and no word of the refusal looks like a full context."""
     async with Strands(site.url, PAUSE) as strands, engines("sglang", 1) as (sim,):
         turn = asyncio.ensure_future(strands.turn(PROMPT, TOKENS))
         await until(lambda: bool(strands.refused))
@@ -86,7 +86,7 @@ async def test_missing_worker_is_no_fatal_error(site: Site) -> None:
 async def test_status_of_an_engine_means_what_it_means_without_a_gateway(
     site: Site, status: int, text: str, ending: type[Exception]
 ) -> None:
-    """Each comes through with its text, and a 4xx takes no engine out of service."""
+    """Each status is relayed with its text, and a 4xx takes no engine out of service."""
     async with Strands(site.url, PAUSE) as strands, engines("sglang", 1) as (sim,):
         await site.serve(sim)
         strands.TRIES = 3
@@ -98,7 +98,7 @@ async def test_status_of_an_engine_means_what_it_means_without_a_gateway(
 
 
 async def test_many_agents_connect_at_once(site: Site) -> None:
-    """Each has a connection of its own within its five seconds, and none is refused."""
+    """Each has its own connection within its five seconds, and none is refused."""
     async with Strands(site.url) as strands, engines("sglang", token_delay=0.1) as sims:
         await site.serve(*sims)
         strands.TRIES = 1

@@ -1,4 +1,4 @@
-"""A training step of TRL, its server's address pointed here."""
+"""TRL's training step works with the gateway as its server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def fleet(site: Site, count: int = 1, **knobs: bool) -> AsyncIterator[tupl
 
 
 async def test_server_tells_what_it_is(site: Site) -> None:
-    """Model, length, configuration and number of ranks, as one server does."""
+    """Model, length, configuration and number of ranks are those of a single server."""
     async with fleet(site) as (trl, (sim,)):
         assert await asyncio.to_thread(trl.connect) == ("sim", 8192)
         assert await asyncio.to_thread(trl.world_size) == 1
@@ -37,7 +37,7 @@ async def test_server_tells_what_it_is(site: Site) -> None:
 
 
 async def test_prompts_are_completed_in_one_call(site: Site) -> None:
-    """A list of lists, its bytes as requests wrote them."""
+    """A list of lists, with the bytes that requests wrote."""
     prompts = [[*PROMPT, index] for index in range(3)]
     choices = [{"index": index, "token_ids": [index]} for index in range(3)]
     async with fleet(site) as (trl, (sim,)):
@@ -48,7 +48,7 @@ async def test_prompts_are_completed_in_one_call(site: Site) -> None:
 
 
 async def test_conversations_with_images_are_rendered_and_generated_in_threads(site: Site) -> None:
-    """Each under an id that the client made."""
+    """Each with an id that the client made."""
     rendered = {"token_ids": PROMPT, "features": {"mm_hashes": {"image": ["abc"]}}}
     async with fleet(site, 2) as (trl, sims):
         for sim in sims:
@@ -64,7 +64,7 @@ async def test_conversations_with_images_are_rendered_and_generated_in_threads(s
 
 
 async def test_try_with_the_same_id_is_a_request_of_its_own(site: Site) -> None:
-    """A broken reply is a 502, which its library tries again under one id: it gets one reply in the end."""
+    """A broken reply is a 502, which its library retries with the same id: it gets one reply in the end."""
     rendered = {"token_ids": PROMPT, "features": None}
     async with fleet(site) as (trl, (sim,)):
         sim.behave(Reply(body=json.dumps(rendered).encode()), path=RENDER)
@@ -76,7 +76,7 @@ async def test_try_with_the_same_id_is_a_request_of_its_own(site: Site) -> None:
 
 
 async def test_weights_of_one_worker_are_transferred_through_the_gateway(site: Site) -> None:
-    """Every step once, in order, body and query as they were; then requests are served by the new ones."""
+    """Every step once, in order, with its body and query; later requests are served by the new weights."""
     async with fleet(site) as (trl, (sim,)):
         await asyncio.to_thread(trl.set_up_transfer)
         await asyncio.to_thread(trl.transfer, "7")
@@ -101,7 +101,7 @@ async def test_weights_of_one_worker_are_transferred_through_the_gateway(site: S
 
 
 async def test_transfer_to_several_workers_is_refused_plainly(site: Site) -> None:
-    """At its first step, with a status that its library does not try again; no worker hears of it."""
+    """At its first step, with a status that its library does not retry; no worker gets the call."""
     async with fleet(site, 2) as (trl, sims):
         for step in (trl.world_size, trl.set_up_transfer):
             with pytest.raises(httpx.HTTPStatusError) as failure:
@@ -112,7 +112,7 @@ async def test_transfer_to_several_workers_is_refused_plainly(site: Site) -> Non
 
 
 async def test_what_means_the_same_to_every_worker_reaches_all(site: Site) -> None:
-    """Caches, adapters, pauses: one call each, and whoever is paused is given nothing."""
+    """Caches, adapters, pauses: one call each, and a paused worker gets no requests."""
     async with fleet(site, 2, enable_lora=True) as (trl, sims):
         await asyncio.to_thread(trl.load_adapter, "policy", "/ckpt/policy")
         await asyncio.to_thread(trl.post, "/reset_prefix_cache", {})

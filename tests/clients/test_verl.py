@@ -1,4 +1,4 @@
-"""verl's HTTP parts, pointed here. (Its rollouts call its engines without HTTP.)"""
+"""verl's HTTP parts work with the gateway. (Its rollouts call its engines without HTTP.)"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_engines_come_and_go_by_query(site: Site) -> None:
 
 
 async def test_ties_do_not_all_go_to_the_first_engine(site: Site) -> None:
-    """One request after another finds equal engines, and each gets some; a new session for each of them."""
+    """Consecutive requests find equal engines, and each engine gets some; each request has a new session."""
     verl = Adapter(site.url)
     async with engines("sglang", 3) as sims:
         await site.serve(*sims)
@@ -58,7 +58,7 @@ async def test_wrong_body_is_an_error_at_once(site: Site) -> None:
 
 
 async def test_reward_models_are_reached_by_their_own_routes(site: Site) -> None:
-    """Classification, scores and chat, in an engine's own words."""
+    """Classification, scores and chat, with the engine's own replies."""
     router = RewardRouter(site.url)
     paths = ("/classify", "/v1/embeddings", "/v1/chat/completions", "/v1/score")
     async with engines("sglang", 1) as (sim,):

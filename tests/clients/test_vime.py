@@ -1,4 +1,4 @@
-"""A training step of vime, its router's address pointed here."""
+"""vime's training step works with the gateway as its router."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def fleet(site: Site, count: int = 2, **knobs: float) -> AsyncIterator[tup
 
 
 async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: Site) -> None:
-    """To the byte, as this engine takes its id from a header; the session's header goes along."""
+    """Byte for byte, because this engine takes its id from a header; the session's header is forwarded."""
     async with fleet(site) as (vime, sims):
         assert await vime.workers() == [sim.url for sim in sims]
         samples = await asyncio.gather(*(vime.generate([*PROMPT, index], TOKENS) for index in range(16)))
@@ -38,7 +38,7 @@ async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: 
 
 
 async def test_images_are_rendered_and_generated_in_one_session(site: Site) -> None:
-    """Both through the gateway; what the renderer made is what the engine gets."""
+    """Both through the gateway; the engine gets the renderer's output."""
     features = {"mm_hashes": {"image": ["abc"]}, "kwargs_data": {"image": [None]}}
     rendered = {"model": "sim", "token_ids": PROMPT, "features": features}
     async with fleet(site, 1) as (vime, (sim,)):
@@ -52,7 +52,7 @@ async def test_images_are_rendered_and_generated_in_one_session(site: Site) -> N
 
 
 async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
-    """What runs ends as aborted with the tokens it has."""
+    """Running requests end as aborted with their tokens."""
     async with fleet(site, token_delay=0.01) as (vime, sims):
         running = [asyncio.ensure_future(vime.generate(PROMPT, 5000)) for _ in range(4)]
         await at_work_in_all(4, *sims)
@@ -61,7 +61,7 @@ async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
 
 
 async def test_requests_are_aborted_through_the_router_by_their_ids(site: Site) -> None:
-    """As the engine spells them; no other request is touched."""
+    """Ids are spelled like the engine's; no other request is affected."""
     async with fleet(site, token_delay=0.02) as (vime, sims):
 
         async def named(name: str, tokens: int) -> Any:
@@ -79,7 +79,7 @@ async def test_requests_are_aborted_through_the_router_by_their_ids(site: Site) 
 
 
 async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
-    """From then on the other gets all."""
+    """The other engine gets all new requests."""
     async with fleet(site, token_delay=0.01) as (vime, sims):
         running = [asyncio.ensure_future(vime.generate(PROMPT, 40)) for _ in range(4)]
         await at_work_in_all(4, *sims)

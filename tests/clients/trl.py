@@ -1,7 +1,6 @@
-"""TRL: one base URL of a vLLM server for everything, called from threads.
+"""A scripted client like TRL: one base URL of a vLLM server for everything, called from threads.
 
-Owns: its calls, what urllib3 tries again for it, what it needs of a reply. Must never enter: a judgement of
-the gateway.
+Owns: its calls, urllib3's retries, its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _AGAIN = (500, 502, 503)
 
 
 class TRL:
-    """``base`` may have a path. ``pause`` is between two tries, in seconds."""
+    """TRL. ``base`` may have a path. ``pause`` is the time between two tries, in seconds."""
 
     THREADS, STATUS_TRIES, READ_TRIES = 64, 3, 5
     model_name = "sim"
@@ -39,7 +38,7 @@ class TRL:
     # The server.
 
     def connect(self) -> tuple[str, int]:
-        """The model that is served, and how long its sequences may be."""
+        """Read the name of the served model and its longest sequence."""
         self._get("/health")
         card = self._get("/v1/models").json()["data"][0]
         return card["id"], card["max_model_len"]
@@ -53,7 +52,7 @@ class TRL:
     # Completions.
 
     def complete(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-        """All prompts in one call; choices in their order."""
+        """Complete all prompts in one call; return the choices in their order."""
         body = {
             "model": self.model_name,
             "prompt": [list(prompt) for prompt in prompts],
@@ -66,7 +65,7 @@ class TRL:
         return [choice["token_ids"] for choice in choices]
 
     def look(self, conversations: Sequence[Sequence[Any]], tokens: int) -> list[list[int]]:
-        """Conversations with images, each rendered and then generated, in many threads."""
+        """Run conversations with images, each rendered and then generated, in many threads."""
         with ThreadPoolExecutor(self.THREADS) as threads:
             return list(threads.map(lambda messages: self._look(messages, tokens), conversations))
 
@@ -96,7 +95,7 @@ class TRL:
         self.post("/init_weight_transfer_engine", {"init_info": info})
 
     def transfer(self, version: str) -> None:
-        """One update, with the engine paused around it."""
+        """Run one weight transfer, with the engine paused around it."""
         self.post("/pause?mode=keep", {})
         self.post("/start_weight_update", {"is_checkpoint_format": True})
         self.post("/update_weights", {"update_info": {"names": ["w"], "shapes": [[2, 2]]}})
@@ -113,7 +112,7 @@ class TRL:
         return self.http.get(f"{self.base}{path}").raise_for_status()
 
     def post(self, path: str, body: Any) -> httpx.Response:
-        """The same bytes again on some statuses and on broken connections, whatever was done already."""
+        """Send a request; retry some statuses and broken connections with the same bytes."""
         content = spaced(body)
         statuses, reads = self.STATUS_TRIES, self.READ_TRIES
         while True:

@@ -1,6 +1,6 @@
-"""verl: its HTTP adapter for engines, its router for reward models.
+"""A scripted client like verl: its HTTP adapter for engines, its router for reward models.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tests.clients.libraries import JSON, aiohttp_session, spaced
 
 
 class Adapter:
-    """One call, one session; a status is an error at once, a broken connection is tried three times."""
+    """verl's adapter: a session for each call; an error status is raised at once, a broken connection tried
+    three times.
+    """
 
     TRIES = 3
 
@@ -32,7 +34,7 @@ class Adapter:
     async def generate(
         self, ids: Sequence[int], sampling: Mapping[str, Any], *, rid: str | None = None, **options: Any
     ) -> Any:
-        """What is None is left out."""
+        """Return the reply to a request without the members that are None."""
         body = {"input_ids": list(ids), "sampling_params": dict(sampling), "rid": rid, **options}
         reply = await self._post(
             "/generate", {key: value for key, value in body.items() if value is not None}
@@ -56,7 +58,7 @@ class Adapter:
 
 
 class RewardRouter:
-    """Passes whatever it is sent on to the address it was given, once that is healthy."""
+    """A router that forwards every request to its address once that is healthy."""
 
     def __init__(self, base: str) -> None:
         self.base = base

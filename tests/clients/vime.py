@@ -1,6 +1,6 @@
-"""vime: slime's sibling over vLLM.
+"""A scripted client like vime, which is similar to slime and uses vLLM.
 
-Owns: its calls and what it needs of a reply. Must never enter: a judgement of the gateway.
+Owns: its calls and its checks of a reply. Must never enter: a judgement of the gateway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GENERATE, RENDER = "/inference/v1/generate", "/v1/chat/completions/render"
 
 
 class Vime(Registering):
-    """``keyed``: its router's policy is the one that wants a session per sample."""
+    """vime. ``keyed``: its router's policy needs a session per sample."""
 
     def __init__(self, router: str, engines: int = 1, *, keyed: bool = True, pause: float = 1.0) -> None:
         super().__init__(router, httpx_client(CONCURRENCY * engines), pause)
@@ -31,7 +31,7 @@ class Vime(Registering):
         return vllm_sample(await self.post(f"{self.base}{GENERATE}", body, headers))
 
     async def look(self, messages: Sequence[Mapping[str, Any]], tokens: int) -> Sample:
-        """With images: rendered to ids and features first, then generated, both in one session."""
+        """Render a request with images to ids and features, then generate, both in one session."""
         headers = self._session()
         chat = {"model": self.model_name, "messages": list(messages)}
         rendered = await self.post(f"{self.base}{RENDER}", chat, headers)
@@ -39,7 +39,7 @@ class Vime(Registering):
         return vllm_sample(await self.post(f"{self.base}{GENERATE}", body, headers))
 
     async def abort_rollout(self, interval: float = 3.0) -> None:
-        """Around the router, until no engine has anything."""
+        """Abort all requests at the engines directly, until none has any."""
         workers = await self.workers()
         await asyncio.gather(*(self.post(f"{url}/abort_requests", {}) for url in workers))
         for url in workers:
@@ -65,7 +65,7 @@ class Vime(Registering):
 
 
 def vllm_sample(reply: Any) -> Sample:
-    """What it keeps of a reply; a choice needs as many log probabilities as ids."""
+    """Read a reply as vime does; a choice needs one log probability for each id."""
     choice = reply["choices"][0]
     logprobs = [entry["logprob"] for entry in (choice["logprobs"] or {"content": []})["content"]]
     assert len(logprobs) == len(choice["token_ids"])

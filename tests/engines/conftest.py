@@ -1,4 +1,4 @@
-"""Real engines, and gateways in front of them, for the whole run; all ended with it, whatever happens."""
+"""Fixtures: real engines and gateways in front of them for the whole run, stopped at its end in any case."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ EngineOf = Callable[[str], Front]
 
 @pytest.fixture(scope="session")
 def engines() -> Iterator[Servers]:
-    """The servers of every engine that is installed, by kind.
+    """Start the servers of every installed engine, by kind.
 
-    They start side by side and end with the run, but for those that were running already: whoever works on
-    these tests starts them once by ``python -m scripts.engines start``.
+    They start at the same time and stop with the run, except for servers that were already running: ``python
+    -m scripts.engines start`` starts them for several runs.
     """
     kinds = [kind for kind in ("sglang", "sglang-incremental", "vllm") if install.installed(_engine(kind))]
     found = {server.name: server for server in servers.running()}
@@ -42,7 +42,9 @@ def engines() -> Iterator[Servers]:
 
 @pytest.fixture(scope="session")
 def serve(engines: Servers) -> Iterator[Serve]:
-    """Give it two kinds of server: it returns the URL of one gateway in front of both that are installed."""
+    """Return a function that starts one gateway for two kinds of server, those that are installed, and
+    returns its URL.
+    """
     running: dict[tuple[str, ...], str] = {}
     with ExitStack() as stack:
 
@@ -58,7 +60,7 @@ def serve(engines: Servers) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session", params=["sglang", "sglang-incremental"])
 def sglang(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Front:
-    """SGLang in both of its stream modes, in turn."""
+    """SGLang in both of its stream modes, one after the other."""
     return _front(request.param, engines, serve)
 
 
@@ -69,20 +71,20 @@ def vllm(engines: Servers, serve: Serve) -> Front:
 
 @pytest.fixture(scope="session")
 def vllm_url(engines: Servers) -> str:
-    """The engine itself, for what needs no gateway in front of it."""
+    """The engine's own URL, for tests without a gateway."""
     require("vllm")
     return engines["vllm"].url
 
 
 @pytest.fixture(scope="session", params=["sglang", "sglang-incremental", "vllm"])
 def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Front:
-    """Each of them in turn."""
+    """Each engine with its gateway, one after the other."""
     return _front(request.param, engines, serve)
 
 
 @pytest.fixture(scope="session")
 def open_url() -> Iterator[str]:
-    """A gateway for clients that bring their engines themselves, and then maybe have to wait for them."""
+    """A gateway for clients that register their engines themselves, with a queue for earlier requests."""
     flags = ("--probe-interval-secs", "0.5", "--queue-seconds", "20")
     with gateway_process(paths.runs() / "gateway-open.log", *flags) as url:
         yield url
@@ -90,15 +92,16 @@ def open_url() -> Iterator[str]:
 
 @pytest.fixture
 async def site(open_url: str) -> AsyncIterator[Site]:
-    """That gateway, without a worker before and after the test."""
+    """The gateway without a worker before and after the test."""
     async with site_at(open_url) as site:
         yield site
 
 
 @pytest.fixture
 async def engine_of(engines: Servers, site: Site, client: httpx.AsyncClient) -> AsyncIterator[EngineOf]:
-    """Give it a kind of server: it returns that, no worker of ``site`` yet. It has no request left at the
-    end of the test."""
+    """Return a function that returns a server of a kind, which is not yet a worker of ``site`` and has no
+    request left at the end of the test.
+    """
     given: dict[str, Front] = {}
 
     def engine(kind: str) -> Front:
@@ -112,14 +115,15 @@ async def engine_of(engines: Servers, site: Site, client: httpx.AsyncClient) -> 
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    # Engines close a connection that was idle for 5 s; one about to be closed must not be used again.
+    # Engines close a connection that was idle for 5 s; a connection about to be closed must not be used
+    # again.
     limits = httpx.Limits(keepalive_expiry=2)
     async with httpx.AsyncClient(timeout=60, trust_env=False, limits=limits) as client:
         yield client
 
 
 def require(kind: str) -> None:
-    """Skip only what cannot be had on this machine; what was never tried to install is a failure."""
+    """Skip a test only if the engine cannot be installed on this machine; fail if no one tried to."""
     engine = _engine(kind)
     if install.installed(engine):
         return
@@ -133,21 +137,21 @@ def require(kind: str) -> None:
 
 @contextmanager
 def gateway(workers: list[str], log: Path) -> Iterator[str]:
-    """``python -m gateway serve`` in front of ``workers``, ready; its URL."""
+    """Run ``python -m gateway serve`` for ``workers``; yield its URL once it is ready."""
     with gateway_process(log, *(flag for worker in workers for flag in ("--worker", worker))) as url:
         assert wait_for(lambda: _all_ready(url), START_WITHIN), f"no worker is ready:\n{log.read_text()}"
         yield url
 
 
 def _all_ready(url: str) -> bool:
-    """Whether the gateway has found every worker usable."""
+    """Return True if all workers are ready."""
     with httpx.Client(trust_env=False) as client:
         workers = client.get(url + "/workers").json()["workers"]
     return all(worker["state"] == "ready" for worker in workers)
 
 
 def _front(kind: str, engines: Servers, serve: Serve) -> Front:
-    """``kind`` and a gateway that has it as a worker, beside one of the other engine."""
+    """Yield ``kind`` with a gateway that has it as a worker, beside a worker of the other engine."""
     require(kind)
     through = serve("sglang", kind) if kind == "vllm" else serve(kind, "vllm")
     return Front(kind, PATHS[_engine(kind)], engines[kind].url, through)

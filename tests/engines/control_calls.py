@@ -1,6 +1,6 @@
-"""Control calls of both engines, right and wrong ones, in an order that leaves an engine as it was.
+"""Control calls of both engines, valid and invalid ones, in an order that leaves an engine unchanged.
 
-Owns: what is called. Must never enter: who is called, what is expected.
+Owns: the calls. Must never enter: the callee, the expected replies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def get(*targets: str) -> list[Call]:
 
 
 def post(target: str, *bodies: str) -> list[Call]:
-    """Calls of one route with each of ``bodies``, or once without a body."""
+    """Return calls of one route, with each of ``bodies`` or once without a body."""
     return [Call("POST", target, body) for body in bodies] or [Call("POST", target)]
 
 
@@ -57,7 +57,7 @@ SGLANG = [
     Call("POST", "/pause_generation", "{}", None),
     *post("/continue_generation", "", "no JSON", "[]", '{"torch_empty_cache": 7}', "{}", "{}"),
     *post("/release_memory_occupation", '{"tags": ["kv_cache"]}', "{}", "", '{"tags": "kv_cache"}'),
-    # What is not released must not be taken back, or the engine ends.
+    # Memory that is not released must not be resumed, or the engine ends.
     *post("/resume_memory_occupation", '{"tags": ["weights"]}', '{"tags": ["kv_cache", "cuda_graph"]}', ""),
     *get("/release_memory_occupation", "/resume_memory_occupation"),
     *post(

@@ -1,4 +1,4 @@
-"""Asking an engine directly and through the gateway, and making the two replies comparable.
+"""Requests to an engine directly and through the gateway, and the comparison of the two replies.
 
 Owns: both engines' request and reply shapes as far as a comparison needs them. Must never enter: the product.
 """
@@ -19,23 +19,23 @@ import httpx
 
 Json = dict[str, Any]
 
-#: Stands in a case for the id of whichever request is made of it.
+#: The placeholder in a case for the id of the request.
 ID = "an-id"
 PROMPT = [432, 402, 5]
-#: Tokens of a request that nobody waits for: on an idle machine it would run for over 10 s.
+#: Tokens of a request that a test does not wait for: on an idle machine it would run for over 10 s.
 LONG = 8000
 
-#: What an SGLang reply tells of its own time and luck. ``cached_tokens`` depends on who asked before.
+#: Members of an SGLang reply that differ between runs. ``cached_tokens`` depends on earlier requests.
 _UNREPEATABLE = {"e2e_latency", "response_sent_to_client_ts", "cached_tokens", "cached_tokens_details"}
-#: Samples of n > 1 get ids the engine made, requests without an id one that it or the gateway made.
+#: Ids made by the engine for samples of n > 1, or by the engine or the gateway for requests without an id.
 _MADE = re.compile(r"[0-9a-f]{32}(_\d+)?")
-#: What an incremental SGLang stream gives in pieces, and a cumulative one whole each time.
+#: Members that an incremental SGLang stream sends in pieces, and a cumulative one completely each time.
 _PIECES = ("output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole reply, ``ID`` again where it named its request."""
+    """A complete reply, with ``ID`` in place of the id of its request."""
 
     status: int
     headers: httpx.Headers
@@ -47,7 +47,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Front:
-    """One engine server, and a gateway that has it as a worker. ``kind`` names how the server was started."""
+    """An engine server, and a gateway that has it as a worker. ``kind`` is the way in which the server was
+    started.
+    """
 
     kind: str
     path: str
@@ -56,11 +58,11 @@ class Front:
 
     @property
     def url(self) -> str:
-        """The engine's own, as it is registered."""
+        """Return the engine's own URL, with which it is registered."""
         return self.direct
 
     def body(self, name: str, tokens: int, *, stream: bool, **more: object) -> Json:
-        """A greedy request under the id ``name`` for exactly ``tokens`` tokens."""
+        """Return a greedy request with the id ``name`` for exactly ``tokens`` tokens."""
         sampling = {"temperature": 0, "ignore_eos": True}
         if self.kind == "vllm":
             sampling["max_tokens"] = tokens
@@ -73,9 +75,10 @@ class Front:
     async def ask(
         self, client: httpx.AsyncClient, side: str, body: Json | bytes, method: str = "POST", **headers: str
     ) -> Reply:
-        """The whole reply of ``side`` to ``body``, asked under an id of its own.
+        """Send ``body`` with a new id to ``side`` and return the complete reply.
 
-        Its own, because two seconds after the end of a stream SGLang aborts what runs under its id by then.
+        The id is new, because two seconds after the end of a stream SGLang aborts the request that has its id
+        then.
         """
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         name = f"test-{uuid4().hex}"
@@ -88,11 +91,11 @@ class Front:
         return Reply(reply.status_code, reply.headers, reply.content.replace(name.encode(), ID.encode()))
 
     async def both(self, client: httpx.AsyncClient, body: Json | bytes, **headers: str) -> list[Reply]:
-        """The direct reply and the one through the gateway."""
+        """Return the direct reply and the one through the gateway."""
         return [await self.ask(client, side, body, **headers) for side in (self.direct, self.through)]
 
     async def running(self, client: httpx.AsyncClient) -> int:
-        """How many requests the engine itself says it holds, waiting ones included."""
+        """Return the number of requests, queued ones included, that the engine itself reports."""
         if self.kind == "vllm":
             text = (await client.get(self.direct + "/metrics")).text
             found = re.findall(r"^vllm:num_requests_(?:running|waiting)\{.*?\} (\S+)", text, re.MULTILINE)
@@ -102,32 +105,32 @@ class Front:
         return sum(load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads)
 
     def abort(self, name: str) -> tuple[str, Json]:
-        """URL and body of a client's abort of ``name``, through the gateway."""
+        """Return URL and body of a client's abort of ``name``, through the gateway."""
         if self.kind == "vllm":
             return self.through + "/inference/v1/abort_requests", {"request_ids": [f"generate-tokens-{name}"]}
         return self.through + "/abort_request", {"rid": name}
 
     def public_id(self, reply: Json) -> str:
-        """The id a reply, or an event, carries, as its client named it."""
+        """Return the id of a reply or an event as its client spelled it."""
         if self.kind == "vllm":
             return str(reply["request_id"]).removeprefix("generate-tokens-")
         return str(reply["meta_info"]["id"])
 
     def ends(self, reply: Json) -> list[Any]:
-        """The finish reasons in a reply or event."""
+        """Return the finish reasons in a reply or event."""
         if self.kind == "vllm":
             return [choice["finish_reason"] for choice in reply["choices"]]
         reason = reply["meta_info"]["finish_reason"]
         return [reason and reason["type"]]
 
     def tokens(self, stream: list[Json]) -> int:
-        """How many tokens a whole stream brought."""
+        """Return the number of tokens in a complete stream."""
         if self.kind == "vllm":
             return sum(len(choice["token_ids"]) for event in stream for choice in event["choices"])
         return int(stream[-1]["meta_info"]["completion_tokens"])
 
     def comparable(self, reply: Json | list[Json]) -> Any:
-        """A unary reply without what no two runs have in common."""
+        """Return a unary reply without the members that differ between two runs."""
         if isinstance(reply, list):
             return [self.comparable(one) for one in reply]
         if self.kind == "vllm":
@@ -135,7 +138,7 @@ class Front:
         return {**reply, "meta_info": _repeatable(reply["meta_info"])}
 
     def folded(self, stream: list[Json]) -> Any:
-        """A whole stream's content, however the engine happened to cut it into events."""
+        """Return a complete stream's content, independent of its division into events."""
         return _fold_vllm(stream) if self.kind == "vllm" else self._fold_sglang(stream)
 
     def _fold_sglang(self, stream: list[Json]) -> dict[int, Json]:
@@ -158,7 +161,7 @@ class Front:
 
 
 def events(content: bytes) -> list[Json]:
-    """The events of a stream that ended as it should: each ``data: {...}``, the last ``data: [DONE]``."""
+    """Return the events of a stream, and check that each is ``data: {...}`` and the last ``data: [DONE]``."""
     *framed, rest = content.split(b"\n\n")
     assert rest == b"", f"bytes after the last event: {rest!r}"
     assert framed.pop() == b"data: [DONE]"
@@ -167,12 +170,16 @@ def events(content: bytes) -> list[Json]:
 
 
 def shapes(stream: list[Json]) -> set[tuple[str, ...]]:
-    """The keys, in order, of every kind of event in a stream; first and last events may have their own."""
+    """Return the keys, in order, of every kind of event in a stream; first and last events may have their
+    own.
+    """
     return {tuple(event) for event in stream}
 
 
 async def held(client: httpx.AsyncClient, front: Front, awaited: int, seconds: float = 10) -> int:
-    """How many requests the engine holds: ``awaited`` once it does, else its last count in ``seconds``."""
+    """Return the number of requests at the engine: ``awaited`` once it has them, else the last count in
+    ``seconds``.
+    """
     count = await front.running(client)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -183,7 +190,7 @@ async def held(client: httpx.AsyncClient, front: Front, awaited: int, seconds: f
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll ``condition`` every 50 ms; False when ``seconds`` went by without it."""
+    """Poll ``condition`` every 50 ms; return False if it does not become true within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The scripted clients of ``tests/clients`` in front of SGLang itself: what they rely on is the engine's."""
+"""The scripted clients of ``tests/clients`` work with SGLang itself, on whose behaviour they rely."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.clients.verl import Adapter
 from tests.engines.conftest import EngineOf
 from tests.engines.front import LONG, PROMPT, held
 
-#: Sampled at random, a sequence may end at any token; what has to be counted must not.
+#: Random sampling may end a sequence at any token; tests that count tokens need a fixed length.
 STEADY = {"ignore_eos": True}
-#: Tokens of a request beside which something else is done, and that is waited for.
+#: Tokens of a request that a test waits for while it does something else.
 BUSY = 400
-#: How long an engine may go on for a client that has left, in seconds.
+#: Seconds within which an engine must end the request of a client that has disconnected.
 FREED_WITHIN = 1.0
 
 
 def new_version() -> str:
-    """A number, as trainers count, that no run before has left behind."""
+    """Return a number, as trainers use, that no earlier run has used."""
     return str(time.monotonic_ns())
 
 
@@ -44,7 +44,9 @@ def slime_at(site: Site, engines: int = 1) -> Slime:
 async def test_slime_rolls_out_over_engines_that_come_and_go(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """A sample from before the first engine waits for it, the rest are spread; who leaves finishes first."""
+    """A sample before the first engine is queued, the others are distributed; a removed engine finishes its
+    requests.
+    """
     engines = engine_of("sglang"), engine_of("sglang-incremental")
     async with slime_at(site, 2) as slime:
         early = asyncio.ensure_future(slime.generate(PROMPT, TOKENS))
@@ -67,7 +69,7 @@ async def test_slime_rolls_out_over_engines_that_come_and_go(
 async def test_slime_ends_a_stream_by_hanging_up(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """Each event holds all tokens so far; the engine is free as soon as nobody reads them."""
+    """Each event has all tokens so far; the engine is free as soon as the client has disconnected."""
     engine = engine_of("sglang")
     async with slime_at(site) as slime:
         await slime.register(engine.url)
@@ -80,7 +82,7 @@ async def test_slime_ends_a_stream_by_hanging_up(
 async def test_slime_aborts_one_turn_through_the_router(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """The turn beside it is whole."""
+    """The turn beside it is complete."""
     engine = engine_of("sglang")
     async with slime_at(site) as slime:
         await slime.register(engine.url)
@@ -99,7 +101,7 @@ async def test_slime_aborts_one_turn_through_the_router(
 async def test_slime_aborts_a_rollout_around_the_router(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """What runs ends as aborted with its tokens; no engine counts as failed for it."""
+    """Running requests end as aborted with their tokens; the gateway counts no engine as failed for it."""
     engines = engine_of("sglang"), engine_of("sglang-incremental")
     async with slime_at(site, 2) as slime:
         for engine in engines:
@@ -116,7 +118,7 @@ async def test_slime_aborts_a_rollout_around_the_router(
 
 
 async def test_slime_sees_its_new_weights(site: Site, engine_of: EngineOf) -> None:
-    """Paused, loaded, flushed and continued around the router; a teacher scores under them."""
+    """Paused, loaded, flushed and continued directly; a teacher scores under the new weights."""
     engines, version = (engine_of("sglang"), engine_of("sglang-incremental")), new_version()
     async with slime_at(site, 2) as slime:
         for engine in engines:
@@ -134,7 +136,7 @@ async def test_slime_sees_its_new_weights(site: Site, engine_of: EngineOf) -> No
 async def test_engines_half_way_to_new_weights_still_serve_one_model(
     site: Site, engine_of: EngineOf, tmp_path: Path
 ) -> None:
-    """An engine calls itself by the path that its weights came from; to the fleet it keeps its name."""
+    """An engine's model is named by the path of its weights; in the fleet it keeps its name."""
     engines, step = (engine_of("sglang"), engine_of("sglang-incremental")), tmp_path / "step-1"
     step.symlink_to(paths.model())
     await site.serve(*engines)
@@ -145,7 +147,7 @@ async def test_engines_half_way_to_new_weights_still_serve_one_model(
         assert loaded.raise_for_status().json()["success"]
         received = (await slime.http.get(f"{engines[0].url}/v1/models")).json()["data"][0]["id"]
         assert received == str(step)
-        # Removed and added again, it is asked anew for what it is.
+        # Once removed and added again, the engine is identified anew.
         await site.clear()
         await site.serve(*engines)
         samples = await asyncio.gather(*(slime.generate(PROMPT, TOKENS) for _ in range(8)))
@@ -157,7 +159,7 @@ async def test_engines_half_way_to_new_weights_still_serve_one_model(
 async def test_areal_changes_weights_in_the_middle_of_its_rollouts(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """Through the gateway: both engines stop, load and go on, and each rollout goes on where it was."""
+    """Through the gateway: both engines pause, load and continue, and so does each rollout."""
     engines, version = (engine_of("sglang"), engine_of("sglang-incremental")), new_version()
     await site.serve(*engines)
     async with AReaL(site.url, PAUSE) as areal:
@@ -174,7 +176,7 @@ async def test_areal_changes_weights_in_the_middle_of_its_rollouts(
 async def test_areal_stops_time_for_its_engines(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf, mode: str
 ) -> None:
-    """What runs is neither lost nor cut, and a rollout that comes meanwhile waits at the gateway."""
+    """Running requests are neither lost nor cut, and a new rollout is queued at the gateway."""
     engine = engine_of("sglang")
     await site.serve(engine)
     async with AReaL(site.url, PAUSE) as areal:
@@ -190,7 +192,7 @@ async def test_areal_stops_time_for_its_engines(
 
 
 async def test_lm_eval_gets_complete_batches(site: Site, engine_of: EngineOf) -> None:
-    """In order, as ids or as texts, with the likelihoods of what was there."""
+    """In order, as ids or as texts, with the likelihoods of the prompt."""
     await site.serve(engine_of("sglang"))
     async with LmEval(f"{site.url}/generate") as lm:
         ids = [[*PROMPT, number] for number in range(3)]
@@ -203,7 +205,7 @@ async def test_lm_eval_gets_complete_batches(site: Site, engine_of: EngineOf) ->
 
 
 async def test_load_generator_flushes_and_streams(site: Site, engine_of: EngineOf) -> None:
-    """Events come one by one, each with the count of all tokens so far."""
+    """Events arrive one by one, each with the count of all tokens so far."""
     await site.serve(engine_of("sglang"), engine_of("sglang-incremental"))
     async with BenchServing(site.url) as bench:
         assert await bench.model() == MODEL_NAME
@@ -217,7 +219,7 @@ async def test_load_generator_flushes_and_streams(site: Site, engine_of: EngineO
 async def test_miles_works_in_any_dialect(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf, version: Version
 ) -> None:
-    """Its engine is listed by its rank; samples, their recomputed log probabilities, an abort, a farewell."""
+    """Its engine is listed with its rank; samples, recomputed log probabilities, an abort, a removal."""
     engine = engine_of("sglang")
     rank = f"{engine.url}@0"
     async with Miles(site.url, version, PAUSE) as miles:
@@ -236,7 +238,7 @@ async def test_miles_works_in_any_dialect(
 
 
 async def test_miles_tells_stale_samples_by_the_engines_version(site: Site, engine_of: EngineOf) -> None:
-    """Set at the engine by a call that ends nothing."""
+    """The version is set at the engine by a call that ends nothing."""
     engine = engine_of("sglang")
     await site.serve(engine)
     async with Miles(site.url, pause=PAUSE) as miles:
@@ -260,7 +262,7 @@ async def test_nemo_rl_finds_its_engine_and_takes_it_away(site: Site, engine_of:
 
 
 async def test_verl_gets_the_engines_refusal_at_once(site: Site, engine_of: EngineOf) -> None:
-    """Engines come and go by query; a body that is wrong is an error of the engine's own."""
+    """Engines are added and removed by query; an invalid body gets the engine's own error."""
     engine = engine_of("sglang")
     verl = Adapter(site.url, PAUSE)
     await verl.add(engine.url)
@@ -273,7 +275,7 @@ async def test_verl_gets_the_engines_refusal_at_once(site: Site, engine_of: Engi
 
 
 async def test_strands_tells_a_full_context_from_other_faults(site: Site, engine_of: EngineOf) -> None:
-    """By the words of the engine's own error."""
+    """By the text of the engine's own error."""
     engine = engine_of("sglang")
     await site.serve(engine)
     async with Strands(site.url, PAUSE) as strands:

@@ -1,4 +1,4 @@
-"""The scripted clients of ``tests/clients`` in front of vLLM itself: what they rely on is the engine's."""
+"""The scripted clients of ``tests/clients`` work with vLLM itself, on whose behaviour they rely."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.clients.vime import GENERATE, Vime
 from tests.engines.conftest import EngineOf
 from tests.engines.front import LONG, PROMPT, held
 
-#: Sampled at random, a sequence may end at any token; what has to be counted must not.
+#: Random sampling may end a sequence at any token; tests that count tokens need a fixed length.
 STEADY = {"ignore_eos": True}
-#: Tokens of a request beside which something else is done, and that is waited for.
+#: Tokens of a request that a test waits for while it does something else.
 BUSY = 400
-#: How long an engine may go on for a client that has left, in seconds.
+#: Seconds within which an engine must end the request of a client that has disconnected.
 FREED_WITHIN = 1.0
 
 
@@ -41,7 +41,9 @@ def prime_at(site: Site) -> PrimeRL:
 async def test_vime_rolls_out_and_lets_its_engine_finish(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """Registered and listed; a sample from before that waits for it; removed, it ends what it has."""
+    """Registered and listed; an earlier sample is queued for the engine; once removed, it finishes its
+    requests.
+    """
     engine = engine_of("vllm")
     async with vime_at(site) as vime:
         early = asyncio.ensure_future(vime.generate(PROMPT, TOKENS))
@@ -58,7 +60,7 @@ async def test_vime_rolls_out_and_lets_its_engine_finish(
 
 
 async def test_vime_renders_and_generates_in_one_session(site: Site, engine_of: EngineOf) -> None:
-    """What the engine's renderer made is what it generates from."""
+    """It generates from the output of the engine's renderer."""
     await site.serve(engine_of("vllm"))
     async with vime_at(site) as vime:
         sample = await vime.look([{"role": "user", "content": "Hello"}], TOKENS)
@@ -68,7 +70,7 @@ async def test_vime_renders_and_generates_in_one_session(site: Site, engine_of: 
 async def test_vime_aborts_a_rollout_around_the_router(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """What runs ends as aborted, with the tokens it has."""
+    """Running requests end as aborted, with their tokens."""
     engine = engine_of("vllm")
     await site.serve(engine)
     async with vime_at(site) as vime:
@@ -84,7 +86,7 @@ async def test_vime_aborts_a_rollout_around_the_router(
 async def test_vime_aborts_one_request_through_the_router(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """By the id as the engine spells it; no other request is touched."""
+    """By the id as the engine spells it; no other request is affected."""
     engine = engine_of("vllm")
     await site.serve(engine)
     async with vime_at(site) as vime:
@@ -105,7 +107,7 @@ async def test_vime_aborts_one_request_through_the_router(
 
 
 async def test_prime_rl_loses_no_rollout_sent_too_early(site: Site, engine_of: EngineOf) -> None:
-    """It tries nothing twice, and each token comes with a log probability that it can check."""
+    """prime-rl retries nothing, and each token has a log probability that it can check."""
     engine = engine_of("vllm")
     async with prime_at(site) as prime:
         assert await prime.healthy()
@@ -116,7 +118,7 @@ async def test_prime_rl_loses_no_rollout_sent_too_early(site: Site, engine_of: E
 
 
 async def test_prime_rl_learns_and_scores(site: Site, engine_of: EngineOf) -> None:
-    """How long a sequence may be, and how likely each token of a prompt is."""
+    """The longest sequence, and the likelihood of each token of a prompt."""
     await site.serve(engine_of("vllm"))
     async with prime_at(site) as prime:
         assert await prime.longest(MODEL_NAME) == int(CONTEXT)
@@ -127,7 +129,7 @@ async def test_prime_rl_learns_and_scores(site: Site, engine_of: EngineOf) -> No
 async def test_prime_rl_gives_a_rollout_up(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """Its connection is dropped, and the engine is free of it; the trace beside it goes on."""
+    """Its connection is closed, and the engine is free; the trace beside it continues."""
     engine = engine_of("vllm")
     await site.serve(engine)
     async with prime_at(site) as prime:
@@ -144,7 +146,7 @@ async def test_prime_rl_gives_a_rollout_up(
 
 
 async def test_skyrl_runs_trajectories_turn_by_turn(site: Site, engine_of: EngineOf) -> None:
-    """Each turn holds those before it; then it says goodbye."""
+    """Each turn contains those before it; the end of the trajectory is reported."""
     await site.serve(engine_of("vllm"))
     async with SkyRL(site.url, PAUSE) as skyrl:
         skyrl.model_name = MODEL_NAME
@@ -162,7 +164,7 @@ async def test_skyrl_runs_trajectories_turn_by_turn(site: Site, engine_of: Engin
 
 
 async def test_skyrl_uses_the_engines_other_routes(site: Site, engine_of: EngineOf) -> None:
-    """Tokens there and back, a chat, its rendering, and completions for its other front end."""
+    """Tokenisation both ways, a chat, its rendering, and completions for its other front end."""
     await site.serve(engine_of("vllm"))
     async with SkyRL(site.url, PAUSE) as skyrl:
         words = {"model": MODEL_NAME, "prompt": "Hello world!"}
@@ -177,7 +179,7 @@ async def test_skyrl_uses_the_engines_other_routes(site: Site, engine_of: Engine
 
 
 async def test_skyrl_gets_the_engines_refusal(site: Site, engine_of: EngineOf) -> None:
-    """In an object with a message, which is not tried again."""
+    """In an object with a message, which is not retried."""
     await site.serve(engine_of("vllm"))
     async with SkyRL(site.url, PAUSE) as skyrl:
         skyrl.model_name = MODEL_NAME
@@ -208,7 +210,7 @@ async def test_trl_learns_what_its_server_is_and_completes(site: Site, engine_of
 async def test_trl_stops_time_for_its_engine(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf
 ) -> None:
-    """Kept over a pause, what runs is neither lost nor cut; who comes meanwhile waits at the gateway."""
+    """Kept over a pause, running requests are neither lost nor cut; new ones are queued at the gateway."""
     engine = engine_of("vllm")
     await site.serve(engine)
     async with vime_at(site) as vime:

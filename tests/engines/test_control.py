@@ -1,4 +1,4 @@
-"""A control call through the gateway is answered as the engine answers it, right or wrong."""
+"""A control call through the gateway has the engine's own reply, for valid and invalid calls."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.engines.conftest import EngineOf
 from tests.engines.control_calls import SGLANG, VLLM, Call
 from tests.support.routes import ROUTES
 
-#: Sent twice they mean something else the second time, or end the engine.
+#: Calls that mean something else when sent twice, or that end the engine.
 _ONCE = {"/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up"}
-#: With numbers of the moment.
+#: Calls whose replies have values that change.
 _MOVING = {"/server_info", "/get_server_info"}
-#: What belongs to one connection, or to one moment.
+#: Headers that belong to one connection, or to one moment.
 _OWN_HEADERS = {"date", "server", "connection", "keep-alive"}
 
 
 def passed_on(calls: list[Call]) -> list[Call]:
-    """Those of ``calls`` that the gateway passes on."""
+    """Return those of ``calls`` that the gateway forwards."""
     methods = {path: shared.call.methods for path, shared in ROUTES.calls.items()}
     found = [
         (call, call.target.partition("?")[0]) for call in calls if call.target.partition("?")[0] not in _ONCE
@@ -31,7 +31,7 @@ def passed_on(calls: list[Call]) -> list[Call]:
 async def test_answer_is_the_engines_own(
     site: Site, client: httpx.AsyncClient, engine_of: EngineOf, kind: str, calls: list[Call]
 ) -> None:
-    """Status, headers and bytes, where the fleet has one worker of that kind."""
+    """Status, headers and bytes, in a fleet with one worker of that kind."""
     engine = engine_of(kind)
     await site.serve(engine)
     compared = passed_on(calls)
@@ -45,7 +45,7 @@ async def test_answer_is_the_engines_own(
 
 
 async def answer(client: httpx.AsyncClient, url: str, call: Call) -> tuple[int, dict[str, str], bytes]:
-    headers = {"connection": "close"}  # an engine drops a connection on which something failed
+    headers = {"connection": "close"}  # an engine closes a connection after an error
     if call.body is not None and call.content_type is not None:
         headers["content-type"] = call.content_type
     reply = await client.request(call.method, url + call.target, content=call.body, headers=headers)

@@ -1,4 +1,4 @@
-"""An engine's refusals come through in its own words; what would end an engine never reaches it."""
+"""An engine's refusals are relayed unchanged; a request that would end an engine never reaches it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VLLM: dict[str, Json] = {
     "no sampling": {"request_id": ID, "token_ids": PROMPT},
 }
 
-#: Each of these, sent to the engine itself, ends its process.
+#: Requests each of which ends the engine's process if it is sent there directly.
 SGLANG_ENDING: dict[str, Json] = {
     "negative token": sglang_body({}, input_ids=[1, -1]),
     "empty text": {"text": "", "sampling_params": {"max_new_tokens": 4}},
@@ -81,7 +81,7 @@ async def test_vllm_refusal_equals_the_direct_one(
 async def test_refusals_do_not_count_against_the_worker(
     client: httpx.AsyncClient, sglang: Front, vllm: Front
 ) -> None:
-    """After 25 refused requests the next good one is served."""
+    """After 25 refused requests the next valid one is served."""
     for front, bad in ((sglang, SGLANG["wrong type"]), (vllm, VLLM["wrong type"])):
         refused = [(await front.ask(client, front.through, bad)).status for _ in range(25)]
         assert set(refused) == {400}
@@ -93,7 +93,7 @@ async def test_refusals_do_not_count_against_the_worker(
 async def test_body_that_is_no_object_is_refused_in_the_engines_shape(
     client: httpx.AsyncClient, sglang: Front, vllm: Front, content: bytes
 ) -> None:
-    """What is no request at all gets a 400 that each engine's clients can read."""
+    """A body that is not a request gets a 400 that each engine's clients can read."""
     for front in (sglang, vllm):
         reply = await front.ask(client, front.through, content)
         assert reply.status == 400
@@ -102,7 +102,7 @@ async def test_body_that_is_no_object_is_refused_in_the_engines_shape(
 
 
 async def test_model_nobody_serves_is_the_engines_404(client: httpx.AsyncClient, vllm: Front) -> None:
-    """An unknown model is told by the status and the shape the engine uses."""
+    """An unknown model gets the status and the shape that the engine uses."""
     direct, through = await vllm.both(client, vllm.body(ID, 4, stream=False, model="other"))
     assert through.status == direct.status == 404
     assert through.json()["error"].keys() == direct.json()["error"].keys()
@@ -110,7 +110,7 @@ async def test_model_nobody_serves_is_the_engines_404(client: httpx.AsyncClient,
 
 @pytest.mark.parametrize("case", SGLANG_ENDING)
 async def test_sglang_survives_what_would_end_it(client: httpx.AsyncClient, sglang: Front, case: str) -> None:
-    """Known killers are refused with a 400, and the engine serves on."""
+    """The requests are refused with a 400, and the engine continues to serve."""
     reply = await sglang.ask(client, sglang.through, SGLANG_ENDING[case])
     assert reply.status == 400
     assert isinstance(reply.json()["error"]["message"], str)

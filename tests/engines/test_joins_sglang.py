@@ -1,4 +1,4 @@
-"""What the engine streams joins to what it answers without a stream, for every shape of request."""
+"""A stream of the engine joins to its unary reply, for every shape of request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.engines.conftest import Servers, require
 from tests.engines.front import PROMPT, Json
 from tests.formats.sglang.support import TIMINGS
 
-#: Ids that the engine makes up, and what depends on who asked before.
+#: Ids made by the engine, and members that depend on earlier requests.
 _BY_CHANCE = TIMINGS | {"id", "cached_tokens", "cached_tokens_details"}
 OTHER = [9, 77, 310, 44]
 
 
 @dataclass(frozen=True)
 class Worker:
-    """The engine as the gateway knows it before it was probed: the stream itself has to tell its mode."""
+    """The engine as the gateway knows it before its first probe: the mode follows from the stream itself."""
 
     info: WorkerInfo | None = None
     prefix: bytes = b""
@@ -32,7 +32,7 @@ class Worker:
 
 
 def body(sampling: Json, **fields: object) -> Json:
-    """Greedy, so that both ways of asking give the same tokens."""
+    """Return a greedy request, so that the stream and the unary reply have the same tokens."""
     sampling = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True, **sampling}
     return {"input_ids": PROMPT, "sampling_params": sampling, **fields}
 
@@ -79,13 +79,13 @@ REFUSED = {"limit below zero", "prompt over the context", "start of logprobs bey
 
 @pytest.fixture(scope="session", params=["sglang", "sglang-incremental"])
 def url(request: pytest.FixtureRequest, engines: Servers) -> str:
-    """The engine itself, in both of its stream modes in turn."""
+    """The engine itself, in both of its stream modes, one after the other."""
     require(request.param)
     return engines[request.param].url
 
 
 def joined(case: Json, reply: httpx.Response) -> tuple[Any, int]:
-    """The reply and the status that the stream joins to."""
+    """Return the reply and the status to which the stream joins."""
     request = FORMAT.parse(json.dumps({**case, "stream": True}).encode(), ())
     head = ReplyHead(reply.status_code, [(name.lower(), value) for name, value in reply.headers.raw])
     reader = FORMAT.join(request, Worker(), Ids(("joined",), ("joined",)), head)
@@ -103,7 +103,8 @@ def repeatable(value: Any) -> Any:
 async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, url: str, case: str) -> None:
     """Every key and value, and the status of a refusal."""
     asked = CASES[case]
-    # At first the prefix cache is cold. No id twice: that of a stream is aborted seconds after its end.
+    # The first time the prefix cache is cold. No id is used twice: that of a stream is aborted seconds after
+    # its end.
     for _ in range(2):
         unary = await client.post(f"{url}/generate", json={**asked, **_named(asked)})
         stream = await client.post(f"{url}/generate", json={**asked, **_named(asked), "stream": True})

@@ -1,4 +1,4 @@
-"""What the engine streams joins to what it answers without a stream, for every shape of request."""
+"""A stream of the engine joins to its unary reply, for every shape of request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Worker:
 
 
 def body(sampling: Json, **fields: object) -> Json:
-    """Greedy unless a case says otherwise, so that both ways of asking give the same tokens."""
+    """Return a request, greedy unless a case overrides it, so that the stream and the unary reply have the
+    same tokens.
+    """
     sampling = {"temperature": 0, "max_tokens": 12, **sampling}
     return {"request_id": "joined", "token_ids": PROMPT, "sampling_params": sampling, **fields}
 
@@ -61,7 +63,7 @@ CASES: dict[str, Json] = {
 
 
 def joined(case: Json, reply: httpx.Response) -> tuple[bytes, int]:
-    """The body and the status that the stream joins to."""
+    """Return the body and the status to which the stream joins."""
     request = FORMAT.parse(json.dumps({**case, "stream": True}).encode(), ())
     head = ReplyHead(reply.status_code, [(name.lower(), value) for name, value in reply.headers.raw])
     reader = FORMAT.join(request, Worker(), Ids(("joined",), ("joined",)), head)
@@ -80,7 +82,7 @@ async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, vllm_u
     asked = CASES[case]
     complete = {key: value for key, value in asked.items() if key != "stream_options"}
     url = vllm_url + GENERATE_PATH
-    for _ in range(2):  # the first time, the engine's prefix cache is cold
+    for _ in range(2):  # The first time, the engine's prefix cache is cold.
         unary = await client.post(url, json=complete)
         stream = await client.post(url, json={**asked, "stream": True})
     out, status = joined(asked, stream)

@@ -1,4 +1,4 @@
-"""A client that leaves or aborts frees the engine, and ends nothing else there."""
+"""A client's disconnect or abort frees the engine, and ends no other request there."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import pytest
 
 from tests.engines.front import LONG, Front, Json, events, held
 
-#: How long an engine may go on for a client that has left, in seconds.
+#: Seconds within which an engine must end the request of a client that has disconnected.
 FREED_WITHIN = 1.0
 
-#: Tokens of a request beside another: enough for the other to be ended meanwhile, and few enough to wait for.
+#: Tokens of a request beside another: enough for the other to end meanwhile, and few enough to wait for.
 BYSTANDER = 1500
 
-#: One id, and one whose beginning it is: SGLang ends both when told to end the first.
+#: An id, and one of which it is a prefix: SGLang ends both on an abort of the first.
 NEIGHBOURS = ("job-1", "job-10")
 TWINS = ("job-1", "job-1")
 
 
 @pytest.fixture(autouse=True)
 async def idle(client: httpx.AsyncClient, front: Front) -> None:
-    """Every test begins with an engine that holds nothing."""
+    """Check that the engine has no request at the beginning of a test."""
     assert await held(client, front, 0) == 0, "the engine is still busy with an earlier test's requests"
 
 
 class Visitor:
-    """A client on a bare socket, so that the way it leaves is its own."""
+    """A client on a bare socket, which disconnects in a chosen way."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -43,7 +43,7 @@ class Visitor:
         await self._reader.readuntil(b"data: {")
 
     async def leaves(self, how: str) -> None:
-        """By an orderly end of the connection (fin) or a reset (rst)."""
+        """Disconnect with a FIN or an RST."""
         if how == "rst":
             linger = struct.pack("ii", 1, 0)
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -53,7 +53,7 @@ class Visitor:
 
 @asynccontextmanager
 async def visitor(front: Front, name: str, *, stream: bool) -> AsyncIterator[Visitor]:
-    """Someone who asks the gateway for more than it will ever wait for."""
+    """Connect a client that requests more tokens than it will wait for."""
     where = urlsplit(front.through)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     content = json.dumps(front.body(name, LONG, stream=stream)).encode()
@@ -72,7 +72,7 @@ async def visitor(front: Front, name: str, *, stream: bool) -> AsyncIterator[Vis
 async def two_streams(
     client: httpx.AsyncClient, front: Front, names: tuple[str, str]
 ) -> AsyncIterator[tuple[Visitor, asyncio.Task[list[Json]]]]:
-    """A long stream under the first name, and beside it one under the second that is read to its end."""
+    """Start a long stream with the first name, and beside it one with the second that is read to its end."""
     async with visitor(front, names[0], stream=True) as first, asyncio.TaskGroup() as tasks:
         second = tasks.create_task(read_to_the_end(client, front, names[1]))
         assert await held(client, front, 2) == 2
@@ -86,14 +86,14 @@ async def read_to_the_end(client: httpx.AsyncClient, front: Front, name: str) ->
 
 
 def assert_untouched(front: Front, name: str, stream: list[Json]) -> None:
-    """The stream came to the end its client asked for, under the name its client gave."""
+    """Check that the stream has all requested tokens and the id of its client."""
     assert front.ends(stream[-1]) == ["length"]
     assert front.tokens(stream) == BYSTANDER
     assert {front.public_id(event) for event in stream} == {name}
 
 
 async def test_long_request_that_nobody_leaves_goes_on(client: httpx.AsyncClient, front: Front) -> None:
-    """Without this the tests below would prove nothing: left alone, the request outlasts their limit."""
+    """The premise of the tests below: without a disconnect the request outlasts their limit."""
     async with visitor(front, "stays", stream=False):
         assert await held(client, front, 1) == 1
         assert await held(client, front, 0, seconds=2 * FREED_WITHIN) == 1
@@ -104,7 +104,7 @@ async def test_long_request_that_nobody_leaves_goes_on(client: httpx.AsyncClient
 async def test_client_that_leaves_frees_the_engine(
     client: httpx.AsyncClient, front: Front, how: str, stream: bool
 ) -> None:
-    """The engine is free within a second, though it may have sent nothing and so cannot have noticed."""
+    """The engine is free within a second, also if it has sent nothing that could have failed."""
     async with visitor(front, f"leaves-{how}", stream=stream) as someone:
         assert await held(client, front, 1) == 1
         await someone.leaves(how)
@@ -114,7 +114,7 @@ async def test_client_that_leaves_frees_the_engine(
 async def test_many_clients_that_leave_at_once_free_the_engine(
     client: httpx.AsyncClient, front: Front
 ) -> None:
-    """Twelve at a time, each under its own id and half of them streaming, leave nothing behind."""
+    """Twelve clients, each with its own id and half of them streaming, leave nothing behind."""
     async with AsyncExitStack() as stack:
         crowd = [
             await stack.enter_async_context(visitor(front, f"crowd-{number:02}", stream=number % 2 == 0))
@@ -141,7 +141,7 @@ async def test_abort_by_id_ends_the_request(client: httpx.AsyncClient, front: Fr
 
 
 async def test_abort_of_an_unknown_id_ends_nothing(client: httpx.AsyncClient, front: Front) -> None:
-    """An id that nobody runs under is no error, and no wildcard."""
+    """An unknown id is not an error, and not a wildcard."""
     task = asyncio.ensure_future(read_to_the_end(client, front, "job-1"))
     assert await held(client, front, 1) == 1
     for name in ("job", "job-1-and-more", "other"):
@@ -154,7 +154,7 @@ async def test_abort_of_an_unknown_id_ends_nothing(client: httpx.AsyncClient, fr
 async def test_leaving_one_stream_spares_its_neighbour(
     client: httpx.AsyncClient, front: Front, names: tuple[str, str]
 ) -> None:
-    """Of two streams under one id, or under an id and its beginning, one goes and the other is complete."""
+    """Of two streams with one id, or with an id and its prefix, one ends and the other is complete."""
     async with two_streams(client, front, names) as (first, second):
         await first.leaves("fin")
         assert await held(client, front, 1, FREED_WITHIN) == 1
@@ -163,7 +163,7 @@ async def test_leaving_one_stream_spares_its_neighbour(
 
 
 async def test_aborting_one_id_spares_the_id_it_begins(client: httpx.AsyncClient, front: Front) -> None:
-    """An abort of ``job-1`` is not one of ``job-10``."""
+    """An abort of ``job-1`` does not abort ``job-10``."""
     async with two_streams(client, front, NEIGHBOURS) as (_, second):
         url, abort = front.abort(NEIGHBOURS[0])
         assert (await client.post(url, json=abort)).status_code == 200
@@ -173,14 +173,16 @@ async def test_aborting_one_id_spares_the_id_it_begins(client: httpx.AsyncClient
 
 
 async def test_id_can_be_used_again_at_once(client: httpx.AsyncClient, front: Front) -> None:
-    """A client may come back under the id it has just left under: the old end is not the new one's."""
+    """A client may reuse an id at once: the abort of the old request does not end the new one."""
     async with visitor(front, "again", stream=True) as someone:
         await someone.leaves("fin")
         assert_untouched(front, "again", await read_to_the_end(client, front, "again"))
 
 
 async def test_id_can_be_used_again_after_a_stream(client: httpx.AsyncClient, front: Front) -> None:
-    """Two seconds after the end of a stream SGLang aborts its id; whoever has it by then must not notice."""
+    """Two seconds after the end of a stream SGLang aborts its id; a later request with the id must not be
+    affected.
+    """
     short = await front.ask(client, front.through, front.body("reused", 4, stream=True))
     assert short.status == 200
     async with visitor(front, "reused", stream=False):
@@ -191,7 +193,7 @@ async def test_id_can_be_used_again_after_a_stream(client: httpx.AsyncClient, fr
 async def test_connection_of_a_failed_stream_is_not_used_again(
     client: httpx.AsyncClient, front: Front
 ) -> None:
-    """Two seconds after a stream it refused SGLang breaks that connection, whatever runs over it by then."""
+    """Two seconds after a refused stream SGLang closes its connection, whatever request uses it then."""
     refused = await front.ask(client, front.through, {"sampling_params": {}, "stream": True})
     assert refused.status == 400 or "error" in events(refused.content)[-1]
     async with visitor(front, "after-a-refusal", stream=False):

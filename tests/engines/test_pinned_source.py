@@ -1,4 +1,4 @@
-"""The sources of the engine that is installed name no field that the format has not heard of."""
+"""The sources of the installed engine have no field that the format does not list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.engines import install
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_installed_engine_has_no_unclassified_field(engine: str) -> None:
-    """An upgrade is a list to read: what is new fails, what is gone is told."""
+    """A new field fails the test, a removed one is printed: an upgrade lists its changes."""
     if not install.installed(engine) and (reason := install.why_not(engine)) is not None:
         pytest.skip(f"NOT TESTED, {engine.upper()} EXIT_FAILED BE INSTALLED ON THIS MACHINE: {reason}")
     found = differences(engine, package_of(engine))

@@ -1,4 +1,4 @@
-"""What a client gets through the gateway is what the engine would have answered it directly."""
+"""A reply through the gateway equals the engine's direct reply."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ OTHER = [9, 77, 310, 44]
 
 
 def sglang_body(sampling: Json, **fields: object) -> Json:
-    """``rid``, ``input_ids`` and greedy sampling, unless a case says otherwise."""
+    """Return a request with ``rid``, ``input_ids`` and greedy sampling, unless overridden."""
     sampling = {"temperature": 0, "max_new_tokens": 12, **sampling}
     return {"rid": ID, "input_ids": PROMPT, "sampling_params": sampling, **fields}
 
 
 def vllm_body(sampling: Json, **fields: object) -> Json:
-    """``request_id``, ``token_ids`` and greedy sampling, unless a case says otherwise."""
+    """Return a request with ``request_id``, ``token_ids`` and greedy sampling, unless overridden."""
     sampling = {"temperature": 0, "max_tokens": 12, **sampling}
     return {"request_id": ID, "model": "tiny", "token_ids": PROMPT, "sampling_params": sampling, **fields}
 
@@ -66,12 +66,12 @@ VLLM: dict[str, Json] = {
     "unknown fields": vllm_body({}, not_a_field={"deep": [1, 2.50, 10**30]}),
 }
 
-#: Both sides are asked once before it counts, so that both find the engine's prefix cache as warm.
+#: Requests to both sides before the comparison, so that the prefix cache is equally warm for both.
 WARM_UP = 1
 
 
 def assert_same_head(direct: Reply, through: Reply) -> None:
-    """Status and all headers but those that belong to one connection or one moment."""
+    """Check the status and all headers that do not belong to one connection or one moment."""
     assert through.status == direct.status
     own = {"connection", "content-length", "date", "server", "transfer-encoding", "x-request-id"}
     kept = [
@@ -107,7 +107,7 @@ async def assert_same_stream(client: httpx.AsyncClient, front: Front, body: Json
 
 
 def assert_same(expected: object, seen: object) -> None:
-    """Equal, down to the order of keys."""
+    """Check equality, including the order of keys."""
     assert seen == expected
     assert repr(seen) == repr(expected)
 
@@ -116,7 +116,7 @@ def assert_same(expected: object, seen: object) -> None:
 async def test_sglang_unary_reply_equals_the_direct_one(
     client: httpx.AsyncClient, sglang: Front, case: str
 ) -> None:
-    """A unary reply is the engine's, but for ids it made itself and timings."""
+    """A unary reply is the engine's, except for ids that it makes itself and timings."""
     await assert_same_unary(client, sglang, SGLANG[case])
 
 
@@ -124,7 +124,7 @@ async def test_sglang_unary_reply_equals_the_direct_one(
 async def test_sglang_stream_equals_the_direct_one(
     client: httpx.AsyncClient, sglang: Front, case: str
 ) -> None:
-    """A stream has the engine's events, in whichever of the two modes it streams."""
+    """A stream has the engine's events, in either stream mode."""
     await assert_same_stream(client, sglang, SGLANG[case])
 
 
@@ -132,7 +132,7 @@ async def test_sglang_stream_equals_the_direct_one(
 async def test_vllm_unary_reply_equals_the_direct_one(
     client: httpx.AsyncClient, vllm: Front, case: str
 ) -> None:
-    """A unary reply is the engine's, but for the moment it was made."""
+    """A unary reply is the engine's, except for the time of its creation."""
     await assert_same_unary(client, vllm, VLLM[case])
 
 
@@ -143,7 +143,7 @@ async def test_vllm_stream_equals_the_direct_one(client: httpx.AsyncClient, vllm
 
 
 async def test_stream_modes_are_distinguished(client: httpx.AsyncClient, sglang: Front) -> None:
-    """Cumulative events grow and incremental ones do not: the fleet under test really has both."""
+    """Cumulative events grow and incremental ones do not: the fleet under test really has both modes."""
     reply = await sglang.ask(client, sglang.through, sglang.body(ID, 40, stream=True))
     lengths = [len(event["output_ids"]) for event in events(reply.content)]
     assert (lengths[-1] == 40) is (sglang.kind == "sglang")
@@ -151,7 +151,7 @@ async def test_stream_modes_are_distinguished(client: httpx.AsyncClient, sglang:
 
 
 async def test_sglang_put_equals_post(client: httpx.AsyncClient, sglang: Front) -> None:
-    """PUT is the engine's other verb for the same."""
+    """PUT is the engine's other method for the same request."""
     body = sglang.body(ID, 6, stream=False)
     replies = [await sglang.ask(client, sglang.through, body, verb) for verb in ("POST", "PUT")]
     assert [reply.status for reply in replies] == [200, 200]
@@ -159,7 +159,7 @@ async def test_sglang_put_equals_post(client: httpx.AsyncClient, sglang: Front) 
 
 
 async def test_sglang_id_from_the_header_comes_back(client: httpx.AsyncClient, sglang: Front) -> None:
-    """A request without ``rid`` goes under its X-Request-Id."""
+    """A request without ``rid`` has the id of its X-Request-Id."""
     body = sglang.body("", 4, stream=False)
     del body["rid"]
     reply = await client.post(
@@ -169,14 +169,14 @@ async def test_sglang_id_from_the_header_comes_back(client: httpx.AsyncClient, s
 
 
 async def test_vllm_id_from_the_header_wins(client: httpx.AsyncClient, vllm: Front) -> None:
-    """X-Request-Id comes before the body's id, as it does at the engine."""
+    """X-Request-Id has priority over the body's id, as at the engine."""
     headers = {"x-request-id": "from-the-header"}
     replies = await vllm.both(client, vllm.body("from-the-body", 4, stream=False), **headers)
     assert [vllm.public_id(reply.json()) for reply in replies] == ["from-the-header"] * 2
 
 
 async def test_request_without_an_id_gets_one(client: httpx.AsyncClient, sglang: Front, vllm: Front) -> None:
-    """Two requests that name no id are told two ids."""
+    """Two requests without an id get two ids."""
     for front in (sglang, vllm):
         body = front.body("", 4, stream=False)
         body.pop("rid", None)

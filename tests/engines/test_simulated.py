@@ -1,6 +1,6 @@
-"""The simulated engines answer control calls as the real ones do: status, headers, and the shape of the body.
+"""The simulated engines answer control calls like the real ones: status, headers, and the shape of the body.
 
-What has no call here differs on purpose, or is not to be had without a GPU: docs/simulated-engines.md.
+Calls that are missing here differ on purpose or need a GPU: docs/simulated-engines.md.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scripts.engines.servers import MODEL_NAME
 from tests.engines.conftest import Servers, require
 from tests.engines.control_calls import SGLANG, VLLM, Call
 
-#: What belongs to one connection, or to one moment.
+#: Headers that belong to one connection, or to one moment.
 OWN_HEADERS = {"date", "server", "content-length", "connection", "keep-alive"}
-#: What a validator says is shown with the place in the engine's files, and with words about JSON of its own.
+#: A validator's message includes a place in the engine's files, and its own text about JSON.
 FILE = re.compile(r'File "[^"]+", line \d+')
 NO_JSON = re.compile(r"'loc': \('body', \d+\)(.*?)'ctx': \{'error': [^}]+\}")
-#: Their bodies have more in a real engine: of what it was started with, or of another engine's kind.
+#: Real engines have more members in these bodies, about their start or another kind of engine.
 PARTLY = re.compile(r"/(get_)?(model|server)_info.*")
 
 
@@ -37,7 +37,7 @@ async def simulated(request: pytest.FixtureRequest) -> AsyncIterator[SimServer]:
 async def test_control_calls_are_answered_alike(
     client: httpx.AsyncClient, engines: Servers, simulated: SimServer, calls: list[Call]
 ) -> None:
-    """In one long sitting, as many calls mean something only after others."""
+    """In one sequence, because many calls have a meaning only after others."""
     require(simulated.kind)
     differences = []
     for call in calls:
@@ -54,9 +54,9 @@ async def test_control_calls_are_answered_alike(
 async def answer(
     client: httpx.AsyncClient, url: str, call: Call
 ) -> tuple[int, dict[str, frozenset[str]], Any]:
-    """Status, headers, and the body without what no two engines have in common."""
+    """Return status, headers, and the body without the values that differ between engines."""
     content = None if call.body is None else call.body.encode()
-    headers = {"connection": "close"}  # an engine drops a connection on which something failed
+    headers = {"connection": "close"}  # an engine closes a connection after an error
     if content is not None and call.content_type is not None:
         headers["content-type"] = call.content_type
     reply = await client.request(call.method, url + call.target, content=content, headers=headers)
@@ -71,7 +71,7 @@ async def answer(
 
 
 def shape(body: Any) -> Any:
-    """Keys and types; the values of flags and short words, which tell what happened, as they are."""
+    """Return keys and types, with the values of flags and short words, which report the result."""
     if isinstance(body, dict):
         return {key: value if key in WORDS else shape(value) for key, value in body.items()}
     if isinstance(body, list):
@@ -86,13 +86,13 @@ WORDS = frozenset(
 
 
 def plain(body: Any) -> Any:
-    """An error, whole, but for where in its files an engine found it."""
+    """Return a complete error, without the place in the engine's files."""
     text = FILE.sub("File", json.dumps(body).replace('\\"', '"'))
     return NO_JSON.sub(r"\1", text)
 
 
 def part(real: Any, simulation: Any) -> Any:
-    """Of the real body what the simulated one has as well."""
+    """Return the part of the real body that the simulated one has as well."""
     if isinstance(real, Mapping) and isinstance(simulation, Mapping):
         return {key: part(real[key], value) for key, value in simulation.items() if key in real}
     if isinstance(real, list) and isinstance(simulation, list):
