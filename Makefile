@@ -1,5 +1,5 @@
-# All that developers and CI run. A fresh machine needs python3 (3.11 or newer), make and git, nothing else:
-# every target creates or refreshes .venv first, and does nothing there while locks and pyproject.toml stand still.
+# The commands of developers and CI. A fresh machine needs only python3 (3.11 or newer), make and git: every target
+# creates or updates .venv first, unless the locks and pyproject.toml are unchanged.
 
 PYTHON ?= python3
 ARGS ?=
@@ -9,10 +9,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# The version check, run by the interpreter in question.
+# The version check, run by the checked interpreter.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-# Tests that start servers, clusters or fleets: they would take `make test` over its two minutes.
+# Tests that start servers, clusters or fleets: with them `make test` would take more than two minutes.
 SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
   tests/control/test_openapi_holds.py tests/control/test_workers.py tests/fleet \
   tests/downstream/test_bytes_at_the_socket.py tests/downstream/test_tls.py tests/prefork tests/performance/test_bounds.py \
@@ -21,12 +21,12 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/proxy/test_hostile_worker.py tests/proxy/test_ids.py tests/proxy/test_load.py tests/proxy/test_query_of_death.py tests/process/test_server.py \
   tests/proxy/test_sticky.py tests/commands/test_workers.py
 
-# Laws and measures that take long by themselves: in make test-system, too, but also held by the compiled build.
+# Laws and measurements that take long: also part of make test-system, and run against the compiled build.
 LONG := tests/contract/test_endpoints.py tests/contract/test_relayed.py tests/formats/sglang/join/test_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
   tests/downstream/test_unread.py \
   tests/sim/test_fuzz.py tests/proxy/test_handler_ends.py tests/proxy/test_races.py
 
-# Times how long small requests wait beside large ones, which neighbours on the cores would add to.
+# Measures how long small requests wait beside large ones, so it must not share the cores with other tests.
 ALONE := tests/chaos/test_big_bodies.py
 
 .DEFAULT_GOAL := help
@@ -51,18 +51,18 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000
 	@$(BIN)/tito-gateway demo $(ARGS)
 
-test: $(STAMP) ## the test suite but for test-system and test-engines; ARGS="-k words" narrows it
+test: $(STAMP) ## the test suite without test-system and test-engines; ARGS="-k words" narrows it
 	@$(BIN)/pytest $(SYSTEM:%=--ignore=%) $(LONG:%=--ignore=%) $(ARGS)
 
-test-system: $(STAMP) ## what has servers and clocks of its own: fleet, stores, processes, clients, load, benchmarks
+test-system: $(STAMP) ## tests with servers of their own: fleet, stores, processes, clients, load, benchmarks
 	@$(if $(ARGS),,$(BIN)/pytest -n 0 $(ALONE))
 	@$(if $(ARGS),,$(BIN)/pytest --hypothesis-profile=long tests/contract/test_formats.py)
 	@$(BIN)/pytest $(SYSTEM) $(LONG) $(if $(ARGS),,--ignore=$(ALONE)) $(ARGS)
 
-silence: $(STAMP) ## an engine that says nothing for SECONDS (130) before it answers
+silence: $(STAMP) ## an engine that is silent for SECONDS (130) before it answers
 	@$(BIN)/pytest -n 4 --timeout 0 --silence $(SECONDS) tests/chaos/test_silence_is_no_end.py $(ARGS)
 
-fuzz: $(STAMP) ## hostile bytes for 10 seconds, from clients and from workers; ARGS="--minutes 5"
+fuzz: $(STAMP) ## hostile bytes from clients and from workers for 10 seconds; ARGS="--minutes 5"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(STAMP) ## lint, formatting, types, import rules
@@ -71,17 +71,17 @@ check: $(STAMP) ## lint, formatting, types, import rules
 	$(BIN)/mypy
 	$(BIN)/python -m scripts.import_rules
 
-audit: $(STAMP) ## licences of all that the locks install, and known flaws in it; ARGS="--or-say-so"
+audit: $(STAMP) ## licences and known vulnerabilities of all installed packages; ARGS="--or-say-so"
 	@$(BIN)/python -m scripts.audit $(ARGS)
 
 format: $(STAMP) ## rewrite files to the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## what the gateway costs beside its peers, in a minute; ARGS="--full" for all there is to measure
+bench: $(STAMP) ## the gateway's cost beside other routers, in a minute; ARGS="--full" for all measurements
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-chaos: $(STAMP) ## a minute of faults and bad clients, and whether all books agree; ARGS="--minutes N --seed S --processes P"
+chaos: $(STAMP) ## a minute of faults and misbehaving clients, and a check of all records; ARGS="--minutes N --seed S --processes P"
 	@$(BIN)/python -m tests.chaos.run $(ARGS)
 
 soak: $(STAMP) ## 1,000 streams for 10 minutes: memory, files and lag must stay flat; ARGS="--minutes N"
@@ -98,14 +98,14 @@ compile: $(STAMP) ## a wheel with the hot modules compiled to C, in build/dist
 	@echo "the compiled wheel: $$(ls build/dist/*.whl)"
 	@echo "unpacked: build/compiled"
 
-# Safe path: the sources in this folder must not come before what was compiled of them.
-test-compiled: ## what make test runs and the long laws, against what `make compile` made last; ARGS="-k words" narrows it
+# Safe path: the sources in this folder must not be imported before the compiled modules.
+test-compiled: ## make test and the long laws against the last compiled build; ARGS="-k words" narrows it
 	@test -d build/compiled || $(MAKE) compile
 	@PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/compiled:$(CURDIR) $(BIN)/pytest -o pythonpath= --compiled \
 	  $(SYSTEM:%=--ignore=%) $(ARGS)
 
-lock: ## resolve the three locks anew from pyproject.toml
+lock: ## resolve the three locks again from pyproject.toml
 	scripts/lock $(PYTHON)
 
-clean: ## remove what the targets made in this folder
+clean: ## remove all files that the targets made in this folder
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
