@@ -37,8 +37,8 @@ async def _burst(url: str, count: int, body: str) -> Counter[str]:
             for _ in range(CLIENTS)
         ]
         clients = [await stack.enter_async_context(client) for client in made]
-        asking = (_outcome(client, url, body) for client in clients for _ in range(share))
-        return Counter(await asyncio.gather(*asking))
+        requests = (_outcome(client, url, body) for client in clients for _ in range(share))
+        return Counter(await asyncio.gather(*requests))
 
 
 async def _outcome(client: httpx.AsyncClient, url: str, body: str) -> str:
@@ -53,8 +53,8 @@ async def burst(url: str, count: int, body: str) -> dict[str, int]:
     async with spawned("tests.chaos.burst", url, str(count), body) as process:
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()
-        met: dict[str, int] = json.loads(out)
-        return met
+        statuses: dict[str, int] = json.loads(out)
+        return statuses
 
 
 def _main(url: str, count: str, body: str) -> None:

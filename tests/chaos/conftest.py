@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.gateways import Gateway, gateway_at
-from tests.clients.site import gateway_process
+from tests.chaos.gateways import Gateway, gateway_at, gateway_of_module
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    log = tmp_path_factory.mktemp("chaos") / "log"
-    with gateway_process(log) as url:
-        yield url, log
+    with gateway_of_module(tmp_path_factory) as found:
+        yield found
 
 
 @pytest.fixture

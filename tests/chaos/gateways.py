@@ -6,19 +6,23 @@ expectations, workers.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.chaos.dialects import Route
 from tests.chaos.worker import Worker
 from tests.clients.site import Listed, Site, gateway_process, site_at
 from tests.support.gateway import eventually
 
+ROUTING_KEY = "x-smg-routing-key"
 _ESTABLISHED = "01"
 
 
@@ -32,7 +36,7 @@ class Gateway:
         self.port = int(site.url.rsplit(":", 1)[1])
         self.log = log
 
-    async def serve(self, *workers: Worker) -> None:
+    async def serve(self, *workers: Listed) -> None:
         """Register ``workers`` and wait until they are ready."""
         await self.site.serve(*workers)
 
@@ -55,6 +59,37 @@ class Gateway:
 
         await eventually(check, 5)
 
+    async def ask(self, route: Route, key: str | None = None, *, stream: bool = False) -> httpx.Response:
+        """Send one request of ``route``, with a routing key if given, and return the reply."""
+        headers = {} if key is None else {ROUTING_KEY: key}
+        return await self.client.post(route.path, json=route.question(stream=stream), headers=headers)
+
+    async def ask_many(self, route: Route, count: int, at_once: int = 10) -> list[int]:
+        """Send ``count`` requests, ``at_once`` at a time, and return their statuses."""
+        turns = asyncio.Semaphore(at_once)
+
+        async def one() -> int:
+            async with turns:
+                return (await self.ask(route)).status_code
+
+        return await asyncio.gather(*(one() for _ in range(count)))
+
+    async def keys_of(
+        self, route: Route, counted: Worker, count: int, *, of_other: bool = False
+    ) -> list[str]:
+        """Return ``count`` routing keys of the worker ``counted``, or of the other of two."""
+        found: list[str] = []
+        for number in range(50 * count):
+            before, key = len(counted.calls), f"key-{number}"
+            for _ in range(2):
+                assert (await self.ask(route, key)).status_code == 200
+            assert len(counted.calls) - before in (0, 2), "all requests of a key go to one worker"
+            if (len(counted.calls) == before) is of_other:
+                found.append(key)
+            if len(found) == count:
+                return found
+        raise AssertionError(f"fewer than {count} keys")
+
     async def metric(self, name: str) -> float:
         """Return the sum of a metric's samples."""
         text = (await self.client.get("/metrics")).text
@@ -76,6 +111,14 @@ class Gateway:
         return found
 
 
+@contextmanager
+def gateway_of_module(paths: pytest.TempPathFactory, *flags: str) -> Iterator[tuple[str, Path]]:
+    """Start a gateway with ``flags`` for the tests of a module; yield its URL and its log."""
+    log = paths.mktemp("gateway") / "log"
+    with gateway_process(log, *flags) as url:
+        yield url, log
+
+
 @asynccontextmanager
 async def gateway_at(url: str, log: Path) -> AsyncIterator[Gateway]:
     """Yield a gateway that tests share; it has no workers before and after each."""
@@ -95,3 +138,14 @@ def sockets_to(worker: Worker) -> int:
     """Return the number of connections of any process to ``worker``, from the system's table."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[2] == f"0100007F:{worker.port:04X}" and row[3] == _ESTABLISHED for row in rows)
+
+
+async def best_of_five(measure: Callable[[], Awaitable[float]], bound: float) -> None:
+    """Check that a measurement is within ``bound`` at least once in five tries.
+
+    Other processes of a busy machine may delay any of them.
+    """
+    measured: list[float] = []
+    while len(measured) < 5 and min(measured, default=bound) >= bound:
+        measured.append(await measure())
+    assert min(measured) < bound

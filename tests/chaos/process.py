@@ -24,27 +24,27 @@ from tests.support.processes import spawned
 LONG = 600_000
 
 
-def _say(**event: Any) -> None:
+def _log(**event: Any) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
 
 async def _counted(call: Call) -> None:
     """Log the request and answer it as requested."""
-    _say(started=call.id)
+    _log(started=call.id)
     await good(call)
 
 
 async def _broken(call: Call, tokens: int = 3) -> None:
     """Send five events or half of a unary reply, then nothing until the process is killed."""
-    _say(started=call.id)
+    _log(started=call.id)
     if wants_stream(call):
         call.stream()
         for _ in range(5):
             call.event()
     else:
         call.half(tokens)
-    _say(sent=call.id)
+    _log(sent=call.id)
     await asyncio.Event().wait()
 
 
@@ -119,7 +119,7 @@ async def worker_process(kind: str, behaviour: str) -> AsyncIterator[WorkerProce
 async def _serve(kind: str, behaviour: str) -> None:
     worker = Worker(kind, BEHAVIOURS[behaviour])
     await worker.start()
-    _say(url=worker.url)
+    _log(url=worker.url)
     await asyncio.Event().wait()
 
 

@@ -22,26 +22,26 @@ from tests.support.processes import spawned
 
 @dataclass
 class Answers:
-    """``failures`` are statuses but 200, and errors; ``seconds`` how long answers took, the longest last."""
+    """The replies. ``failures`` are statuses other than 200, and errors; ``seconds`` sorted latencies."""
 
     failures: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
     def p99(self) -> float:
-        """One in a hundred took longer."""
+        """Return the 99th percentile of the latencies, in seconds."""
         return self.seconds[int(len(self.seconds) * 0.99) - 1]
 
 
 @asynccontextmanager
 async def steadily(*urls: str, interval: float, body: object = None) -> AsyncIterator[Answers]:
-    """Ask each of ``urls`` all ``interval`` seconds, from the first answer to the end of the block.
+    """Send a request to each of ``urls`` every ``interval`` seconds until the end of the block.
 
-    What came of it is known after the block. With a ``body`` they are posted to.
+    A GET, or a POST of ``body`` if there is one. The result is complete after the block.
     """
-    asked = json.dumps({"urls": urls, "interval": interval, "body": body and json.dumps(body)})
+    orders = json.dumps({"urls": urls, "interval": interval, "body": body and json.dumps(body)})
     answers = Answers()
-    async with spawned("tests.chaos.steady", asked) as process:
+    async with spawned("tests.chaos.steady", orders) as process:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"begun\n"
         yield answers

@@ -1,4 +1,4 @@
-"""What a worker answers to a bad request says nothing about the worker."""
+"""A worker's reply to a bad request does not count against the worker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.chaos.gateways import Gateway
 from tests.chaos.worker import Behaviour, Call, Worker, good, workers
 
 TOO_LONG = b'{"error":{"message":"The input (50000 tokens) is longer than the model\'s context length"}}'
-BAD = {"x-told": "bad"}
+BAD = {"x-request": "bad"}
 
 
 def refusing(status: int) -> Behaviour:
-    """Answer those with a header so, all others as they ask."""
+    """Answer requests with the header BAD with ``status``, all others as requested."""
 
     async def behave(call: Call) -> None:
-        if call.request.header("x-told") == "bad":
+        if call.request.header("x-request") == "bad":
             return call.reply(TOO_LONG, status)
         await good(call)
 
@@ -27,7 +27,7 @@ def refusing(status: int) -> Behaviour:
 
 
 async def storm(gw: Gateway, route: Route, count: int) -> list[httpx.Response]:
-    """Bad requests, 20 at a time; the replies."""
+    """Send ``count`` bad requests, 20 at a time, and return the replies."""
     turns = asyncio.Semaphore(20)
 
     async def one(index: int) -> httpx.Response:
@@ -38,29 +38,28 @@ async def storm(gw: Gateway, route: Route, count: int) -> list[httpx.Response]:
     return await asyncio.gather(*(one(index) for index in range(count)))
 
 
-async def check(gw: Gateway, route: Route, fleet: list[Worker], status: int, count: int = 100) -> None:
+async def check(gw: Gateway, route: Route, fleet: list[Worker], status: int, count: int) -> None:
+    """Check that each bad request reaches one worker once, with the worker's own reply, and others go on."""
     await gw.serve(*fleet)
     bad = await storm(gw, route, count)
-    good_ones = [gw.client.post(route.path, json=route.question()) for _ in range(20)]
-    assert [reply.status_code for reply in await asyncio.gather(*good_ones)] == [200] * 20
+    assert await gw.ask_many(route, 20, 20) == [200] * 20
     assert {(reply.status_code, reply.content) for reply in bad} == {(status, TOO_LONG)}
-    asked = [call.request.header("x-told") for worker in fleet for call in worker.calls]
+    asked = [call.request.header("x-request") for worker in fleet for call in worker.calls]
     assert (asked.count("bad"), asked.count(None)) == (count, 20)
     assert all(worker.calls for worker in fleet)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 async def test_hundred_requests_answered_400_take_no_worker_out(gw: Gateway, route: Route) -> None:
-    """Each reached one worker once, each client got the worker's own words, good ones go on."""
     async with workers(route.kind, 2, refusing(400)) as fleet:
-        await check(gw, route, fleet, 400)
+        await check(gw, route, fleet, 400, 100)
         assert await gw.states(*fleet) == ["ready", "ready"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 413, 422, 499, 500, 501, 502, 504])
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 async def test_other_statuses_take_no_worker_out_either(gw: Gateway, route: Route, status: int) -> None:
-    """A worker that can say that something failed is there."""
+    """A worker that reports a failure is reachable."""
     async with workers(route.kind, 2, refusing(status)) as fleet:
         await check(gw, route, fleet, status, 40)
         assert await gw.states(*fleet) == ["ready", "ready"]
@@ -68,10 +67,8 @@ async def test_other_statuses_take_no_worker_out_either(gw: Gateway, route: Rout
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_worker_that_says_it_is_busy_is_used_if_there_is_no_other(
-    gw: Gateway, route: Route, status: int
-) -> None:
-    """Busy is no fault, and no reason to refuse a request that nobody was asked to serve."""
+async def test_busy_worker_is_used_if_there_is_no_other(gw: Gateway, route: Route, status: int) -> None:
+    """A busy worker is not at fault, so the gateway does not refuse a request for it by itself."""
     async with workers(route.kind, 2, refusing(status)) as fleet:
         await check(gw, route, fleet, status, 40)
         assert set(await gw.states(*fleet)) <= {"ready", "busy"}

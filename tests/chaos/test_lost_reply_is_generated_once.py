@@ -1,4 +1,4 @@
-"""A reply that is lost is not made again: what a worker may have begun is nobody else's to repeat."""
+"""A lost reply is not generated again: a request that a worker may have begun is not sent to another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def before_the_head(call: Call) -> None:
 
 async def in_a_body(call: Call) -> None:
     call.half()
-    await asyncio.sleep(0.05)  # else the reset may overtake the bytes
+    await asyncio.sleep(0.05)  # otherwise the reset may overtake the bytes
     call.reset()
 
 
@@ -49,10 +49,10 @@ async def after_an_event(call: Call) -> None:
 
 
 async def lost(gw: Gateway, route: Route, fleet: list[Worker], *, stream: bool = False) -> httpx.Response:
-    """The one reply to the one request that is sent; it was started once, and the fleet serves on."""
+    """Send one request and return its reply; it was dispatched once, and the fleet is idle afterwards."""
     await gw.serve(*fleet)
     try:
-        reply = await gw.client.post(route.path, json=route.question(stream=stream))
+        reply = await gw.ask(route, stream=stream)
     finally:
         await gw.idle()
         assert sum(len(worker.calls) for worker in fleet) == 1
@@ -60,10 +60,10 @@ async def lost(gw: Gateway, route: Route, fleet: list[Worker], *, stream: bool =
 
 
 async def warm(gw: Gateway, route: Route, fleet: list[Worker]) -> None:
-    """A connection to each worker that carried a request and is kept."""
+    """Leave a kept connection to each worker that has carried a request."""
     await gw.serve(*fleet)
     while not all(worker.calls for worker in fleet):
-        await asyncio.gather(*(gw.client.post(route.path, json=route.question()) for _ in range(4)))
+        await gw.ask_many(route, 4)
     for worker in fleet:
         worker.calls.clear()
 
@@ -73,7 +73,7 @@ async def warm(gw: Gateway, route: Route, fleet: list[Worker]) -> None:
 async def test_connection_that_breaks_before_the_head_is_a_502_and_one_generation(
     gw: Gateway, route: Route, kept: bool
 ) -> None:
-    """Also on a connection that had carried other requests: that it broke proves nothing."""
+    """Also on a connection that has carried other requests: that it broke proves nothing."""
     async with workers(route.kind, 2) as fleet:
         if kept:
             await warm(gw, route, fleet)
@@ -86,7 +86,7 @@ async def test_connection_that_breaks_before_the_head_is_a_502_and_one_generatio
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 async def test_reply_that_breaks_in_its_body_is_a_502_and_one_generation(gw: Gateway, route: Route) -> None:
-    """It was held until it is whole, so the client need not see the broken half."""
+    """The gateway buffers a short reply until it is complete, so the client does not get the broken half."""
     async with workers(route.kind, 2, in_a_body) as fleet:
         reply = await lost(gw, route, fleet)
         assert reply.status_code == 502
@@ -97,7 +97,7 @@ async def test_reply_that_breaks_in_its_body_is_a_502_and_one_generation(gw: Gat
 async def test_long_reply_that_breaks_in_its_body_is_visibly_cut_and_one_generation(
     gw: Gateway, route: Route
 ) -> None:
-    """Over a mebibyte it is on its way already."""
+    """The gateway has sent the beginning of a reply of over a mebibyte."""
     async with workers(route.kind, 2, in_a_long_body) as fleet:
         with pytest.raises(httpx.TransportError):
             await lost(gw, route, fleet)
@@ -124,18 +124,16 @@ async def test_stream_that_breaks_ends_with_an_error_and_is_one_generation(
 
 @pytest.mark.parametrize("route", GENERATE, ids=named)
 async def test_fifty_losses_at_once_are_fifty_generations(gw: Gateway, route: Route) -> None:
-    """However suspect the fleet has become meanwhile: none is sent twice, none is swallowed."""
+    """Also while the workers are suspect: no request is sent twice, and none stays without a reply."""
     async with workers(route.kind, 2, before_the_head) as fleet:
         await gw.serve(*fleet)
-        sending = (gw.client.post(route.path, json=route.question()) for _ in range(50))
-        replies = await asyncio.gather(*sending)
-        statuses = [reply.status_code for reply in replies]
+        statuses = await gw.ask_many(route, 50, 50)
         assert set(statuses) <= {502, 503}
         assert sum(len(worker.calls) for worker in fleet) == statuses.count(502)
 
 
 async def test_lost_control_call_is_not_repeated(gw: Gateway) -> None:
-    """Loading weights twice is as wrong as generating twice; the summary says whose answer is missing."""
+    """Weights are loaded once; the summary names the worker whose answer is missing."""
     async with workers("sglang", 2) as fleet:
         await gw.serve(*fleet)
         fleet[0].breaks = "/update_weights_from_disk"

@@ -1,4 +1,4 @@
-"""A reply has one Server, one Date and no hop-by-hop header of the worker's, whichever route it came over."""
+"""A reply on any route has one Server, one Date and no hop-by-hop header of the worker."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 
 from tests.chaos.dialects import ROUTES, SGLANG, Route, named
 from tests.chaos.gateways import Gateway
-from tests.chaos.worker import Call, good, wants_stream, workers
+from tests.chaos.worker import Behaviour, Call, good, wants_stream, workers
 from tests.support.gateway import RawClient
 
-#: What a worker's own server adds to its replies.
+#: Headers that a worker's own server adds to its replies.
 ADDED = (
     (b"Server", b"uvicorn"),
     (b"Date", b"Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -24,7 +24,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def decorated(call: Call) -> None:
-    """A good answer with the headers of an ordinary server."""
+    """Answer with the headers of an ordinary server."""
     if not wants_stream(call):
         return call.reply(None, 200, *ADDED)
     call.stream(*ADDED)
@@ -32,12 +32,12 @@ async def decorated(call: Call) -> None:
 
 
 async def failing(call: Call) -> None:
-    """The same on an error."""
+    """Answer an error with the same headers."""
     call.reply(b'{"error": {"message": "no"}}', 500, *ADDED)
 
 
 async def raw_lines(gw: Gateway, path: str, body: bytes, method: str = "POST") -> list[tuple[bytes, bytes]]:
-    """The header lines of a reply as they are on the wire."""
+    """Return the header lines of a reply as they are on the wire."""
     client = await RawClient.connect(gw.port)
     client.request(path, body, method=method)
     head = await client.head()
@@ -59,9 +59,9 @@ def check(lines: list[tuple[bytes, bytes]]) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 async def test_reply_has_one_server_one_date_and_nothing_of_one_hop(
-    gw: Gateway, route: Route, stream: bool, behave: object
+    gw: Gateway, route: Route, stream: bool, behave: Behaviour
 ) -> None:
-    async with workers(route.kind, 1, decorated if behave is decorated else failing) as (worker,):
+    async with workers(route.kind, 1, behave) as (worker,):
         await gw.serve(worker)
         lines = await raw_lines(gw, route.path, route.body(stream=stream))
         check(lines)
@@ -71,7 +71,7 @@ async def test_reply_has_one_server_one_date_and_nothing_of_one_hop(
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("route", ROUTES, ids=named)
 async def test_strict_parser_takes_the_reply(gw: Gateway, route: Route, stream: bool) -> None:
-    """aiohttp refuses a reply with two lines of some kinds before it reads a byte of the body."""
+    """aiohttp refuses a reply with duplicates of some headers before it reads the body."""
     async with workers(route.kind, 1, decorated) as (worker,), aiohttp.ClientSession() as session:
         await gw.serve(worker)
         async with session.post(gw.url + route.path, json=route.question(stream=stream)) as reply:
@@ -99,14 +99,14 @@ async def test_strict_parser_takes_the_reply(gw: Gateway, route: Route, stream: 
 async def test_replies_of_all_other_routes_are_as_clean(
     gw: Gateway, method: str, path: str, body: bytes
 ) -> None:
-    """Those the gateway makes itself, and those that a worker has a part in."""
+    """Replies that the gateway makes itself, and replies with a worker's part."""
     async with workers("sglang", 1, good) as (worker,):
         worker.added = ADDED
         await gw.serve(worker)
         check(await raw_lines(gw, path, body, method))
 
 
-async def test_reply_to_a_request_that_asks_for_a_close_says_so_once(gw: Gateway) -> None:
+async def test_reply_to_a_request_with_connection_close_has_that_header_once(gw: Gateway) -> None:
     async with workers("sglang", 1, decorated) as (worker,):
         await gw.serve(worker)
         client = await RawClient.connect(gw.port)

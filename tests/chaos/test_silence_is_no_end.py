@@ -1,6 +1,6 @@
-"""An engine may be silent for as long as it likes, unless a limit was configured.
+"""An engine may be silent for any time, unless a limit is configured.
 
-``make silence`` lets it be silent for 130 s, ``make silence SECONDS=650`` for over ten minutes.
+``make silence`` has silences of 130 s, ``make silence SECONDS=650`` of over ten minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHORT = 3.0
 
 
 def silent_for(seconds: float) -> Behaviour:
-    """A stream's head at once, if one was asked for; then nothing; then all of it."""
+    """Send the head of a requested stream at once, then nothing, then the complete reply."""
 
     async def behave(call: Call) -> None:
         if wants_stream(call):
@@ -37,7 +37,7 @@ def silent_for(seconds: float) -> Behaviour:
 async def test_reply_after_a_long_silence_is_complete(
     gw: Gateway, route: Route, pytestconfig: pytest.Config
 ) -> None:
-    """Unary and streamed, with the default settings: not a byte is added, and each was generated once."""
+    """Unary and streamed, with the default settings: no byte is added, and each is generated once."""
     seconds = pytestconfig.getoption("--silence")
     async with workers(route.kind, 1, silent_for(seconds or SHORT)) as (worker,):
         await gw.serve(worker)

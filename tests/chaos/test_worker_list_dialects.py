@@ -1,4 +1,4 @@
-"""Every router's way to tell of workers works, side by side, whatever the client's package expects."""
+"""Workers are registered and removed in the dialect of any router, in any mixture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.worker import Worker, workers
 
 
 async def add(gw: Gateway, fleet: list[Worker]) -> list[httpx.Response]:
-    """Three workers, each in another dialect."""
+    """Register three workers, each in another dialect."""
     first, second, third = fleet
     return [
         await gw.client.post("/add_worker", params={"url": first.url}),
@@ -23,7 +23,7 @@ async def add(gw: Gateway, fleet: list[Worker]) -> list[httpx.Response]:
 
 
 async def urls(gw: Gateway) -> list[str]:
-    """As both lists have them."""
+    """Return the URLs of all workers, which both list routes agree on."""
     old = (await gw.client.get("/list_workers")).json()["urls"]
     new = (await gw.client.get("/workers")).json()
     assert new["total"] == len(new["workers"])
@@ -67,7 +67,7 @@ async def test_removed_worker_gets_nothing_more_and_a_new_one_at_once(gw: Gatewa
         await gw.site.ready(new)
         await gw.client.post("/remove_worker", params={"url": old.url})
         for _ in range(6):
-            assert (await gw.client.post(SGLANG.path, json=SGLANG.question())).status_code == 200
+            assert (await gw.ask(SGLANG)).status_code == 200
         assert (len(old.calls), len(new.calls)) == (0, 6)
 
 
@@ -89,7 +89,7 @@ async def test_removed_worker_gets_nothing_more_and_a_new_one_at_once(gw: Gatewa
 async def test_call_that_names_no_worker_is_refused_in_json(
     gw: Gateway, method: str, path: str, body: bytes
 ) -> None:
-    """A 4xx that says why, and no change."""
+    """The reply is a 4xx with a reason, and nothing changes."""
     headers = {"content-type": "application/json"}
     reply = await gw.client.request(method, path, content=body, headers=headers)
     assert 400 <= reply.status_code < 500
