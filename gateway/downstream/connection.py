@@ -119,7 +119,7 @@ class ClientConnection(asyncio.Protocol):
         over = 0 if limits.connections is None else len(self._state.connections) - limits.connections
         if over > RESERVED_CONNECTIONS:
             self._app.hit("sockets")
-            message = "The gateway has as many connections as it takes"
+            message = "The gateway has reached its limit of connections"
             return self._refuse(limits.overload_status, message, [(b"retry-after", b"1")])
         self._over_limit = over > 0
         self._deadlines.start(limits.over_connection_limit() if self._over_limit else limits)

@@ -225,7 +225,7 @@ async def test_connection_over_the_limit_may_use_routes_that_need_no_worker(path
                 assert answer.startswith(b"HTTP/1.1 %d " % code) and b"retry-after: 1\r\n" in answer.lower()
                 assert b"connection: close" in answer.lower()
                 assert (
-                    "as many connections" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
+                    "its limit of connections" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
                 )
                 fourth.request("/health", b"", method="GET")
                 assert (await rest_of(fourth)).startswith(b"HTTP/1.1 200 ")

@@ -38,7 +38,7 @@ def test_schema_holds_what_it_referred_to_at_any_depth() -> None:
     several = schema_of(Outer)["properties"]["several"]["anyOf"][0]
     inner = several["items"]["properties"]["inner"]
     assert inner["properties"] == {"number": {"title": "Number", "type": "integer"}}
-    assert inner["description"] == "What an inner one is."
+    assert inner["description"] == "An inner model."
 
 
 def test_members_beside_a_reference_override_those_it_refers_to() -> None:
