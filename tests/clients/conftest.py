@@ -23,7 +23,7 @@ async def site(gateway_url: str) -> AsyncIterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def holding_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def queueing_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a gateway that queues requests while no worker is ready, for clients that retry nothing."""
     log = tmp_path_factory.mktemp("holding") / "log"
     with gateway_process(log, "--probe-interval-secs", "0.2", "--queue-seconds", "20") as url:
@@ -31,6 +31,6 @@ def holding_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def holding_site(holding_url: str) -> AsyncIterator[Site]:
-    async with site_at(holding_url) as site:
+async def queueing_site(queueing_url: str) -> AsyncIterator[Site]:
+    async with site_at(queueing_url) as site:
         yield site

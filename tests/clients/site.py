@@ -98,6 +98,13 @@ class Site:
             (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()
         await self.ready(*sims)
 
+    @asynccontextmanager
+    async def engines(self, kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[SimServer]]:
+        """Start ``count`` engines with the same ``knobs`` (fields of SimConfig), and register them."""
+        async with engines(kind, count, **knobs) as sims:
+            await self.serve(*sims)
+            yield sims
+
     async def clear(self) -> None:
         """Remove all workers and wait until they are gone."""
         for entry in (await self.workers()).values():
@@ -123,7 +130,7 @@ async def site_at(url: str) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def engines(kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[SimServer]]:
-    """Start ``count`` engines with the same ``knobs`` (fields of SimConfig)."""
+    """Start ``count`` engines with the same ``knobs`` (fields of SimConfig), without registering them."""
     async with AsyncExitStack() as stack:
         servers = [SimServer(kind, SimConfig(**knobs)) for _ in range(count)]
         yield [await stack.enter_async_context(server) for server in servers]

@@ -17,9 +17,9 @@ from tests.clients.site import TOKENS, Site, at_work, engines, seen
 PROMPT = [432, 402, 5]
 
 
-async def test_rollouts_that_come_too_early_are_held_and_none_is_lost(holding_site: Site) -> None:
+async def test_rollouts_that_come_too_early_are_held_and_none_is_lost(queueing_site: Site) -> None:
     """prime-rl retries nothing, so a refusal before the first engine is ready would lose a rollout."""
-    site = holding_site
+    site = queueing_site
     async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm") as sims:
         assert await prime.healthy()
         turns = [asyncio.ensure_future(prime.turn(f"t-{n}", [*PROMPT, n], TOKENS)) for n in range(50)]
@@ -30,8 +30,7 @@ async def test_rollouts_that_come_too_early_are_held_and_none_is_lost(holding_si
 
 async def test_headers_of_the_sdk_arrive_with_the_trace(site: Site) -> None:
     """The API key too, if the gateway has none of its own; salt and priority stay in the body."""
-    async with PrimeRL(f"{site.url}/v1", "engine-key") as prime, engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with PrimeRL(f"{site.url}/v1", "engine-key") as prime, site.engines("vllm", 1) as (sim,):
         await prime.turn("trace-1", PROMPT, TOKENS, cache_salt="step-3", priority=2)
         (arrival,) = seen(sim)
         names = (SESSION, "Authorization", "X-Stainless-Lang")
@@ -44,8 +43,7 @@ async def test_headers_of_the_sdk_arrive_with_the_trace(site: Site) -> None:
 
 async def test_context_length_of_the_model_is_reported(site: Site) -> None:
     """Under the name the model is served by, and nothing for another name."""
-    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", max_model_len=4096) as sims:
-        await site.serve(*sims)
+    async with PrimeRL(f"{site.url}/v1") as prime, site.engines("vllm", max_model_len=4096):
         assert await prime.longest("sim") == 4096
         assert await prime.longest("other") is None
 
@@ -63,8 +61,7 @@ async def test_experts_are_found_in_the_bytes_of_a_reply(site: Site) -> None:
     """Megabytes of them, unchanged: no part of the reply is parsed and written again."""
     data = "abcd" * 1_000_000
     experts = {"data": data, "shape": [20_000, 4, 8], "dtype": "uint8"}
-    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with PrimeRL(f"{site.url}/v1") as prime, site.engines("vllm", 1) as (sim,):
         scripted = reply_with([{"logprob": -0.5}], routed_experts=experts)
         assert EXPERTS in scripted.body
         sim.behave(scripted)
@@ -74,8 +71,7 @@ async def test_experts_are_found_in_the_bytes_of_a_reply(site: Site) -> None:
 async def test_entries_are_checked_as_the_engine_wrote_them(site: Site) -> None:
     """Entries are named by their ids; an invalid number reaches the client, which rejects it."""
     good = [{"token": "token_id:7", "logprob": -0.5}, {"token": "token_id:8", "logprob": -1e-7}]
-    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with PrimeRL(f"{site.url}/v1") as prime, site.engines("vllm", 1) as (sim,):
         sim.behave(
             reply_with(good),
             reply_with([{"token": "token_id:7", "logprob": math.nan}]),
@@ -89,16 +85,14 @@ async def test_entries_are_checked_as_the_engine_wrote_them(site: Site) -> None:
 
 async def test_prompt_is_scored(site: Site) -> None:
     """Every id but the first; then the trace ends."""
-    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with PrimeRL(f"{site.url}/v1") as prime, site.engines("vllm", 1) as (sim,):
         assert len(await prime.score("trace-1", [*PROMPT, 8, 9])) == 4
         assert await prime.finish("trace-1") == 200
 
 
 async def test_rollout_that_is_given_up_ends_at_the_engine(site: Site) -> None:
     """Its connection is closed; the trace beside it continues."""
-    async with PrimeRL(f"{site.url}/v1") as prime, engines("vllm", 1, token_delay=0.01) as (sim,):
-        await site.serve(sim)
+    async with PrimeRL(f"{site.url}/v1") as prime, site.engines("vllm", 1, token_delay=0.01) as (sim,):
         kept = asyncio.ensure_future(prime.turn("kept", PROMPT, 40))
         given_up = asyncio.ensure_future(prime.turn("given-up", PROMPT, 5000))
         await at_work(2, sim)

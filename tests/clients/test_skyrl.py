@@ -17,8 +17,7 @@ LIMIT = {"model": "sim", "prompt": PROMPT, "max_tokens": 1, "return_token_ids": 
 
 async def test_trajectories_run_turn_by_turn_and_say_goodbye(site: Site) -> None:
     """All turns of a trajectory go to one engine; reporting its end succeeds for any client."""
-    async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm") as sims:
-        await site.serve(*sims)
+    async with SkyRL(site.url, PAUSE) as skyrl, site.engines("vllm") as sims:
         await skyrl.wait_for_health()
 
         async def trajectory(name: str) -> list[int]:
@@ -51,8 +50,7 @@ async def test_replay_route_brings_packed_experts(site: Site) -> None:
         "logprobs": {"content": content},
         "routed_experts": experts,
     }
-    async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with SkyRL(site.url, PAUSE) as skyrl, site.engines("vllm", 1) as (sim,):
         sim.behave(Reply(body=json.dumps({"choices": [choice]}).encode()), path="/skyrl/v1/generate")
         assert await skyrl.generate("traj-1", PROMPT, 1, replay=True) == choice
         (arrival,) = calls(sim, "/skyrl/v1/generate")
@@ -72,8 +70,7 @@ async def test_other_data_routes_are_passed_on(
     site: Site, path: str, body: dict[str, object], reply: dict[str, object]
 ) -> None:
     """With the trajectory's header; the reply is the engine's own."""
-    async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with SkyRL(site.url, PAUSE) as skyrl, site.engines("vllm", 1) as (sim,):
         sim.behave(Reply(body=json.dumps(reply).encode()), path=path)
         assert await skyrl.post(path, "traj-1", body) == reply
         (arrival,) = calls(sim, path)
@@ -83,8 +80,7 @@ async def test_other_data_routes_are_passed_on(
 async def test_completions_are_forwarded_for_its_other_front_end(site: Site) -> None:
     """Another library uses the same route."""
     reply = {"choices": [{"text": "x", "token_ids": [7], "finish_reason": "length"}]}
-    async with engines("vllm", 1) as (sim,):
-        await site.serve(sim)
+    async with site.engines("vllm", 1) as (sim,):
         sim.behave(Reply(body=json.dumps(reply).encode()), path="/v1/completions")
         assert await forward(site.url, LIMIT) == reply
 
@@ -102,8 +98,7 @@ async def test_refusals_are_objects_with_a_message(site: Site) -> None:
 
 async def test_lost_reply_is_an_error_and_generated_once(site: Site) -> None:
     """The gateway does not retry a request that may have run, and reports the failure in JSON."""
-    async with SkyRL(site.url, PAUSE) as skyrl, engines("vllm") as sims:
-        await site.serve(*sims)
+    async with SkyRL(site.url, PAUSE) as skyrl, site.engines("vllm") as sims:
         for sim in sims:
             sim.behave(Drop())
         with pytest.raises(Refused):

@@ -33,10 +33,7 @@ async def test_engines_come_after_the_router_and_samples_wait_for_them(site: Sit
 
 async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: Site) -> None:
     """With unknown keys, nulls and the key of each sample."""
-    async with Slime(site.url, 2, policy="consistent_hashing") as slime, engines("sglang") as sims:
-        for sim in sims:
-            await slime.register(sim.url)
-        await site.ready(*sims)
+    async with Slime(site.url, 2, policy="consistent_hashing") as slime, site.engines("sglang") as sims:
         extra = {"return_routed_experts": True}
         group = [slime.generate([*PROMPT, index], TOKENS, **extra) for index in range(16)]
         samples = await asyncio.gather(*group)
@@ -53,9 +50,7 @@ async def test_rollout_is_spread_and_every_body_arrives_as_it_was_written(site: 
 
 async def test_images_arrive_intact(site: Site) -> None:
     """Text and over ten megabytes of data URLs in place of ids."""
-    async with Slime(site.url) as slime, engines("sglang", 1) as (sim,):
-        await slime.register(sim.url)
-        await site.ready(sim)
+    async with Slime(site.url) as slime, site.engines("sglang", 1) as (sim,):
         sample = await slime.generate("what is this", TOKENS, [PICTURE, PICTURE])
         assert len(sample.tokens) == TOKENS
         (arrival,) = seen(sim)
@@ -73,9 +68,7 @@ async def test_routed_experts_are_counted_exactly(site: Site) -> None:
         "routed_experts": base64.b64encode(numbers.tobytes()).decode(),
     }
     body = json.dumps({"text": "t", "output_ids": [7], "meta_info": meta}).encode()
-    async with Slime(site.url) as slime, engines("sglang", 1) as (sim,):
-        await slime.register(sim.url)
-        await site.ready(sim)
+    async with Slime(site.url) as slime, site.engines("sglang", 1) as (sim,):
         sim.behave(Reply(body=body))
         sample = await slime.generate(PROMPT, 1, return_routed_experts=True, routed_experts_start_len=0)
         assert sample.routed_experts is not None
@@ -84,9 +77,7 @@ async def test_routed_experts_are_counted_exactly(site: Site) -> None:
 
 async def test_stream_that_is_dropped_ends_at_the_engine(site: Site) -> None:
     """Closing the connection is the only way in which slime ends it."""
-    async with Slime(site.url) as slime, engines("sglang", 1, token_delay=0.01) as (sim,):
-        await slime.register(sim.url)
-        await site.ready(sim)
+    async with Slime(site.url) as slime, site.engines("sglang", 1, token_delay=0.01) as (sim,):
         async with slime.stream(PROMPT, 5000) as events:
             lengths = [len((await anext(events)).tokens) for _ in range(4)]
         assert lengths == sorted(set(lengths))
@@ -96,10 +87,7 @@ async def test_stream_that_is_dropped_ends_at_the_engine(site: Site) -> None:
 
 async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(site: Site) -> None:
     """By its id, at its engine; the turn beside it continues."""
-    async with Slime(site.url) as slime, engines("sglang", token_delay=0.02) as sims:
-        for sim in sims:
-            await slime.register(sim.url)
-        await site.ready(*sims)
+    async with Slime(site.url) as slime, site.engines("sglang", token_delay=0.02) as sims:
         kept = asyncio.ensure_future(slime.turn(PROMPT, 20))
         dropped = asyncio.ensure_future(slime.turn(PROMPT, 5000))
         await at_work_in_all(2, *sims)
@@ -113,10 +101,7 @@ async def test_turn_of_an_agent_that_is_cancelled_is_aborted_through_the_router(
 
 async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
     """The list has URLs that a client can call; running requests end as aborted, with their tokens."""
-    async with Slime(site.url, pause=PAUSE) as slime, engines("sglang", token_delay=0.01) as sims:
-        for sim in sims:
-            await slime.register(sim.url)
-        await site.ready(*sims)
+    async with Slime(site.url, pause=PAUSE) as slime, site.engines("sglang", token_delay=0.01) as sims:
         running = [asyncio.ensure_future(slime.generate(PROMPT, 5000)) for _ in range(4)]
         await at_work(2, *sims)
         await slime.abort_rollout(interval=PAUSE)
@@ -126,10 +111,7 @@ async def test_rollout_is_aborted_around_the_router(site: Site) -> None:
 
 async def test_new_weights_show_in_samples(site: Site) -> None:
     """The engines are paused and updated directly, and stay in service."""
-    async with Slime(site.url, pause=PAUSE) as slime, engines("sglang") as sims:
-        for sim in sims:
-            await slime.register(sim.url)
-        await site.ready(*sims)
+    async with Slime(site.url, pause=PAUSE) as slime, site.engines("sglang"):
         assert (await slime.generate(PROMPT, TOKENS)).weight_version == "default"
         await slime.update_weights("17")
         samples = await asyncio.gather(*(slime.generate(PROMPT, TOKENS) for _ in range(8)))
@@ -155,10 +137,7 @@ async def test_engines_half_way_to_new_weights_still_serve_one_model(site: Site)
 
 async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
     """The others get all new requests; no reply is cut, no request is sent twice."""
-    async with Slime(site.url) as slime, engines("sglang", token_delay=0.01) as sims:
-        for sim in sims:
-            await slime.register(sim.url)
-        await site.ready(*sims)
+    async with Slime(site.url) as slime, site.engines("sglang", token_delay=0.01) as sims:
         running = [asyncio.ensure_future(slime.generate(PROMPT, 40)) for _ in range(4)]
         await at_work(2, *sims)
         await slime.leave(sims[0].url)
@@ -172,9 +151,7 @@ async def test_engine_that_leaves_finishes_what_it_has(site: Site) -> None:
 
 async def test_teacher_scores_what_is_there(site: Site) -> None:
     """No token is generated; each token of the prompt but the first has its log probability."""
-    async with Slime(site.url) as slime, engines("sglang", 1) as (sim,):
-        await slime.register(sim.url)
-        await site.ready(sim)
+    async with Slime(site.url) as slime, site.engines("sglang", 1) as (sim,):
         scores = await slime.score([*PROMPT, 8, 9])
         assert len(scores) == 4 and all(score <= 0 for score in scores)
 
@@ -193,10 +170,7 @@ async def test_prefill_worker_is_kept_with_its_port(site: Site) -> None:
 
 async def test_metrics_of_all_engines_are_scraped_at_one_address(site: Site) -> None:
     """With the worker's URL as a label; an unreachable engine only lacks its own metrics."""
-    async with Slime(site.url) as slime, engines("sglang", enable_metrics=True) as sims:
-        for sim in sims:
-            await slime.register(sim.url)
-        await site.ready(*sims)
+    async with Slime(site.url) as slime, site.engines("sglang", enable_metrics=True) as sims:
         text = (await slime.http.get(f"{site.url}/engine_metrics")).raise_for_status().text
         for sim in sims:
             assert any(

@@ -17,8 +17,7 @@ PROMPT = [432, 402, 5]
 
 async def test_conversation_continues_with_its_history(site: Site) -> None:
     """Each turn sends all ids so far; the engine finds them in its cache, and nulls arrive as nulls."""
-    async with Strands(site.url) as strands, engines("sglang", 1) as (sim,):
-        await site.serve(sim)
+    async with Strands(site.url) as strands, site.engines("sglang", 1) as (sim,):
         assert await strands.healthy()
         history = PROMPT
         for turn in range(4):
@@ -32,8 +31,7 @@ async def test_conversation_continues_with_its_history(site: Site) -> None:
 
 async def test_body_of_another_library_arrives_with_its_blanks(site: Site) -> None:
     """Byte for byte, except for the id that the body does not contain."""
-    async with Strands(site.url) as strands, engines("sglang", 1) as (sim,):
-        await site.serve(sim)
+    async with Strands(site.url) as strands, site.engines("sglang", 1) as (sim,):
         await strands.turn(PROMPT, TOKENS)
         (arrival,) = seen(sim)
         assert (
@@ -47,8 +45,7 @@ async def test_body_of_another_library_arrives_with_its_blanks(site: Site) -> No
 
 async def test_model_can_say_that_it_sees(site: Site) -> None:
     """The engine's own information about its model is relayed."""
-    async with Strands(site.url) as strands, engines("sglang", 1) as (sim,):
-        await site.serve(sim)
+    async with Strands(site.url) as strands, site.engines("sglang", 1) as (sim,):
         assert not await strands.sees_images()
         sim.behave(Reply(body=b'{"has_image_understanding":true}'), times=50, path="/model_info")
         assert await strands.sees_images()
@@ -56,8 +53,7 @@ async def test_model_can_say_that_it_sees(site: Site) -> None:
 
 async def test_full_context_is_distinguished_from_other_errors(site: Site) -> None:
     """By the engine's own text, at the first try."""
-    async with Strands(site.url, PAUSE) as strands, engines("sglang", 1, max_model_len=64) as (sim,):
-        await site.serve(sim)
+    async with Strands(site.url, PAUSE) as strands, site.engines("sglang", 1, max_model_len=64) as (sim,):
         with pytest.raises(ContextFull):
             await strands.turn(list(range(5, 105)), TOKENS)
         assert strands.refused == [400]
@@ -87,8 +83,7 @@ async def test_status_of_an_engine_means_what_it_means_without_a_gateway(
     site: Site, status: int, text: str, ending: type[Exception]
 ) -> None:
     """Each status is relayed with its text, and a 4xx takes no engine out of service."""
-    async with Strands(site.url, PAUSE) as strands, engines("sglang", 1) as (sim,):
-        await site.serve(sim)
+    async with Strands(site.url, PAUSE) as strands, site.engines("sglang", 1) as (sim,):
         strands.TRIES = 3
         sim.behave(Reply(status=status, body=json.dumps({"error": {"message": text}}).encode()), times=3)
         with pytest.raises(ending, match=text):
@@ -99,8 +94,7 @@ async def test_status_of_an_engine_means_what_it_means_without_a_gateway(
 
 async def test_many_agents_connect_at_once(site: Site) -> None:
     """Each has its own connection within its five seconds, and none is refused."""
-    async with Strands(site.url) as strands, engines("sglang", token_delay=0.1) as sims:
-        await site.serve(*sims)
+    async with Strands(site.url) as strands, site.engines("sglang", token_delay=0.1) as sims:
         strands.TRIES = 1
         turns = [strands.turn([*PROMPT, index], 4) for index in range(150)]
         replies = await asyncio.gather(*turns)

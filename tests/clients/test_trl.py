@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.sim import Drop, Reply, SimServer
-from tests.clients.site import PAUSE, TOKENS, Site, calls, engines, seen
+from tests.clients.site import PAUSE, TOKENS, Site, calls, seen
 from tests.clients.trl import TRL
 
 PROMPT = [432, 402, 5]
@@ -20,8 +20,7 @@ RENDER = "/v1/chat/completions/render"
 
 @asynccontextmanager
 async def fleet(site: Site, count: int = 1, **knobs: bool) -> AsyncIterator[tuple[TRL, list[SimServer]]]:
-    async with engines("vllm", count, **knobs) as sims:
-        await site.serve(*sims)
+    async with site.engines("vllm", count, **knobs) as sims:
         with TRL(site.url, PAUSE) as trl:
             yield trl, sims
 

@@ -38,8 +38,7 @@ async def test_engines_come_and_go_by_query(site: Site) -> None:
 async def test_ties_do_not_all_go_to_the_first_engine(site: Site) -> None:
     """Consecutive requests find equal engines, and each engine gets some; each request has a new session."""
     verl = Adapter(site.url)
-    async with engines("sglang", 3) as sims:
-        await site.serve(*sims)
+    async with site.engines("sglang", 3) as sims:
         for number in range(30):
             reply = await verl.generate(PROMPT, SAMPLING, rid=f"verl-{number}", image_data=None)
             assert reply["meta_info"]["id"] == f"verl-{number}"
@@ -50,8 +49,7 @@ async def test_ties_do_not_all_go_to_the_first_engine(site: Site) -> None:
 async def test_wrong_body_is_an_error_at_once(site: Site) -> None:
     """With the engine's own status; nothing is sent twice."""
     verl = Adapter(site.url, PAUSE)
-    async with engines("sglang", 1) as (sim,):
-        await site.serve(sim)
+    async with site.engines("sglang", 1) as (sim,):
         with pytest.raises(httpx.HTTPStatusError, match="400"):
             await verl.generate(PROMPT, {"no_such_parameter": 1})
         assert len(seen(sim)) == 1
@@ -61,8 +59,7 @@ async def test_reward_models_are_reached_by_their_own_routes(site: Site) -> None
     """Classification, scores and chat, with the engine's own replies."""
     router = RewardRouter(site.url)
     paths = ("/classify", "/v1/embeddings", "/v1/chat/completions", "/v1/score")
-    async with engines("sglang", 1) as (sim,):
-        await site.serve(sim)
+    async with site.engines("sglang", 1) as (sim,):
         assert await router.healthy()
         for path in paths:
             sim.behave(Reply(body=b'{"object": "list",  "data": []}'), path=path)

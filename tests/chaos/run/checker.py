@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tests.chaos.run import choices
-from tests.chaos.run.records import HONEST, Asked, Books, Life, Outcome, Seen
+from tests.chaos.run.records import HONEST, Books, ClientRecord, Life, Outcome, WorkerMilestone
 from tests.chaos.run.watch import total
 
 #: Seconds within which a running worker must notice a client's disconnect. The promise is 0.25 s, and most
@@ -45,36 +45,37 @@ class Case:
         self.lives: dict[tuple[int, int], Life] = {(life.worker, life.life): life for life in books.lives}
 
     @cached_property
-    def asked(self) -> dict[str, Asked]:
-        return {asked.marker: asked for asked in self.books.asked}
+    def records(self) -> dict[str, ClientRecord]:
+        return {record.marker: record for record in self.books.records}
 
     @cached_property
-    def seen(self) -> dict[str, list[Seen]]:
-        found: dict[str, list[Seen]] = defaultdict(list)
-        for seen in self.books.seen:
-            found[seen.marker].append(seen)
+    def milestones(self) -> dict[str, list[WorkerMilestone]]:
+        found: dict[str, list[WorkerMilestone]] = defaultdict(list)
+        for milestone in self.books.milestones:
+            found[milestone.marker].append(milestone)
         return found
 
-    def arrivals(self, marker: str) -> list[Seen]:
-        return [seen for seen in self.seen.get(marker, ()) if seen.mark == "arrived"]
+    def arrivals(self, marker: str) -> list[WorkerMilestone]:
+        return [milestone for milestone in self.milestones.get(marker, ()) if milestone.mark == "arrived"]
 
-    def life(self, seen: Seen) -> Life:
-        return self.lives[seen.worker, seen.life]
+    def life(self, milestone: WorkerMilestone) -> Life:
+        return self.lives[milestone.worker, milestone.life]
 
-    def end_of(self, arrival: Seen) -> float | None:
+    def end_of(self, arrival: WorkerMilestone) -> float | None:
         """Return the time at which the worker ended a request, None if it never did."""
         ends = [
-            seen.at
-            for seen in self.seen[arrival.marker]
-            if seen.mark in _ENDS and (seen.worker, seen.life) == (arrival.worker, arrival.life)
+            milestone.at
+            for milestone in self.milestones[arrival.marker]
+            if milestone.mark in _ENDS
+            and (milestone.worker, milestone.life) == (arrival.worker, arrival.life)
         ]
         return min(ends, default=None)
 
     def history(self, marker: str) -> list[str]:
         """Return all records of a request, a line each."""
-        lines = [f"client: {self.asked[marker]}"] if marker in self.asked else []
-        lines += [f"worker: {seen}" for seen in self.seen.get(marker, ())]
-        ids = {seen.id for seen in self.seen.get(marker, ())}
+        lines = [f"client: {self.records[marker]}"] if marker in self.records else []
+        lines += [f"worker: {milestone}" for milestone in self.milestones.get(marker, ())]
+        ids = {milestone.id for milestone in self.milestones.get(marker, ())}
         lines += [f"abort:  {call}" for call in self.books.aborts if ids & set(call.ids)]
         lines += [f"log:    {line}" for line in self.books.lines if line["session_id"] == marker]
         return lines
@@ -85,57 +86,59 @@ Check = Callable[[Case], Iterator[Breach]]
 
 def one_outcome(case: Case) -> Iterator[Breach]:
     """Check that every request has one outcome, and an allowed one."""
-    for marker, count in Counter(asked.marker for asked in case.books.asked).items():
+    for marker, count in Counter(record.marker for record in case.books.records).items():
         if count > 1:
             yield Breach("duplicated", marker, f"{count} outcomes at its client")
-    for asked in case.books.asked:
-        if asked.outcome not in HONEST:
-            kind = "dressed up" if asked.outcome is Outcome.WRONG else "lost"
-            yield Breach(kind, asked.marker, f"{asked.outcome}: {asked.detail}")
+    for record in case.books.records:
+        if record.outcome not in HONEST:
+            kind = "dressed up" if record.outcome is Outcome.WRONG else "lost"
+            yield Breach(kind, record.marker, f"{record.outcome}: {record.detail}")
 
 
 def one_generation(case: Case) -> Iterator[Breach]:
     """Check that no request is dispatched to two workers, or twice to one."""
-    for marker in case.seen:
+    for marker in case.milestones:
         if (count := len(case.arrivals(marker))) > 1:
             yield Breach("duplicated", marker, f"arrived {count} times at workers")
 
 
 def complete_replies_were_generated(case: Case) -> Iterator[Breach]:
     """Check that each reply which a client got as complete was finished by a worker."""
-    for asked in case.books.asked:
-        if asked.outcome is not Outcome.COMPLETE:
+    for record in case.books.records:
+        if record.outcome is not Outcome.COMPLETE:
             continue
-        arrivals = case.arrivals(asked.marker)
-        marks = {seen.mark for seen in case.seen.get(asked.marker, ())}
+        arrivals = case.arrivals(record.marker)
+        marks = {milestone.mark for milestone in case.milestones.get(record.marker, ())}
         if not arrivals:
-            yield Breach("dressed up", asked.marker, "a whole reply that no worker was asked for")
-        elif "finished" not in marks and not _killed(case.life(arrivals[0]), asked.ended, LAST_WORDS):
-            yield Breach("dressed up", asked.marker, "a whole reply that no worker finished")
+            yield Breach("dressed up", record.marker, "a complete reply without a request to a worker")
+        elif "finished" not in marks and not _killed(case.life(arrivals[0]), record.ended, LAST_WORDS):
+            yield Breach("dressed up", record.marker, "a complete reply that no worker finished")
 
 
 def finished_replies_arrive(case: Case) -> Iterator[Breach]:
     """Check that each reply which a worker finished reaches its client, unless that disconnected before."""
-    for asked in case.books.asked:
-        ends = [seen for seen in case.seen.get(asked.marker, ()) if seen.mark == "finished"]
+    for record in case.books.records:
+        ends = [
+            milestone for milestone in case.milestones.get(record.marker, ()) if milestone.mark == "finished"
+        ]
         if not ends or _killed(case.life(ends[0]), ends[0].at, DELIVERY):
             continue
-        waited = asked.ended - ends[0].at
-        if asked.outcome is Outcome.LEFT and asked.detail == "out of patience" and waited > DELIVERY:
+        waited = record.ended - ends[0].at
+        if record.outcome is Outcome.LEFT and record.detail == "out of patience" and waited > DELIVERY:
             yield Breach(
-                "lost", asked.marker, f"finished by its worker {waited:.1f} s before its client left"
+                "lost", record.marker, f"finished by its worker {waited:.1f} s before its client left"
             )
-        if asked.status in (502, 504):
-            yield Breach("lost", asked.marker, f"finished by its worker, told as {asked.status}")
+        if record.status in (502, 504):
+            yield Breach("lost", record.marker, f"finished by its worker, reported as {record.status}")
 
 
-def leavers_are_stopped(case: Case) -> Iterator[Breach]:
+def disconnects_end_requests(case: Case) -> Iterator[Breach]:
     """Check that a running worker soon ends a request whose client has disconnected."""
-    for marker in case.seen:
-        asked = case.asked.get(marker)
+    for marker in case.milestones:
+        record = case.records.get(marker)
         for arrival in case.arrivals(marker):
             life, end = case.life(arrival), case.end_of(arrival)
-            left_at = max(arrival.at, asked.ended if asked is not None else 0.0)
+            left_at = max(arrival.at, record.ended if record is not None else 0.0)
             due = _thawed(life, left_at) + NOTICE
             if end is None and life.ended is None:
                 yield Breach("orphaned", marker, "its worker never ended it")
@@ -144,11 +147,11 @@ def leavers_are_stopped(case: Case) -> Iterator[Breach]:
                 yield Breach("orphaned", marker, f"ended by its worker {after}")
 
 
-def bystanders_go_on(case: Case) -> Iterator[Breach]:
+def others_continue(case: Case) -> Iterator[Breach]:
     """Check that a request is aborted only if its client requested it or disconnected."""
-    for asked in case.books.asked:
-        if asked.outcome is Outcome.COMPLETE and asked.finish == "abort" and asked.abort_asked is None:
-            yield Breach("cut short", asked.marker, "aborted though nobody asked for it")
+    for record in case.books.records:
+        if record.outcome is Outcome.COMPLETE and record.finish == "abort" and record.abort_asked is None:
+            yield Breach("cut short", record.marker, "aborted without a request for it")
 
 
 def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
@@ -156,15 +159,15 @@ def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
     lines = defaultdict(list)
     for line in case.books.lines:
         lines[line["session_id"]].append(line)
-    for asked in case.books.asked:
-        found = lines.pop(asked.marker, [])
-        if len(found) > 1 or (asked.counts and not asked.may_count and not found):
-            yield Breach("miscounted", asked.marker, f"{len(found)} lines in the access log")
+    for record in case.books.records:
+        found = lines.pop(record.marker, [])
+        if len(found) > 1 or (record.counts and not record.may_count and not found):
+            yield Breach("miscounted", record.marker, f"{len(found)} lines in the access log")
         for line in found:
-            if (wrong := _disagrees(asked, line)) is not None:
-                yield Breach("miscounted", asked.marker, wrong)
+            if (wrong := _disagrees(record, line)) is not None:
+                yield Breach("miscounted", record.marker, wrong)
     nameless = len(lines.pop(None, []))
-    uncertain = sum(asked.may_count for asked in case.books.asked)
+    uncertain = sum(record.may_count for record in case.books.records)
     if nameless > uncertain or lines:
         yield Breach("miscounted", "", f"{nameless + len(lines)} lines of requests that nobody sent")
 
@@ -182,7 +185,7 @@ def metrics_add_up(case: Case) -> Iterator[Breach]:
     started = total(books.counters, "requests_started_total")
     if started != len(books.lines):
         yield Breach("miscounted", "", f"requests_started_total {started:.0f}, {len(books.lines)} logged")
-    sure, perhaps = _clients_count(books.asked)
+    sure, perhaps = _clients_count(books.records)
     for status, least in sure.items():
         counted = total(books.counters, "requests_total", status=status)
         if not least <= counted <= least + perhaps:
@@ -215,8 +218,8 @@ CHECKS: Sequence[Check] = (
     one_generation,
     complete_replies_were_generated,
     finished_replies_arrive,
-    leavers_are_stopped,
-    bystanders_go_on,
+    disconnects_end_requests,
+    others_continue,
     log_has_a_line_for_each,
     metrics_add_up,
     nothing_is_left,
@@ -235,10 +238,10 @@ def notices(case: Case) -> Iterator[float]:
     """Return for each disconnect whose worker was neither killed nor frozen the seconds until the worker
     noticed it.
     """
-    for asked in case.books.asked:
-        for arrival in case.arrivals(asked.marker) if asked.outcome is Outcome.LEFT else ():
+    for record in case.books.records:
+        for arrival in case.arrivals(record.marker) if record.outcome is Outcome.LEFT else ():
             life, ended = case.life(arrival), case.end_of(arrival)
-            left_at = max(arrival.at, asked.ended)
+            left_at = max(arrival.at, record.ended)
             alive = life.ended is None and _thawed(life, left_at) == left_at
             if ended is not None and ended >= left_at and alive:
                 yield ended - left_at
@@ -257,22 +260,22 @@ def _thawed(life: Life, at: float) -> float:
     return at
 
 
-def _disagrees(asked: Asked, line: dict[str, object]) -> str | None:
-    if asked.outcome is Outcome.LEFT:
+def _disagrees(record: ClientRecord, line: dict[str, object]) -> str | None:
+    if record.outcome is Outcome.LEFT:
         return None
-    failed = asked.outcome is not Outcome.COMPLETE
+    failed = record.outcome is not Outcome.COMPLETE
     if failed != bool(line["error_type"]):
-        return f"{asked.outcome} at its client, {line['outcome']} {line['error_type']!r} in the log"
-    if asked.status is not None and line["status"] != asked.status:
-        return f"status {asked.status} at its client, {line['status']} in the log"
+        return f"{record.outcome} at its client, {line['outcome']} {line['error_type']!r} in the log"
+    if record.status is not None and line["status"] != record.status:
+        return f"status {record.status} at its client, {line['status']} in the log"
     return None
 
 
-def _clients_count(asked: Sequence[Asked]) -> tuple[Counter[str], int]:
+def _clients_count(record: Sequence[ClientRecord]) -> tuple[Counter[str], int]:
     """Return the least number of requests by status, and how many more there may be."""
     sure = Counter({"success": 0, "error": 0})
     perhaps = 0
-    for each in asked:
+    for each in record:
         if each.outcome is Outcome.LEFT or each.what == choices.GARBAGE:
             perhaps += 1
         elif each.counts:

@@ -30,8 +30,8 @@ from tests.chaos.run.dialects import (
     prompt_of,
 )
 from tests.chaos.run.expected import Expected, Wrong
-from tests.chaos.run.http import Broken, Head, Line, request
-from tests.chaos.run.records import Asked, Book, Outcome
+from tests.chaos.run.http import Broken, Connection, Head, request
+from tests.chaos.run.records import Book, ClientRecord, Outcome
 
 #: Seconds without a byte after which a client gives up, and a pause before it looks a second time.
 PATIENCE, SECOND_LOOK = 6.0, 1.0
@@ -39,7 +39,7 @@ PATIENCE, SECOND_LOOK = 6.0, 1.0
 T = TypeVar("T")
 
 
-class Left(Exception):
+class Disconnected(Exception):
     """The client disconnected on purpose; the text says when."""
 
 
@@ -50,7 +50,7 @@ class Client:
         self._name = name
         self._port = port
         self._book = book
-        self._line: Line | None = None
+        self._line: Connection | None = None
         self._tasks = Tasks()
         self._number = 0
 
@@ -60,102 +60,102 @@ class Client:
             await asyncio.sleep(min(choice.pause, max(0.0, until - time.monotonic())))
             if time.monotonic() >= until:
                 break
-            await self._ask(choice)
+            await self._send(choice)
         await self._tasks.stop()
         self._hang_up()
 
-    async def _ask(self, choice: Choice) -> None:
+    async def _send(self, choice: Choice) -> None:
         self._number += 1
-        asked = Asked(
+        record = ClientRecord(
             f"{self._name}n{self._number}", choice.what, choice.kind, choice.stream, tokens=choice.tokens
         )
-        asked.sent = time.monotonic()
+        record.sent = time.monotonic()
         try:
             if self._line is None:
-                self._line = await Line.open(self._port)
-            await self._do(choice, asked, self._line)
-        except Left as left_at:
-            asked.outcome, asked.detail = Outcome.LEFT, str(left_at)
+                self._line = await Connection.open(self._port)
+            await self._do(choice, record, self._line)
+        except Disconnected as left_at:
+            record.outcome, record.detail = Outcome.LEFT, str(left_at)
             self._hang_up(reset=choice.reset)
         except TimeoutError:
-            asked.outcome, asked.detail = Outcome.LEFT, "out of patience"
+            record.outcome, record.detail = Outcome.LEFT, "out of patience"
             self._hang_up(reset=choice.reset)
         except (Broken, Wrong) as fault:
-            asked.outcome = Outcome.BROKEN if isinstance(fault, Broken) else Outcome.WRONG
-            asked.detail = str(fault)
+            record.outcome = Outcome.BROKEN if isinstance(fault, Broken) else Outcome.WRONG
+            record.detail = str(fault)
             self._hang_up()
-        asked.ended = time.monotonic()
-        self._book.write(asked)
+        record.ended = time.monotonic()
+        self._book.write(record)
 
     def _hang_up(self, *, reset: bool = False) -> None:
         line, self._line = self._line, None
         if line is not None:
             line.leave(reset=reset)
 
-    async def _do(self, choice: Choice, asked: Asked, line: Line) -> None:
-        path, marker = PATHS[choice.kind], (MARKER_HEADER, asked.marker)
+    async def _do(self, choice: Choice, record: ClientRecord, line: Connection) -> None:
+        path, marker = PATHS[choice.kind], (MARKER_HEADER, record.marker)
         if choice.what == chosen.GARBAGE:
-            return await self._garbage(choice, asked)
+            return await self._garbage(choice, record)
         if choice.what == chosen.NO_ROUTE:
-            asked.counts = False
+            record.counts = False
             method, path = ("DELETE", path) if choice.reset else ("POST", "/nothing")
             line.send(request(method, path, b""))
         elif choice.what == chosen.BAD_JSON:
             line.send(request("POST", path, b'{"input_ids": [1, 2', (marker,)))
         elif choice.what == chosen.HALF_BODY:
-            asked.counts, asked.may_count = False, True
+            record.counts, record.may_count = False, True
             line.send(request("POST", path, b'{"input_ids": [1, 2', (marker,), length=5000))
             await asyncio.sleep(choice.delay)
-            raise Left("in its body")
+            raise Disconnected("in its body")
         else:
-            return await self._generate(choice, asked, line)
-        await self._read(choice, asked, line, None)
+            return await self._generate(choice, record, line)
+        await self._read(choice, record, line, None)
 
-    async def _garbage(self, choice: Choice, asked: Asked) -> None:
-        asked.counts, asked.may_count = False, True
-        line = await Line.open(self._port)
+    async def _garbage(self, choice: Choice, record: ClientRecord) -> None:
+        record.counts, record.may_count = False, True
+        line = await Connection.open(self._port)
         try:
             line.send(choice.garbage)
             async with asyncio.timeout(PATIENCE):
                 head = await line.head()
             if not 400 <= head.status < 500:
                 raise Wrong(f"garbage was answered {head.status}")
-            asked.outcome, asked.status = Outcome.REFUSED, head.status
+            record.outcome, record.status = Outcome.REFUSED, head.status
         except Broken:
-            asked.outcome = Outcome.CLOSED
+            record.outcome = Outcome.CLOSED
         except TimeoutError:
-            asked.outcome = Outcome.UNANSWERED
+            record.outcome = Outcome.UNANSWERED
         finally:
             line.leave(reset=choice.reset)
 
-    async def _generate(self, choice: Choice, asked: Asked, line: Line) -> None:
-        id = choice.shared_id or (asked.marker if choice.what == chosen.ABORT or choice.events % 2 else None)
+    async def _generate(self, choice: Choice, record: ClientRecord, line: Connection) -> None:
+        id = choice.shared_id or (record.marker if choice.what == chosen.ABORT or choice.events % 2 else None)
         in_header = choice.id_in_header and id is not None and id.isascii()
-        prompt = prompt_of(asked.marker, choice.prompt)
+        prompt = prompt_of(record.marker, choice.prompt)
         in_body = None if in_header else id
-        body = body_of(choice.kind, asked.marker, prompt, choice.tokens, stream=choice.stream, id=in_body)
-        headers = ((MARKER_HEADER, asked.marker), *choice.headers)
+        body = body_of(choice.kind, record.marker, prompt, choice.tokens, stream=choice.stream, id=in_body)
+        headers = ((MARKER_HEADER, record.marker), *choice.headers)
         if in_header and id is not None:
             headers += (("X-Request-Id", id),)
         line.send(request("POST", PATHS[choice.kind], body, headers))
         expected = Expected(choice.kind, id, output_of(prompt, choice.tokens))
         if choice.what == chosen.ABORT and id is not None:
-            self._tasks.spawn(self._abort(choice, asked, id), "abort")
+            self._tasks.spawn(self._abort(choice, record, id), "abort")
         if choice.what != chosen.LEAVE:
-            return await self._read(choice, asked, line, expected)
-        asked.may_count = True
+            return await self._read(choice, record, line, expected)
+        record.may_count = True
         if choice.moment == chosen.AT_ONCE:
-            raise Left("at once")
+            raise Disconnected("at once")
         try:
             async with asyncio.timeout(choice.delay if choice.moment == chosen.LATER else None):
-                await self._read(choice, asked, line, expected)
+                await self._read(choice, record, line, expected)
         except TimeoutError:
-            raise Left("waiting") from None
+            raise Disconnected("waiting") from None
 
-    async def _abort(self, choice: Choice, asked: Asked, id: str) -> None:
+    async def _abort(self, choice: Choice, record: ClientRecord, id: str) -> None:
         await asyncio.sleep(choice.delay)
-        line = await Line.open(self._port)
-        asked.abort_asked = time.monotonic()
+        line = await Connection.open(self._port)
+        record.abort_asked = time.monotonic()
         try:
             async with asyncio.timeout(2 * PATIENCE):
                 line.send(request("POST", ABORT_PATHS[choice.kind], abort_of(choice.kind, id)))
@@ -163,62 +163,64 @@ class Client:
         finally:
             line.leave(reset=False)
 
-    async def _read(self, choice: Choice, asked: Asked, line: Line, expected: Expected | None) -> None:
-        head = await _awaited(line.head())
-        asked.status = head.status
+    async def _read(
+        self, choice: Choice, record: ClientRecord, line: Connection, expected: Expected | None
+    ) -> None:
+        head = await _with_patience(line.head())
+        record.status = head.status
         if choice.what == chosen.LEAVE and choice.moment == chosen.AT_HEAD:
-            raise Left("at the head")
+            raise Disconnected("at the head")
         if head.status < 400 and expected is None:
             raise Wrong(f"{choice.what} was answered {head.status}")
         if head.headers.get("content-type", "").startswith("text/event-stream"):
             assert expected is not None
-            await self._read_stream(choice, asked, line, head, expected)
+            await self._read_stream(choice, record, line, head, expected)
         else:
-            body = b"".join([piece async for piece in _patiently(line, head)])
-            _judge(asked, head, body, expected)
+            body = b"".join([piece async for piece in _pieces(line, head)])
+            _judge(record, head, body, expected)
         if head.headers.get("connection") == "close":
             self._hang_up()
 
     async def _read_stream(
-        self, choice: Choice, asked: Asked, line: Line, head: Head, expected: Expected
+        self, choice: Choice, record: ClientRecord, line: Connection, head: Head, expected: Expected
     ) -> None:
         rest, events = b"", 0
-        async for piece in _patiently(line, head):
+        async for piece in _pieces(line, head):
             *complete, rest = (rest + piece).split(b"\n\n")
             for event in complete:
                 events += 1
                 expected.take(event)
             if choice.what == chosen.LEAVE and choice.moment == chosen.AT_EVENT and events >= choice.events:
-                raise Left("in the stream")
-            if choice.what == chosen.STALL and events and not asked.detail:
-                asked.detail = "stopped reading"
+                raise Disconnected("in the stream")
+            if choice.what == chosen.STALL and events and not record.detail:
+                record.detail = "stopped reading"
                 await asyncio.sleep(1 + 3 * choice.delay)
                 if choice.reset:
-                    raise Left("with its replies unread")
+                    raise Disconnected("with its replies unread")
         if rest:
             raise Wrong(f"a stream ends with {rest[:80]!r}")
         expected.close()
-        _note(asked, expected)
+        _record_success(record, expected)
 
 
-def _judge(asked: Asked, head: Head, body: bytes, expected: Expected | None) -> None:
+def _judge(record: ClientRecord, head: Head, body: bytes, expected: Expected | None) -> None:
     """Check a unary reply. Raises Wrong."""
     if head.status >= 400:
-        asked.outcome, asked.detail = Outcome.REFUSED, body[:200].decode("utf-8", "replace")
+        record.outcome, record.detail = Outcome.REFUSED, body[:200].decode("utf-8", "replace")
         if not isinstance(_json(body), dict):
             raise Wrong(f"status {head.status} with a body that is no JSON object: {body[:80]!r}")
         return
     assert expected is not None
     expected.part(body)
     expected.check()
-    _note(asked, expected)
+    _record_success(record, expected)
 
 
-def _note(asked: Asked, expected: Expected) -> None:
-    asked.finish = expected.finish
-    asked.outcome = Outcome.COMPLETE if expected.error is None else Outcome.ERROR
+def _record_success(record: ClientRecord, expected: Expected) -> None:
+    record.finish = expected.finish
+    record.outcome = Outcome.COMPLETE if expected.error is None else Outcome.ERROR
     if expected.error is not None:
-        asked.detail = expected.error
+        record.detail = expected.error
 
 
 def _json(body: bytes) -> object:
@@ -228,14 +230,14 @@ def _json(body: bytes) -> object:
         return None
 
 
-async def _patiently(line: Line, head: Head) -> AsyncIterator[bytes]:
+async def _pieces(line: Connection, head: Head) -> AsyncIterator[bytes]:
     """Yield the pieces of a body. Raises TimeoutError if none arrives in time."""
     pieces = line.body(head)
-    while (piece := await _awaited(anext(pieces, None))) is not None:
+    while (piece := await _with_patience(anext(pieces, None))) is not None:
         yield piece
 
 
-async def _awaited(work: Awaitable[T]) -> T:
+async def _with_patience(work: Awaitable[T]) -> T:
     """Return the result of ``work``. Raises TimeoutError if it takes too long.
 
     This process itself may have been kept from running, so data that has arrived is read before the timeout

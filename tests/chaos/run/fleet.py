@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.processes import NotStarted, Processes, ask
 from tests.chaos.run.plan import CLOSE_IDLE, ELSE_REQUESTS, KILL, MOOD_REQUESTS, STOP, VANISH, Fault
-from tests.chaos.run.records import AbortSeen, Life, Seen, read
+from tests.chaos.run.records import Life, WorkerAbort, WorkerMilestone, read
 
 
 class Workers:
@@ -85,11 +85,11 @@ class Workers:
         """Return the number of requests that the workers process."""
         return sum(_busy(port) for port in self.ports)
 
-    def books(self) -> tuple[list[Seen], list[AbortSeen]]:
+    def books(self) -> tuple[list[WorkerMilestone], list[WorkerAbort]]:
         """Return the records of all workers."""
         paths = [self._book(life.worker, life.life) for life in self.lives]
-        seen = [each for path in paths for each in read(path, Seen)]
-        return seen, [each for path in paths for each in read(path, AbortSeen)]
+        milestones = [each for path in paths for each in read(path, WorkerMilestone)]
+        return milestones, [each for path in paths for each in read(path, WorkerAbort)]
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
         life = 1 + sum(each.worker == number for each in self.lives)

@@ -27,7 +27,7 @@ class Head:
     headers: Mapping[str, str]
 
 
-class Line:
+class Connection:
     """A connection to the gateway at ``port``, used for one request after another."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,7 +35,7 @@ class Line:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int) -> Line:
+    async def open(cls, port: int) -> Connection:
         """Connect. Raises Broken if the connection is refused."""
         try:
             return cls(*await asyncio.open_connection("127.0.0.1", port, limit=_ROOM))

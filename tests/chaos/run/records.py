@@ -35,7 +35,7 @@ HONEST = frozenset({Outcome.COMPLETE, Outcome.REFUSED, Outcome.ERROR, Outcome.LE
 
 
 @dataclass
-class Asked:
+class ClientRecord:
     """A client's request. ``counts``: its head was complete and for a generate route, so that the gateway has
     an exchange for it. The head of a client that disconnected may have been incomplete; then it only
     ``may_count``.
@@ -62,7 +62,7 @@ class Asked:
 
 
 @dataclass
-class Seen:
+class WorkerMilestone:
     """A milestone of a generate request at a worker (gateway.sim.request_log.Milestone)."""
 
     worker: int
@@ -74,7 +74,7 @@ class Seen:
 
 
 @dataclass
-class AbortSeen:
+class WorkerAbort:
     """A call of a worker's abort route."""
 
     worker: int
@@ -113,16 +113,16 @@ class Books:
     labels.
     """
 
-    asked: list[Asked]
-    seen: list[Seen]
-    aborts: list[AbortSeen]
+    records: list[ClientRecord]
+    milestones: list[WorkerMilestone]
+    aborts: list[WorkerAbort]
     lives: list[Life]
     lines: list[dict[str, Any]]
     counters: Mapping[tuple[str, frozenset[tuple[str, str]]], float]
     end: End
 
 
-Record = TypeVar("Record", Asked, Seen, AbortSeen)
+Record = TypeVar("Record", ClientRecord, WorkerMilestone, WorkerAbort)
 
 
 class Book:
@@ -131,7 +131,7 @@ class Book:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def write(self, record: Asked | Seen | AbortSeen) -> None:
+    def write(self, record: ClientRecord | WorkerMilestone | WorkerAbort) -> None:
         os.write(self._fd, json.dumps({"is": type(record).__name__, **asdict(record)}).encode() + b"\n")
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from gateway.sim.config import SGLANG, VLLM
 from tests.chaos.run import watch
 from tests.chaos.run.fleet import Workers
 from tests.chaos.run.plan import Fault
-from tests.chaos.run.records import Asked, Books, End, read
+from tests.chaos.run.records import Books, ClientRecord, End, read
 
 KINDS = (SGLANG, VLLM, SGLANG, VLLM)
 #: The number of processes among which the clients of a round are divided.
@@ -103,11 +103,11 @@ class Rig:
         """End the gateway and return all records."""
         memory, in_flight, counters = self.memory(), self.in_flight(), watch.counters(self.port)
         end(self.gateway)
-        seen, aborts = self.workers.books()
+        milestones, aborts = self.workers.books()
         paths = sorted(self._processes.folder.glob("clients-*.book"))
         return Books(
-            asked=[asked for path in paths for asked in read(path, Asked)],
-            seen=seen,
+            records=[record for path in paths for record in read(path, ClientRecord)],
+            milestones=milestones,
             aborts=aborts,
             lives=self.workers.lives,
             lines=watch.access_lines(self._processes.log("gateway")),

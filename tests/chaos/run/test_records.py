@@ -9,24 +9,24 @@ from pathlib import Path
 from benchmarks.page import replace_part
 from tests.chaos.run import page, watch
 from tests.chaos.run.dialects import body_of, dispatch_id_of, marker_of
-from tests.chaos.run.records import AbortSeen, Asked, Book, Outcome, Seen, read
+from tests.chaos.run.records import Book, ClientRecord, Outcome, WorkerAbort, WorkerMilestone, read
 
 
 def test_book_holds_each_record_as_soon_as_it_is_written(tmp_path: Path) -> None:
     """A record is in the file at once, because its process may be killed at any time."""
-    asked = Asked("a", "stream", "sglang", outcome=Outcome.COMPLETE)
-    seen, abort = Seen(0, 1, 2.5, "arrived", "a", "job"), AbortSeen(0, 1, 3.0, ["job"])
+    record = ClientRecord("a", "stream", "sglang", outcome=Outcome.COMPLETE)
+    milestone, abort = WorkerMilestone(0, 1, 2.5, "arrived", "a", "job"), WorkerAbort(0, 1, 3.0, ["job"])
     book = Book(tmp_path / "book")
-    for record in (asked, seen, abort):
-        book.write(record)
-    assert read(tmp_path / "book", Asked) == [asked]
-    assert read(tmp_path / "book", Seen) == [seen]
-    assert read(tmp_path / "book", AbortSeen) == [abort]
+    for each in (record, milestone, abort):
+        book.write(each)
+    assert read(tmp_path / "book", ClientRecord) == [record]
+    assert read(tmp_path / "book", WorkerMilestone) == [milestone]
+    assert read(tmp_path / "book", WorkerAbort) == [abort]
     book.close()
 
 
 def test_book_that_nobody_began_is_empty(tmp_path: Path) -> None:
-    assert read(tmp_path / "none", Seen) == []
+    assert read(tmp_path / "none", WorkerMilestone) == []
 
 
 def test_worker_finds_marker_and_id_in_the_bytes_of_a_request() -> None:

@@ -20,7 +20,7 @@ from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimSer
 from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
 from tests.chaos.run.dialects import PATHS, dispatch_id_of, marker_of
-from tests.chaos.run.records import AbortSeen, Book, Seen
+from tests.chaos.run.records import Book, WorkerAbort, WorkerMilestone
 
 MOODS: dict[str, Script] = {
     "slow": Pace(prefill_base=0.5, token_delay=0.2),
@@ -59,11 +59,11 @@ class BookedLog(RequestLog):
         if marker:
             id = dispatch_id_of(self._kind, arrival.header("x-request-id"), arrival.body)
             at = getattr(arrival, mark)
-            self._book.write(Seen(self._number, self._life, at, mark.value, marker, id))
+            self._book.write(WorkerMilestone(self._number, self._life, at, mark.value, marker, id))
 
     def called(self, abort: AbortCall) -> None:
         super().called(abort)
-        self._book.write(AbortSeen(self._number, self._life, abort.at, abort.ids))
+        self._book.write(WorkerAbort(self._number, self._life, abort.at, abort.ids))
 
 
 async def serve(kind: str, port: int, number: int, life: int, delay: float, book: Book) -> None:
@@ -76,10 +76,10 @@ async def serve(kind: str, port: int, number: int, life: int, delay: float, book
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with server:
         while line := await lines.readline():
-            obey(server, json.loads(line))
+            execute(server, json.loads(line))
 
 
-def obey(server: SimServer, command: dict[str, Any]) -> None:
+def execute(server: SimServer, command: dict[str, Any]) -> None:
     """Execute a command: ``mood`` changes the next ``times`` replies; ``calm`` ends that; ``close idle``."""
     if command["do"] == "mood":
         server.behave(MOODS[command["mood"]], times=command["times"])
