@@ -224,9 +224,8 @@ async def test_connection_over_the_limit_may_use_routes_that_need_no_worker(path
                 answer = await rest_of(third)
                 assert answer.startswith(b"HTTP/1.1 %d " % code) and b"retry-after: 1\r\n" in answer.lower()
                 assert b"connection: close" in answer.lower()
-                assert (
-                    "its limit of connections" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
-                )
+                error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+                assert "its limit of connections" in error["message"]
                 fourth.request("/health", b"", method="GET")
                 assert (await rest_of(fourth)).startswith(b"HTTP/1.1 200 ")
             assert not generates(sim)
