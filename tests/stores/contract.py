@@ -39,12 +39,9 @@ class StoreContract:
         await store.put(TWO)
         async with watching(store) as watched:
             await watched.until(lambda: bool(watched.changes))
+            await turns(store, healthy=True)
         assert watched.changes[0] == Reset({ONE.url: ONE, TWO.url: TWO})
-
-    async def test_first_change_of_an_empty_store_is_an_empty_reset(self, open_store: Open) -> None:
-        async with watching(open_store()) as watched:
-            await watched.until(lambda: bool(watched.changes))
-        assert watched.changes == [Reset({})]
+        assert (store.reason, store.writable) == ("", True)
 
     async def test_changes_are_yielded_in_order(self, open_store: Open) -> None:
         store = open_store()
@@ -70,38 +67,27 @@ class StoreContract:
         assert watched.changes == [Reset({}), Put(ONE), Put(TWO)]
 
     async def test_delete_returns_whether_there_was_a_record(self, open_store: Open) -> None:
+        """It removes no URL that begins alike."""
         store = open_store()
+        longer = WorkerRecord(ONE.url + "/and-more")
         await store.put(ONE)
+        await store.put(longer)
         assert await store.delete(ONE.url)
         assert not await store.delete(ONE.url)
-        assert not await store.delete("http://never.there")
-
-    async def test_delete_removes_no_url_that_begins_alike(self, open_store: Open) -> None:
-        store = open_store()
-        longer = WorkerRecord(TWO.url + "/and-more")
-        await store.put(TWO)
-        await store.put(longer)
-        await store.delete(TWO.url)
         async with watching(store) as watched:
             await watched.until(lambda: bool(watched.changes))
         assert watched.urls == {longer.url}
 
     async def test_every_watch_yields_every_change(self, open_store: Open) -> None:
-        store = open_store()
-        async with watching(store) as first, watching(store) as second:
-            await first.until(lambda: bool(first.changes))
-            await second.until(lambda: bool(second.changes))
-            await store.put(ONE)
-            await first.until(lambda: first.urls == {ONE.url})
-            await second.until(lambda: second.urls == {ONE.url})
-
-    async def test_watch_that_ends_does_not_end_others(self, open_store: Open) -> None:
+        """A watch that ends does not end the others."""
         store = open_store()
         async with watching(store) as stays:
             async with watching(store) as leaves:
                 await leaves.until(lambda: bool(leaves.changes))
-            await store.put(ONE)
-            await stays.until(lambda: stays.urls == {ONE.url})
+                await store.put(ONE)
+                await leaves.until(lambda: leaves.urls == {ONE.url})
+            await store.put(TWO)
+            await stays.until(lambda: stays.urls == {ONE.url, TWO.url})
 
     async def test_concurrent_writes_all_arrive(self, open_store: Open) -> None:
         store = open_store()
@@ -112,15 +98,7 @@ class StoreContract:
             await watched.until(lambda: len(watched.urls) == len(records))
         assert watched.records == {record.url: record for record in records}
 
-    async def test_store_is_healthy_once_it_was_read(self, open_store: Open) -> None:
-        store = open_store()
-        async with watching(store) as watched:
-            await store.put(ONE)
-            await watched.until(lambda: watched.urls == {ONE.url})
-            await turns(store, healthy=True)
-        assert (store.reason, store.writable) == ("", True)
-
-    async def test_record_with_a_ttl_stays_while_its_store_is_open(self, open_store: Open) -> None:
+    async def test_record_with_a_ttl_stays_until_it_is_deleted(self, open_store: Open) -> None:
         """If a busy machine delays a renewal too much, the record is registered again."""
         store = open_store()
         async with watching(store) as watched:
@@ -128,18 +106,13 @@ class StoreContract:
             await watched.until(lambda: watched.urls == {ONE.url})
             await asyncio.sleep(2.5)
             await watched.until(lambda: watched.urls == {ONE.url})
-
-    async def test_record_with_a_ttl_can_be_deleted(self, open_store: Open) -> None:
-        store = open_store()
-        async with watching(store) as watched:
-            await store.put(ONE, ttl=1)
-            await watched.until(lambda: watched.urls == {ONE.url})
             assert await store.delete(ONE.url)
             await watched.until(lambda: not watched.urls)
             await asyncio.sleep(1)
         assert not watched.urls
 
     async def test_close_ends_every_watch(self, open_store: Open) -> None:
+        """One that begins afterwards ends at once."""
         store = open_store()
         async with watching(store) as first, watching(store) as second:
             await first.until(lambda: bool(first.changes))
@@ -147,13 +120,9 @@ class StoreContract:
             await store.close()
             await first.until(lambda: first.ended)
             await second.until(lambda: second.ended)
-
-    async def test_watch_after_close_ends_at_once(self, open_store: Open) -> None:
-        store = open_store()
-        await store.close()
-        async with watching(store) as watched:
-            await watched.until(lambda: watched.ended)
-        assert not watched.changes
+        async with watching(store) as later:
+            await later.until(lambda: later.ended)
+        assert not later.changes
 
 
 class SharedStoreContract(StoreContract):
@@ -177,34 +146,19 @@ class SharedStoreContract(StoreContract):
                 taken.append((now() - started) / 2)
         assert min(taken) < 1
 
-    async def test_records_outlive_the_store_that_wrote_them(self, open_store: Open) -> None:
-        writer = open_store()
-        await writer.put(ONE)
-        await writer.close()
-        async with watching(open_store()) as watched:
-            await watched.until(lambda: watched.urls == {ONE.url})
-
-    async def test_record_with_a_ttl_expires_after_its_store_was_closed(self, open_store: Open) -> None:
-        keeper, other = open_store(), open_store()
-        await keeper.put(TWO)
-        await keeper.put(ONE, ttl=1)
-        async with watching(other) as watched:
-            await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
-            await keeper.close()
-            await watched.until(lambda: watched.urls == {TWO.url})
-
     async def test_put_by_another_store_keeps_the_ttl(self, open_store: Open) -> None:
-        """A worker whose record somebody else changes still expires with the store that renews it."""
+        """The record expires after the store that renews it was closed; one without a TTL stays."""
         keeper, other = open_store(), open_store()
+        await keeper.put(ONE)
         await keeper.put(TWO, ttl=1)
         held = replace(TWO, cordoned=True)
         async with watching(other) as watched:
             await other.put(held)
-            await watched.until(lambda: watched.records == {TWO.url: held})
+            await watched.until(lambda: watched.records == {ONE.url: ONE, TWO.url: held})
             await asyncio.sleep(1.5)
-            await watched.until(lambda: watched.records == {TWO.url: held})
+            await watched.until(lambda: watched.records == {ONE.url: ONE, TWO.url: held})
             await keeper.close()
-            await watched.until(lambda: not watched.urls)
+            await watched.until(lambda: watched.urls == {ONE.url})
 
     async def test_record_that_another_store_deletes_is_not_registered_again(self, open_store: Open) -> None:
         keeper, other = open_store(), open_store()

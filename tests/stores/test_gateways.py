@@ -78,7 +78,20 @@ def member(tmp_path: Path) -> Iterator[Member]:
         yield member
 
 
-async def share_a_fleet(variables: Mapping[str, str]) -> None:
+def etcd_at(member: Member) -> dict[str, str]:
+    return {"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url}
+
+
+@pytest.fixture(params=["etcd", "file"])
+def variables(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Environment variables of gateways that share a store."""
+    if request.param == "etcd":
+        return etcd_at(request.getfixturevalue("member"))
+    return {"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": str(tmp_path / "workers.json")}
+
+
+async def test_two_gateways_on_one_store_see_the_same_fleet(variables: Mapping[str, str]) -> None:
+    """Each sees what the other registers or removes; so does a gateway that starts after both have ended."""
     async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
         async with gateways(2, variables) as (here, there):
             assert await here.add(one.url) == 202
@@ -102,18 +115,11 @@ async def all_ready(gateway: Gateway) -> bool:
     return set((await gateway.workers()).values()) == {"ready"}
 
 
-async def test_two_gateways_on_one_etcd_see_the_same_fleet(member: Member) -> None:
-    """Each sees what the other registers or removes; so does a gateway that starts after both have ended."""
-    await share_a_fleet({"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url})
+async def test_gateways_on_one_store_share_pauses_and_cordons(variables: Mapping[str, str]) -> None:
+    """The store has no record of the workers: each gateway is started with them.
 
-
-async def test_two_gateways_on_one_file_see_the_same_fleet(tmp_path: Path) -> None:
-    file = str(tmp_path / "workers.json")
-    await share_a_fleet({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
-
-
-async def share_pauses(variables: Mapping[str, str]) -> None:
-    """Pause workers that the store has no record of: each gateway is started with them."""
+    A gateway that starts later knows the pauses before it sends any request.
+    """
     async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
         urls = (one.url, two.url)
         given = {**variables, "DYN_WORKER": ",".join(urls)}
@@ -140,21 +146,10 @@ async def states(gateway: Gateway, *wanted: str) -> bool:
     return list((await gateway.workers()).values()) == list(wanted)
 
 
-async def test_gateways_on_one_etcd_share_pauses_and_cordons(member: Member) -> None:
-    """A gateway that starts later knows them before it sends any request."""
-    await share_pauses({"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url})
-
-
-async def test_gateways_on_one_file_share_pauses_and_cordons(tmp_path: Path) -> None:
-    file = str(tmp_path / "workers.json")
-    await share_pauses({"DYN_DISCOVERY_BACKEND": "file", "DYN_DISCOVERY_FILE": file})
-
-
 @asynccontextmanager
 async def over_etcd(member: Member) -> AsyncIterator[tuple[SimServer, Gateway, Gateway]]:
     """A worker, and two gateways on one etcd that both find it ready."""
-    variables = {"DYN_DISCOVERY_BACKEND": "etcd", "DYN_ETCD_ENDPOINTS": member.url}
-    async with SimServer("sglang", SimConfig()) as sim, gateways(2, variables) as (here, there):
+    async with SimServer("sglang", SimConfig()) as sim, gateways(2, etcd_at(member)) as (here, there):
         assert await here.add(sim.url) == 202
         for gateway in (here, there):
             await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]

@@ -40,13 +40,6 @@ async def renewals() -> AsyncIterator[Renewals]:
     await renewals.close()
 
 
-async def test_record_is_renewed_three_times_within_its_ttl(renewals: Renewals) -> None:
-    renew = Scripted()
-    await renewals.start(URL, TTL, renew)
-    await asyncio.sleep(2 * TTL + 1)
-    assert renew.calls == 6
-
-
 async def test_failed_renewal_is_retried_each_second_and_logged_once(
     renewals: Renewals, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,12 +17,6 @@ def test_range_holds_the_keys_of_one_deployment_and_no_other() -> None:
     assert Keys("/a").all == keys.all
 
 
-def test_record_is_read_as_it_was_written() -> None:
-    keys = Keys("/a")
-    key, value = keys.decode({"key": keys.of(ONE.url), "value": keys.value(ONE)})
-    assert (keys.url(key), keys.record(key, value)) == (ONE.url, ONE)
-
-
 def test_value_that_is_not_the_keys_record_is_refused() -> None:
     keys = Keys("/a")
     key, _ = keys.decode({"key": keys.of(ONE.url)})

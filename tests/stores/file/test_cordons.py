@@ -43,13 +43,6 @@ def test_list_that_was_edited_alone_is_the_latest_write() -> None:
     assert StoredCordons(members).members == {"marks": {URL: ["paused"]}}
 
 
-def test_older_entry_changes_nothing() -> None:
-    stored = StoredCordons({})
-    stored.update({URL: {"held": REMOVED}})
-    stored.update({URL: {"held": PRESENT}})
-    assert stored.known == {URL: {"held": REMOVED}}
-
-
 def test_oldest_tombstones_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cordons, "MOST_TOMBSTONES", 3)
     stored = StoredCordons({})

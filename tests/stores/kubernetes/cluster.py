@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -38,10 +37,6 @@ class Status(Exception):
         }
 
 
-def expired(asked: int, oldest: int) -> Status:
-    return Status(410, "Expired", f"too old resource version: {asked} ({oldest})")
-
-
 @dataclass(frozen=True)
 class Changed:
     version: int
@@ -61,22 +56,20 @@ class Cluster:
         #: Set at every change.
         self.listeners: set[asyncio.Event] = set()
 
-    def put(self, resource: str, object_: Object) -> Object:
+    def put(self, resource: str, object_: Object) -> None:
         """Create it, or replace the one of its name."""
         object_ = deepcopy(object_)
         meta = object_["metadata"]
         before = self._objects[resource].get((meta["namespace"], meta["name"]))
-        meta["resourceVersion"] = str(self._next())
+        self.version += 1
+        meta["resourceVersion"] = str(self.version)
         self._objects[resource][meta["namespace"], meta["name"]] = object_
         self._record(resource, before, object_)
-        return object_
 
     def delete(self, resource: str, name: str, namespace: str = "default") -> None:
         before = self._objects[resource].pop((namespace, name))
-        version = self._next()
-        last = deepcopy(before)
-        last["metadata"]["resourceVersion"] = str(version)
-        self._record(resource, last, None)
+        self.version += 1
+        self._record(resource, before, None)
 
     def compact(self) -> None:
         """Forget all changes, and all lists that were begun. Who has kept up does not notice."""
@@ -96,9 +89,7 @@ class Cluster:
         if token := query.get("continue"):
             version, start = json.loads(base64.b64decode(token))
             if version not in self._snapshots:
-                raise Status(
-                    410, "Expired", "The provided continue parameter is too old to display a consistent list"
-                )
+                raise Status(410, "Expired", "The provided continue parameter is too old")
             found = self._snapshots[version]
         else:
             version, start = self.version, 0
@@ -112,29 +103,19 @@ class Cluster:
         meta: Object = {"resourceVersion": str(version)}
         if end < len(found):
             meta["continue"] = base64.b64encode(json.dumps([version, end]).encode()).decode()
-            meta["remainingItemCount"] = len(found) - end
         return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": found[start:end]}
 
     def events(self, resource: str, namespace: str | None, matches: Matches, after: int) -> list[Object]:
         """What a watch sees of all that came after version ``after``. Raises Status."""
         if after < self._oldest:
-            raise expired(after, self._oldest)
+            raise Status(410, "Expired", f"too old resource version: {after} ({self._oldest})")
         if after > self.version:
             cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
             text = f"Timeout: Too large resource version: {after}, current: {self.version}"
             raise Status(504, "Timeout", text, causes=[cause], retryAfterSeconds=1)
-        seen = []
-        for changed_kind, change in self._history:
-            if changed_kind != resource or change.version <= after:
-                continue
-            event = _event(change, namespace, matches)
-            if event is not None:
-                seen.append(event)
-        return seen
-
-    def _next(self) -> int:
-        self.version += 1
-        return self.version
+        changes = (each for kind, each in self._history if kind == resource and each.version > after)
+        events = (_event(change, namespace, matches) for change in changes)
+        return [event for event in events if event is not None]
 
     def _record(self, resource: str, before: Object | None, after: Object | None) -> None:
         self._history.append((resource, Changed(self.version, before, after)))
@@ -144,9 +125,8 @@ class Cluster:
 
 def _event(change: Changed, namespace: str | None, matches: Matches) -> Object | None:
     def seen(object_: Object | None) -> bool:
-        return (
-            object_ is not None and namespace in (None, object_["metadata"]["namespace"]) and matches(object_)
-        )
+        within = object_ and namespace in (None, object_["metadata"]["namespace"])
+        return bool(within and object_ and matches(object_))
 
     if seen(change.after):
         return {"type": "MODIFIED" if seen(change.before) else "ADDED", "object": change.after}
@@ -157,39 +137,7 @@ def _event(change: Changed, namespace: str | None, matches: Matches) -> Object |
     return None
 
 
-_REQUIREMENT = re.compile(
-    r"\s*(?:(?P<absent>!)?(?P<name>[\w./-]+)\s*"
-    r"(?:(?P<equal>==?|!=)\s*(?P<value>[\w.-]*)|(?P<set>in|notin)\s*\((?P<values>[^)]*)\))?)\s*(?:,|$)"
-)
-
-
 def selector(text: str) -> Matches:
-    """What a labelSelector chooses. Raises Status."""
-    tests: list[Matches] = []
-    at = 0
-    while at < len(text):
-        found = _REQUIREMENT.match(text, at)
-        if found is None:
-            raise Status(
-                400, "BadRequest", f"unable to parse requirement: found {text[at:]!r}, expected: identifier"
-            )
-        tests.append(_requirement(found))
-        at = found.end()
-    return lambda object_: all(test(object_) for test in tests)
-
-
-def _requirement(found: re.Match[str]) -> Matches:
-    name = found["name"]
-
-    def value(object_: Object) -> str | None:
-        label = object_["metadata"].get("labels", {}).get(name)
-        return None if label is None else str(label)
-
-    if found["absent"]:
-        return lambda object_: value(object_) is None
-    if found["set"]:
-        values = {each.strip() for each in found["values"].split(",")}
-        return lambda object_: (value(object_) in values) == (found["set"] == "in")
-    if found["equal"]:
-        return lambda object_: (value(object_) == found["value"]) == (found["equal"] != "!=")
-    return lambda object_: value(object_) is not None
+    """Return a test for the labels that ``text`` names: ``name=value``, with commas between them."""
+    wanted = dict(each.split("=") for each in text.split(",") if each)
+    return lambda object_: wanted.items() <= object_["metadata"]["labels"].items()

@@ -32,13 +32,6 @@ def the(resource: str, name: str = "tito-gateway") -> Any:
     return found
 
 
-def test_all_manifests_are_objects_of_the_api() -> None:
-    assert len(OBJECTS) == 5
-    assert all(
-        object_["apiVersion"] and object_["kind"] and object_["metadata"]["name"] for object_ in OBJECTS
-    )
-
-
 def test_role_is_bound_to_the_account_of_the_gateway() -> None:
     binding, account = the("RoleBinding"), the("ServiceAccount")["metadata"]["name"]
     assert binding["roleRef"] == {

@@ -13,22 +13,10 @@ def body(**members: object) -> bytes:
     return json.dumps({"kind": "Status", **members}).encode()
 
 
-@pytest.mark.parametrize(
-    ("status", "slow"),
-    [
-        (400, True),
-        (401, False),
-        (403, True),
-        (404, True),
-        (409, False),
-        (429, False),
-        (500, False),
-        (302, True),
-    ],
-)
-def test_error_that_only_a_person_can_mend_is_slow(status: int, slow: bool) -> None:
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 429, 500])
+def test_error_that_only_a_person_can_mend_is_slow(status: int) -> None:
     failure = refusal(status, "", body(message="no"))
-    assert failure.slow is slow
+    assert failure.slow is (status in (302, 400, 403, 404))
     assert isinstance(failure, ApiRefusal) and failure.status == status
 
 
@@ -70,11 +58,6 @@ def test_version_that_is_too_old_or_too_new_has_expired() -> None:
 
 
 def test_error_event_with_any_structure_is_a_failure() -> None:
-    odd: list[dict[str, object]] = [
-        {},
-        {"code": "x"},
-        {"code": 500, "message": "etcdserver: leader changed"},
-        {"details": []},
-    ]
+    odd: list[dict[str, object]] = [{}, {"code": "x"}, {"code": 500, "message": "changed"}, {"details": []}]
     for error_object in odd:
         assert isinstance(error_event(error_object), ApiRefusal)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.stores.kubernetes.reading import Defaults
-from gateway.stores.kubernetes.slices import ENDPOINT_SLICES, read_slice
+from gateway.stores.kubernetes.slices import read_slice
 from tests.stores.kubernetes.cluster import Object
 from tests.stores.kubernetes.things import endpoint, slice_
 
@@ -25,10 +25,6 @@ def problem(object_: Object, **defaults: Any) -> str:
     reading = read_slice(object_, Defaults(**defaults))
     assert reading.candidates == ()
     return reading.problem
-
-
-def test_path_is_that_of_the_discovery_api() -> None:
-    assert ENDPOINT_SLICES.target(None) == "/apis/discovery.k8s.io/v1/endpointslices"
 
 
 @pytest.mark.parametrize(

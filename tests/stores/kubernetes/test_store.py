@@ -24,13 +24,6 @@ async def test_nothing_can_be_written(site: Site) -> None:
     assert not site.server.asked
 
 
-async def test_store_is_not_healthy_before_it_was_reached(site: Site) -> None:
-    store = site.store()
-    assert not store.healthy and store.reason
-    await site.follow(store)
-    assert store.healthy and store.reason == ""
-
-
 async def test_closing_ends_every_watch(site: Site) -> None:
     """And their connections."""
     store = site.store()

@@ -89,11 +89,3 @@ async def test_requests_go_on_while_the_api_server_is_away(site: Site) -> None:
             assert await ready(gateway) == {first.url}
             await site.server.start()
             await ready_workers_are(gateway, second)
-
-
-async def test_workers_cannot_be_registered_over_the_api(site: Site) -> None:
-    """Only Kubernetes adds workers; the error says so."""
-    async with gateway_of(site) as gateway:
-        reply = await gateway.client.post("/workers", json={"url": "http://127.0.0.1:1"})
-        assert 400 <= reply.status_code < 500
-        assert "Kubernetes" in reply.json()["error"]["message"]
