@@ -17,30 +17,16 @@ from tests.support.processes import PATIENCE
 
 
 async def test_connection_stays_open_for_any_number_of_requests() -> None:
-    """Generate requests, control requests and refused ones, one after another."""
     async with connected() as (sim, gateway, client):
         for _ in range(3):
             for path, method, body, status in (
-                ("/generate", "POST", SMALL, 200),
                 ("/generate?x=1", "PUT", SMALL, 200),
                 ("/health", "GET", b"", 200),
-                ("/generate", "GET", b"", 405),
                 ("/nothing", "GET", b"", 404),
                 ("/generate", "POST", b"{", 400),
             ):
                 client.request(path, body, method=method)
                 assert (await reply_of(client))[0] == status, path
-
-
-async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with connected() as (sim, gateway, client):
-        for index in range(40):
-            client.request("/generate", json.dumps(body_of("sglang", rid=f"r{index:02}")).encode())
-        client.request("/health", b"", method="GET")
-        for index in range(40):
-            _, body = await reply_of(client)
-            assert json.loads(body)["meta_info"]["id"] == f"r{index:02}"
-        assert (await reply_of(client))[0] == 200
 
 
 @pytest.mark.parametrize(

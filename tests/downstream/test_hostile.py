@@ -15,15 +15,12 @@ from gateway.downstream.hangup import HANGUP_INTERVAL
 from gateway.fleet.states import WorkerState
 from gateway.sim import Pace, Raw, Reply, SimConfig, SimServer
 from gateway.upstream.connection import Connection
-from tests.downstream.raw import CHUNKED, OFFER, SMALL, chunk, connected, plain, raw_client, reply_of
+from tests.downstream.raw import CHUNKED, SMALL, chunk, connected, plain, raw_client, reply_of
 from tests.support.gateway import arrived, generates, rig, until
 from tests.support.generate import JSON, body_of
 from tests.support.processes import PATIENCE
 
 STREAM = json.dumps(body_of("sglang", 4000, True, rid="s")).encode()
-GARBAGE = b"\x00garbage\r\n\r\n"
-
-
 # -- early replies
 
 
@@ -31,7 +28,6 @@ GARBAGE = b"\x00garbage\r\n\r\n"
     ("method", "path", "status"),
     [
         ("POST", "/nothing", 404),
-        ("POST", "/generate/x", 404),
         ("DELETE", "/generate", 405),
         ("POST", "/generate", 413),
         ("POST", "/%67enerate", 413),
@@ -200,57 +196,16 @@ async def test_truncated_reply_to_http_1_0_ends_with_a_reset() -> None:
             await asyncio.wait_for(client.reader.read(-1), PATIENCE)
 
 
-async def test_complete_reply_to_http_1_0_ends_with_a_fin() -> None:
-    reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
-    async with connected() as (sim, gateway, client):
-        sim.behave(Raw(data=reply + chunk(b"{}") + b"0\r\n\r\n"))
-        client.writer.write(plain(SMALL).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        answer = await asyncio.wait_for(client.reader.read(-1), PATIENCE)
-        assert answer.endswith(b"\r\n\r\n{}")
+# -- bytes that are no request, trailers, targets
 
 
-# -- offers of another protocol, and bytes that are no request
-
-
-async def test_request_that_offers_another_protocol_is_served_with_its_body() -> None:
-    """The offer is ignored; the requests after it are served in HTTP/1.1."""
-    async with connected() as (sim, gateway, client):
-        live = "\r\n".join(["GET /live HTTP/1.1", "host: g", *OFFER, "", ""]).encode()
-        client.writer.write(plain(SMALL, *OFFER) + live + plain(SMALL))
-        for _ in range(3):
-            assert (await reply_of(client))[0] == 200
-        assert [arrival.body for arrival in generates(sim)] == [SMALL, SMALL]
-
-
-async def test_request_before_garbage_in_one_segment_is_served_and_the_connection_closed() -> None:
-    async with connected() as (sim, gateway, client):
-        client.writer.write(plain(SMALL) + GARBAGE)
-        assert (await reply_of(client))[0] == 200
-        assert await asyncio.wait_for(client.reader.read(-1), PATIENCE) == b""
-        assert len(generates(sim)) == 1
-
-
-@pytest.mark.virtual_time
-async def test_garbage_after_a_request_that_is_being_served_does_not_end_it() -> None:
-    async with connected() as (sim, gateway, client):
-        sim.behave(Reply(delay=0.3))
-        client.writer.write(plain(SMALL))
-        await arrived(1, sim)
-        client.writer.write(GARBAGE)
-        assert await reply_of(client) == (200, b"{}")
-        assert await asyncio.wait_for(client.reader.read(-1), PATIENCE) == b""
-
-
-@pytest.mark.parametrize("after", [b"ZZ\r\n", b"2\r\n{}X\r\n"], ids=["size", "end"])
 @pytest.mark.parametrize("split", [False, True], ids=["one-segment", "later"])
-async def test_invalid_chunk_after_a_valid_head_gets_a_400(after: bytes, split: bool) -> None:
+async def test_invalid_chunk_after_a_valid_head_gets_a_400(split: bool) -> None:
     async with connected() as (sim, gateway, client):
+        client.writer.write(CHUNKED if split else CHUNKED + b"ZZ\r\n")
         if split:
-            client.writer.write(CHUNKED)
             await until(lambda: gateway.app.lifecycle.open_exchanges == 1)
-            client.writer.write(after)
-        else:
-            client.writer.write(CHUNKED + after)
+            client.writer.write(b"ZZ\r\n")
         status, body = await reply_of(client)
         assert (status, json.loads(body)["code"]) == (400, 400)
         assert await asyncio.wait_for(client.reader.read(-1), PATIENCE) == b""
@@ -270,9 +225,8 @@ async def test_trailers_do_not_become_headers_at_the_worker() -> None:
         assert arrival.header("x-request-id") != "from-trailer"
 
 
-@pytest.mark.parametrize("expected", ["100-continue", "100-Continue", "100-CONTINUE"])
-async def test_client_that_expects_100_continue_gets_it_whatever_the_case(expected: str) -> None:
-    head, body = plain(SMALL, f"Expect: {expected}").split(b"\r\n\r\n")
+async def test_client_that_expects_100_continue_gets_it() -> None:
+    head, body = plain(SMALL, "Expect: 100-continue").split(b"\r\n\r\n")
     async with connected() as (sim, gateway, client):
         client.writer.write(head + b"\r\n\r\n")
         assert await asyncio.wait_for(client.head(), PATIENCE) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -282,13 +236,7 @@ async def test_client_that_expects_100_continue_gets_it_whatever_the_case(expect
 
 @pytest.mark.parametrize(
     ("target", "status"),
-    [
-        ("/gener%61te", 200),
-        ("/generate?a=/b", 200),
-        ("http://gw/generate", 200),
-        ("HTTP://gw:80/generate?a=b", 200),
-        ("https://gw/nothing", 404),
-    ],
+    [("/gener%61te", 200), ("/generate?a=/b", 200), ("HTTP://gw:80/generate", 200), ("https://gw/no", 404)],
 )
 async def test_target_leads_to_the_route_of_its_path(target: str, status: int) -> None:
     """In absolute form, with escapes, and with a query."""

@@ -91,26 +91,18 @@ def test_head_that_another_server_could_read_differently_is_rejected_with_the_re
     "data",
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET\r\n\r\n",
         HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}x",
         HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
-        HEAD + b"content-length: -1\r\n\r\n",
         HEAD + b"content-length: 1e3\r\n\r\n",
         HEAD + b" folded: x\r\ncontent-length: 2\r\n\r\n{}",
         POST + b"host : g\r\ncontent-length: 2\r\n\r\n{}",
         HEAD + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
         CHUNKED + b"f" * 18 + b"\r\n{}",
-        CHUNKED + b"ZZ\r\n",
         CHUNKED + b"2\r\n{}X\r\n",
-        b"POST /generate HTTP/9.9\r\nhost: g\r\ncontent-length: 2\r\n\r\n{}",
         b"POST /gen\x00erate HTTP/1.1\r\nhost: g\r\ncontent-length: 2\r\n\r\n{}",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
-    ids=[
-        "tls", "no-target", "two-lengths", "both-lengths", "negative", "not-a-number", "fold",
-        "space-in-name", "other-coding", "huge-chunk", "no-chunk", "no-chunk-end", "version", "nul", "http2",
-    ],
-)  # fmt: skip
+)
 def test_bytes_that_are_not_a_request_are_rejected(data: bytes) -> None:
     with pytest.raises(InvalidRequest) as rejected:
         parsed([data])
@@ -134,12 +126,6 @@ def test_bytes_that_are_not_part_of_a_body_are_bounded(start: bytes, endless: by
         for _ in range(3):
             parser.feed(endless)
     assert (rejected.value.status, rejected.value.limit) == (431, "request_head_size")
-
-
-def test_head_with_too_many_lines_is_rejected() -> None:
-    with pytest.raises(InvalidRequest) as rejected:
-        parsed([HEAD + b"x: y\r\n" * DEFAULT_HEAD.lines + b"\r\n"])
-    assert rejected.value.limit == "request_head_lines"
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gateway.fleet.changes import BACKLOG, Change, ChangeKind, Changes, Followers, forget
-from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.upstream.address import Address
 
@@ -17,16 +16,6 @@ def taken(changes: Changes) -> list[Change | None]:
     return [changes.get_nowait() for _ in range(changes.qsize())]
 
 
-def test_every_follower_gets_all_changes_in_order() -> None:
-    followers = Followers()
-    with followers.follow() as one, followers.follow() as other:
-        followers.notify(ChangeKind.JOINED, WORKER)
-        followers.notify(ChangeKind.LEFT, WORKER)
-        for changes in (one, other):
-            kinds = [change.kind for change in taken(changes) if change]
-            assert kinds == [ChangeKind.JOINED, ChangeKind.LEFT]
-
-
 def test_follower_that_stopped_gets_nothing_and_is_not_referenced() -> None:
     followers = Followers()
     with pytest.raises(ZeroDivisionError), followers.follow() as changes:
@@ -34,13 +23,6 @@ def test_follower_that_stopped_gets_nothing_and_is_not_referenced() -> None:
     followers.notify(ChangeKind.JOINED, WORKER)
     assert changes.empty()
     assert len(followers) == 0
-
-
-def test_change_keeps_the_state_of_its_moment() -> None:
-    worker = Worker(Address.parse("http://a:1"))
-    change = Change.now(ChangeKind.STATE, worker)
-    worker.state, worker.reason = WorkerState.READY, ""
-    assert (change.state, change.reason) == (WorkerState.JOINING, "not probed yet")
 
 
 def test_full_backlog_is_replaced_by_none() -> None:

@@ -124,15 +124,6 @@ async def waiting(it: Stage, count: int) -> None:
     await until(lambda: it.queue.waiting == count)
 
 
-async def test_requests_are_served_in_the_order_of_their_arrival() -> None:
-    async with stage() as it:
-        with it.requests("a", "b", "c"):
-            await waiting(it, 3)
-            it.ready("w")
-            await until(lambda: len(it.served) == 3)
-            assert it.names == ["a", "b", "c"]
-
-
 async def test_requests_for_another_model_do_not_wait_for_each_other() -> None:
     async with stage() as it:
         it.member("away", "m1")

@@ -64,20 +64,6 @@ def member(
     return worker
 
 
-def test_members_are_listed_in_the_order_they_joined() -> None:
-    a, b, c = member("a"), member("b", state=WorkerState.DEAD), member("c")
-    fleet = fleet_of(a, b, c)
-    assert list(fleet.workers) == [a, b, c]
-    assert repr(fleet) == "<Fleet 2 of 3 ready>"
-
-
-def test_member_replaces_another_one_with_its_url() -> None:
-    old, new = member("a"), member("a")
-    fleet = fleet_of(old, new)
-    assert list(fleet.workers) == [new]
-    assert fleet.lease(CAPABILITY, None) is new
-
-
 @pytest.mark.parametrize("state", WorkerState)
 def test_only_usable_workers_are_leased(state: WorkerState) -> None:
     """One that is ready, or busy or suspect and the only one; in any other state it gets no request."""
@@ -134,14 +120,6 @@ def test_leases_are_exact(steps: list[int]) -> None:
     assert max(worker.in_flight for worker in fleet.workers) <= len(held)
 
 
-def test_burst_is_shared_evenly() -> None:
-    """Forty leases held at once over two equal workers: twenty each."""
-    fleet = fleet_of(member("a"), member("b"))
-    for _ in range(40):
-        fleet.lease(CAPABILITY, None)
-    assert [worker.in_flight for worker in fleet.workers] == [20, 20]
-
-
 def test_worker_that_was_tried_is_not_leased_again() -> None:
     """Each try leases another worker, until there is none; then nothing is leased."""
     fleet = fleet_of(*(member(name, "m") for name in "abc"))
@@ -179,16 +157,6 @@ def test_key_whose_home_is_not_usable_goes_to_one_other_worker_until_it_is(
     fleet.on(home, WorkerEvent.FULL)
     fleet.on(home, WorkerEvent.SERVES)
     assert fleet.lease(CAPABILITY, None, (), "k") is home
-
-
-def test_key_whose_home_was_tried_goes_to_the_next() -> None:
-    fleet = fleet_of(*map(member, "abc"))
-    tried: list[Worker] = []
-    for _ in range(3):
-        tried.append(fleet.lease(CAPABILITY, None, tried, "k"))
-    assert len(set(tried)) == 3
-    with pytest.raises(NoWorker):
-        fleet.lease(CAPABILITY, None, tried, "k")
 
 
 def test_home_of_a_key_is_among_those_that_serve_its_model(notes: Notes) -> None:
@@ -233,16 +201,6 @@ def test_home_that_is_not_usable_is_unavailable_although_others_are_full(notes: 
     first, second = (fleet.lease(CAPABILITY, None, (), "k") for _ in range(2))
     assert len({home, first, second}) == 3
     assert notes.placements == [Placement.HOME] + [Placement.UNAVAILABLE] * 2
-
-
-def test_lease_outlives_its_worker() -> None:
-    """A lease on a worker that was removed is released like any other."""
-    a = member("a")
-    fleet = fleet_of(a)
-    fleet.lease(CAPABILITY, None)
-    fleet.drain(a)
-    fleet.release(a)
-    assert a.in_flight == 0
 
 
 # -- models

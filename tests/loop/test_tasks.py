@@ -74,8 +74,7 @@ async def test_failure_is_logged_under_the_name_and_ends_no_other_task(
         failed = tasks.spawn(fail(), "the work")
         await asyncio.wait([failed])
         await asyncio.sleep(0)
-    assert "the work" in caplog.text
-    assert "broken" in caplog.text
+    assert "the work" in caplog.text and "broken" in caplog.text
     assert not other.done()
     await tasks.stop()
     assert caplog.text.count("background task") == 1

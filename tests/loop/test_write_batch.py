@@ -51,14 +51,6 @@ async def test_delayed_writes_are_bounded_in_number_and_bytes() -> None:
     assert len(sent) == MAX_WRITES + 2
 
 
-async def test_flush_sends_the_delayed_writes_in_order() -> None:
-    write_batch, (sent, (one, two)) = WriteBatch(), wires(2)
-    for wire, data in ((one, b"1"), (two, b"2"), (one, b"3")):
-        write_batch.write(wire, data)
-    write_batch.flush()
-    assert sent == [b"1", b"2", b"3"]
-
-
 async def test_large_parts_are_sent_at_once_and_uncopied_after_the_delayed_writes() -> None:
     write_batch, (sent, (one, two)) = WriteBatch(), wires(2)
     for wire, data in ((one, b"1"), (two, b"2")):

@@ -32,16 +32,8 @@ VLLM = [
     *("cache_salt", "return_token_ids", "output_mode", "kv_transfer_params"),
 ]
 SAMPLING = [
-    *(
-        "max_new_tokens",
-        "max_tokens",
-        "min_new_tokens",
-        "min_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-    ),
+    *("max_new_tokens", "max_tokens", "min_new_tokens", "min_tokens"),
+    *("temperature", "top_p", "top_k", "min_p"),
     *("n", "stop", "stop_regex", "stop_token_ids", "ignore_eos", "no_stop_trim", "logit_bias", "seed"),
     *("sampling_seed", "stream_interval", "logprobs", "prompt_logprobs", "logprob_token_ids"),
     *("allowed_token_ids", "repetition_penalty", "presence_penalty", "detokenize"),
@@ -53,9 +45,8 @@ def bodies(kind: str) -> st.SearchStrategy[dict[str, Any]]:
     limit = "max_new_tokens" if kind == "sglang" else "max_tokens"
     names = SGLANG if kind == "sglang" else VLLM
     odd = st.dictionaries(st.sampled_from(names), VALUES, max_size=2)
-    params = st.dictionaries(st.sampled_from(SAMPLING), VALUES, max_size=2).map(
-        lambda some: {limit: 3, **some}
-    )
+    some = st.dictionaries(st.sampled_from(SAMPLING), VALUES, max_size=2)
+    params = some.map(lambda drawn: {limit: 3, **drawn})
     good = st.fixed_dictionaries({prompt: PROMPTS, "sampling_params": params})
     return st.tuples(good, odd).map(lambda pair: {**pair[0], **pair[1]})
 

@@ -13,23 +13,15 @@ from tests.sim.client import Client, ask
 
 async def test_arrival_holds_target_headers_and_body_as_they_were_sent() -> None:
     """Case, order, spaces and repetitions survive in the log."""
-    content = (
-        b'{ "input_ids" : [5], "big":123456789012345678901234567890, "sampling_params":{"max_new_tokens":1}}'
-    )
+    content = b'{ "input_ids" : [5], "big":1234567890123456789012345, "sampling_params":{"max_new_tokens":1}}'
     lines = [("CoNtent-TYPE", "application/json"), ("X-A", "1"), ("x-a", "2")]
     async with SimServer("sglang") as sim:
         await ask(sim.port, "/generate?a=%20b&a", content, headers=lines)
         arrival = sim.log[0]
-    assert arrival.method == b"POST"
-    assert arrival.target == b"/generate?a=%20b&a"
-    assert arrival.headers[:4] == [
-        (b"Host", b"sim"),
-        (b"CoNtent-TYPE", b"application/json"),
-        (b"X-A", b"1"),
-        (b"x-a", b"2"),
-    ]
-    assert arrival.body == content
-    assert arrival.status == 200
+    assert (arrival.method, arrival.target) == (b"POST", b"/generate?a=%20b&a")
+    sent = [(name.encode(), value.encode()) for name, value in lines]
+    assert arrival.headers[:4] == [(b"Host", b"sim"), *sent]
+    assert (arrival.body, arrival.status) == (content, 200)
 
 
 async def test_chunked_body_is_read_without_its_framing() -> None:

@@ -194,19 +194,12 @@ async def test_header_scripts_an_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        (b"X-Sim-Token-Delay", b"-1"),
-        (b"x-sim-token-delay", b"nan"),
-        (b"x-sim-cut", b"hard"),
-        (b"x-sim-drop", b"maybe"),
-        (b"x-sim-tokens", b"1.5"),
-        (b"x-sim-status", b"x"),
-    ],
+    ("name", "wrong"),
+    [("Token-Delay", "nan"), ("cut", "hard"), ("drop", "maybe"), ("tokens", "1.5"), ("status", "x")],
 )
-def test_header_with_a_wrong_value_is_refused(line: tuple[bytes, bytes]) -> None:
+def test_header_with_a_wrong_value_is_refused(name: str, wrong: str) -> None:
     with pytest.raises(BadScript):
-        from_headers([line])
+        from_headers([(b"x-sim-" + name.encode(), wrong.encode())])
 
 
 @KINDS

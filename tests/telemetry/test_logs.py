@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from gateway.telemetry.logs import Logs
 
 
@@ -25,16 +27,11 @@ def capturing(level: str, process: int | None = None) -> Iterator[Captured]:
         captured.text = stream.read().decode()
 
 
-def test_line_holds_time_level_logger_and_message() -> None:
-    with capturing("info") as captured:
+@pytest.mark.parametrize(("process", "named"), [(None, ""), (7, "[7] ")])
+def test_line_holds_time_level_process_logger_and_message(process: int | None, named: str) -> None:
+    with capturing("info", process) as captured:
         logging.getLogger("gateway.x").info("worker %s is %s", "a", "ready")
-    assert captured.text.endswith("Z INFO gateway.x: worker a is ready\n")
-
-
-def test_line_names_its_process_if_there_are_several() -> None:
-    with capturing("info", process=7) as captured:
-        logging.getLogger("gateway.x").info("ready")
-    assert captured.text.endswith("Z INFO [7] gateway.x: ready\n")
+    assert captured.text.endswith(f"Z INFO {named}gateway.x: worker a is ready\n")
 
 
 def test_less_severe_lines_are_left_out() -> None:

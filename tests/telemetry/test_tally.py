@@ -15,14 +15,6 @@ def test_observation_on_a_bound_counts_up_to_it() -> None:
     assert histogram.total == 11.5
 
 
-def test_merge_adds_bucket_by_bucket() -> None:
-    histogram = Histogram((1.0,))
-    histogram.observe(0.5)
-    histogram.merge([2, 3], 7.0)
-    assert histogram.counts == [3, 3]
-    assert histogram.total == 7.5
-
-
 def test_merge_of_other_bounds_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter|longer"):
         Histogram((1.0,)).merge([1], 1.0)

@@ -10,9 +10,7 @@ from gateway.upstream.address import Address, BadWorkerUrl
 @pytest.mark.parametrize(
     ("url", "host", "port", "prefix", "rank"),
     [
-        ("http://worker:30000@0", "worker", 30000, b"", 0),
-        ("https://worker:30000@7", "worker", 30000, b"", 7),
-        ("http://[2001:db8::1]:1@12", "2001:db8::1", 1, b"", 12),
+        ("https://[2001:db8::1]:1@12", "2001:db8::1", 1, b"", 12),
         ("http://worker:1/a/b@3", "worker", 1, b"/a/b", 3),
         ("http://worker:1/a:2", "worker", 1, b"/a:2", None),
     ],
@@ -41,13 +39,11 @@ def test_at_sign_that_names_no_rank_is_refused(url: str) -> None:
     ("url", "host", "port", "tls", "prefix", "authority"),
     [
         ("http://worker:30000", "worker", 30000, False, b"", b"worker:30000"),
-        ("http://worker", "worker", 80, False, b"", b"worker"),
         ("https://worker", "worker", 443, True, b"", b"worker"),
         ("HTTP://Worker:1/", "worker", 1, False, b"", b"Worker:1"),
         ("https://worker:8443/a/b/", "worker", 8443, True, b"/a/b", b"worker:8443"),
         ("http://worker//", "worker", 80, False, b"", b"worker"),
         ("http://10.0.0.1:65535/%20x", "10.0.0.1", 65535, False, b"/%20x", b"10.0.0.1:65535"),
-        ("http://[::1]:30000", "::1", 30000, False, b"", b"[::1]:30000"),
         ("http://[2001:db8::1]/v1", "2001:db8::1", 80, False, b"/v1", b"[2001:db8::1]"),
     ],
 )
@@ -62,32 +58,23 @@ def test_url_is_split_into_what_to_connect_to_and_what_to_send(
     "url",
     [
         "",
-        "worker",
         "worker:30000",
         "//worker:30000",
         "ftp://worker",
-        "unix:///run/worker.sock",
-        "http://",
         "http:///generate",
         "http://:30000",
         "http://::1:30000",
         "http://[::1",
-        "http://[nonsense]:1",
         "http://worker:0",
         "http://worker:65536",
-        "http://worker:-1",
         "http://worker:port",
         "http://wörker",
         "http://worker/ü",
-        "http://wor ker",
         " http://worker",
         "http://worker\n",
-        "http://worker/a\tb",
         "http://worker\x7f",
-        "http://worker?x=1",
         "http://worker/?",
         "http://worker/#",
-        "http://worker/#top",
     ],
 )
 def test_url_that_is_not_plain_http_is_refused_and_named(url: str) -> None:
@@ -97,16 +84,7 @@ def test_url_that_is_not_plain_http_is_refused_and_named(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "http://me:secret@worker",
-        "http://secret@worker:1",
-        "http://@worker",
-        "ftp://me:secret@worker",
-        "http://me:secret@worker:99999",
-        "http://me:secret@wörker",
-        "me:secret@worker",
-    ],
+    "url", ["http://me:secret@worker:99999", "http://@worker", "ftp://me:secret@wörker", "me:secret@worker"]
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(BadWorkerUrl, match="credentials") as caught:

@@ -27,7 +27,6 @@ from tests.upstream.peer import (
     body,
     connection_made,
     deliver,
-    listening,
     served,
 )
 
@@ -81,10 +80,9 @@ async def test_request_arrives_byte_for_byte(listener: Listener) -> None:
         assert connection.recycle()
 
 
-@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
-async def test_body_without_a_length_ends_with_the_connection(listener: Listener, version: bytes) -> None:
+async def test_body_without_a_length_ends_with_the_connection(listener: Listener) -> None:
     connection, peer = await listener.asked()
-    await peer.send(version + b" 200 OK\r\n\r\nhel", b"lo")
+    await peer.send(OK + b"\r\nhel", b"lo")
     peer.close()
     await connection.head()
     assert await body(connection) == b"hello"
@@ -124,15 +122,7 @@ async def test_bytes_before_a_malformed_chunk_are_read_and_then_the_error(listen
     assert not connection.recycle()
 
 
-@pytest.mark.parametrize(
-    "surplus",
-    [
-        b"HTTP/1.1 500 Second\r\ncontent-length: 3\r\n\r\nbad",
-        b"HTTP/1.1 500 Second\r\n",
-        b"garbage",
-        b"\x00",
-    ],
-)
+@pytest.mark.parametrize("surplus", [b"HTTP/1.1 500 Second\r\ncontent-length: 3\r\n\r\nbad", b"\x00"])
 @pytest.mark.parametrize("together", [True, False], ids=["same-read", "later-read"])
 async def test_bytes_after_the_reply_end_the_connection(
     listener: Listener, surplus: bytes, together: bool
@@ -198,14 +188,12 @@ async def test_no_more_is_read_of_a_head_over_the_limit(listener: Listener) -> N
 PHASES = {
     "nothing": b"",
     "status line": b"HTTP/1.1 200",
-    "head": OK + b"content-len",
     "interim": b"HTTP/1.1 100 Continue\r\n\r\n",
     "before the body": SIZED,
     "body": SIZED + b"hell",
     "chunk size": CHUNKED + b"5",
     "chunk": CHUNKED + b"5\r\nhel",
     "between chunks": CHUNKED + b"5\r\nhello\r\n",
-    "last chunk": CHUNKED + b"5\r\nhello\r\n0\r\n",
     "trailer": CHUNKED + b"5\r\nhello\r\n0\r\nx-t: 1\r\n",
 }
 
@@ -237,15 +225,18 @@ async def fails_as_received(connection: Connection) -> None:
     assert not isinstance(caught.value, NotReceived)
 
 
-@pytest.mark.parametrize("how", ["reset", "close"])
-async def test_end_right_after_the_request_was_read_proves_nothing(listener: Listener, how: str) -> None:
+@pytest.mark.parametrize("ends", [["reset"], ["close"], ["finish", "reset"]])
+async def test_end_right_after_the_request_was_read_proves_nothing(
+    listener: Listener, ends: list[str]
+) -> None:
     """A reset can overtake the acknowledgement of a request that was read, and a close follows it."""
     for _ in range(20):
         connection, peer = await listener.pair()
         await served(connection, peer, times=3)
         connection.send(REQUEST, BODY)
         assert peer.sock.recv(1000) == REQUEST + BODY
-        getattr(peer, how)()
+        for how in ends:
+            getattr(peer, how)()
         await fails_as_received(connection)
 
 
@@ -277,16 +268,6 @@ async def test_peer_that_closed_only_its_sending_side_may_have_received_the_requ
     await peer.closed()
 
 
-async def test_request_that_was_read_before_a_close_and_a_reset_was_received(listener: Listener) -> None:
-    connection, peer = await listener.pair()
-    await served(connection, peer)
-    connection.send(REQUEST, BODY)
-    assert peer.sock.recv(1000) == REQUEST + BODY
-    peer.finish()
-    peer.reset()
-    await fails_as_received(connection)
-
-
 @pytest.mark.parametrize("times", [0, 1], ids=["right-after-accepting", "after-a-request"])
 async def test_request_on_a_connection_known_to_be_closed_was_not_received(
     listener: Listener, times: int
@@ -299,15 +280,6 @@ async def test_request_on_a_connection_known_to_be_closed_was_not_received(
     connection.send(REQUEST, BODY)
     with pytest.raises(NotReceived):
         await connection.head()
-
-
-async def test_any_byte_of_a_reply_shows_that_the_request_was_received(listener: Listener) -> None:
-    connection, peer = await listener.pair()
-    await served(connection, peer)
-    connection.send(REQUEST, BODY)
-    deliver(connection, b"HTTP/1.1 2")
-    peer.close()
-    await fails_as_received(connection)
 
 
 @pytest.mark.parametrize("close", [False, True], ids=["open", "closed"])
@@ -429,23 +401,12 @@ async def test_body_that_is_not_read_stops_its_peer(listener: Listener) -> None:
     assert rest.result() > 0
 
 
-async def test_stream_of_chunks_that_is_not_read_stops_its_peer(listener: Listener) -> None:
-    """Many small events need more memory than their bytes."""
-    connection, peer = await listener.asked()
-    await peer.send(CHUNKED)
-    await connection.head()
-    assert await pour(peer, 2**26, b"10\r\ndata: 12345678\n\n\r\n" * 1000) < 2**25
-    assert connection._reply.buffered < 1024 * 1024
-
-
 async def test_large_bodies_pass_both_ways_complete(listener: Listener) -> None:
     connection, peer = await listener.pair()
     block = random.Random(7).randbytes(1024 * 1024)
     payload = block * 64
     connection.send(b"POST / HTTP/1.1\r\n\r\n", payload)
-    async with asyncio.TaskGroup() as group:
-        got = group.create_task(peer.request(19 + len(payload)))
-    assert got.result()[19:] == payload
+    assert (await peer.request(19 + len(payload)))[19:] == payload
     async with asyncio.TaskGroup() as group:
         group.create_task(peer.send(OK + b"content-length: %d\r\n\r\n" % len(payload), payload))
         await connection.head()
@@ -462,12 +423,6 @@ async def test_send_returns_at_once_and_close_drops_what_is_unsent(listener: Lis
 
 
 # -- where
-
-
-async def test_connection_over_ipv6() -> None:
-    async with listening("::1") as listener:
-        connection, peer = await listener.pair()
-        await served(connection, peer, times=2)
 
 
 @pytest.fixture(scope="module")
@@ -502,17 +457,12 @@ async def test_connection_over_tls(authority: trustme.CA, reply: bytes) -> None:
             assert connection.recycle()
         connection.send(REQUEST, BODY)
         await left.wait()
-        _, error = await failure_or_end(connection)
-        assert not isinstance(error, NotReceived)
+        try:
+            await connection.head()
+            await body(connection)
+        except UpstreamIncomplete as error:
+            assert not isinstance(error, NotReceived)
         connection.close()
-
-
-async def failure_or_end(connection: Connection) -> tuple[bytes, Exception | None]:
-    try:
-        await connection.head()
-        return await body(connection), None
-    except UpstreamIncomplete as error:
-        return b"", error
 
 
 async def test_full_reads_give_the_event_loop_its_turn(listener: Listener) -> None:

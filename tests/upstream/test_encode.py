@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gateway.formats.contract import UpstreamRequest
 from gateway.upstream.address import Address
 from gateway.upstream.encode import encode_head
@@ -16,20 +14,4 @@ def test_head_has_host_the_lines_of_the_format_and_the_length() -> None:
     assert encode_head(request, Address.parse("http://worker:30000/v1")) == (
         b"POST /v1/generate HTTP/1.1\r\nhost: worker:30000\r\n"
         b"x-b: 2\r\nx-a: 1\r\nx-b: \xff\r\ncontent-length: 5\r\n\r\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("http://worker", b"worker"),
-        ("https://worker:8443/", b"worker:8443"),
-        ("http://[::1]:30000", b"[::1]:30000"),
-        ("http://10.0.0.1:80", b"10.0.0.1:80"),
-    ],
-)
-def test_host_is_the_authority_of_the_url(url: str, host: bytes) -> None:
-    request = UpstreamRequest(b"PUT", b"/", (), b"")
-    assert encode_head(request, Address.parse(url)) == (
-        b"PUT / HTTP/1.1\r\nhost: " + host + b"\r\ncontent-length: 0\r\n\r\n"
     )

@@ -58,16 +58,6 @@ async def test_connection_that_was_returned_last_is_taken_first(listener: Listen
             pool.give_back(connection)
 
 
-async def test_one_connection_carries_many_exchanges(listener: Listener) -> None:
-    async with pooled(listener) as pool:
-        connection, peer = await opened(pool, listener)
-        for _ in range(50):
-            pool.give_back(connection)
-            assert pool.take() is connection
-            await answered(connection, peer)
-        pool.give_back(connection)
-
-
 async def test_connection_that_is_given_back_in_the_middle_of_a_reply_is_closed(listener: Listener) -> None:
     async with pooled(listener) as pool:
         connection = await pool.connect()

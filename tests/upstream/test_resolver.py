@@ -137,14 +137,6 @@ async def test_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(resolver._answers) == 3
 
 
-async def test_pool_connects_by_name(listener: Listener) -> None:
-    async with resolving() as (resolver, _):
-        pool = Pool("good", listener.port, None, 5.0, resolver)
-        connection = await pool.connect()
-        await listener.accept()
-        connection.close()
-
-
 async def test_pool_tries_every_address_of_a_name(listener: Listener) -> None:
     """A name may have an IPv6 and an IPv4 address while the worker listens on one of them."""
     resolver = Resolver(
@@ -179,9 +171,3 @@ async def test_name_that_hangs_is_a_failed_connect_after_its_timeout(listener: L
         lookup.hanging = {"hangs"}
         with pytest.raises(ConnectFailed):
             await Pool("hangs", listener.port, None, 0.02, resolver).connect()
-
-
-async def test_unknown_name_is_a_failed_connect(listener: Listener) -> None:
-    async with resolving() as (resolver, _):
-        with pytest.raises(ConnectFailed):
-            await Pool("unknown", listener.port, None, 5.0, resolver).connect()

@@ -13,7 +13,7 @@ from gateway.fleet.cordons import replication as module
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, paused, weights_allowed
 from gateway.fleet.cordons.departures import LONGEST, Departures
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
+from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import NO_WEIGHTS, Worker
 from gateway.stores.base import StoreUnavailable
 from gateway.stores.memory import MemoryStore
@@ -211,22 +211,6 @@ async def test_pause_returns_what_it_added() -> None:
     pauses, [worker] = replication_of(A)
     assert await pauses.pause([worker], "memory", {"weights"}) == {worker: {"weights"}}
     assert await pauses.pause([worker], "memory", {"weights", "kv_cache"}) == {worker: {"kv_cache"}}
-
-
-async def test_cordon_of_the_owner_stays_when_a_pause_ends() -> None:
-    pauses, [worker] = replication_of(A)
-    pauses.cordons._fleet.cordon(worker, CordonSource.OWNER)
-    await pauses.pause([worker], "memory", {"weights"})
-    await pauses.resume(worker, "memory", {"weights"})
-    assert list(worker.cordons) == [CordonSource.OWNER]
-
-
-async def test_worker_that_only_does_not_answer_stays_paused() -> None:
-    pauses, [worker] = replication_of(A)
-    await pauses.pause([worker], "memory", {"weights"})
-    pauses.cordons._fleet.on(worker, WorkerEvent.DIE, "two probes failed")
-    pauses.cordons._fleet.on(worker, WorkerEvent.SERVES)
-    assert (worker.state, list(worker.cordons)) == (WorkerState.CORDONED, [CordonSource.PAUSED])
 
 
 async def test_resuming_every_part_resumes_those_that_are_not_named() -> None:

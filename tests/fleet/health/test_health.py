@@ -409,14 +409,6 @@ async def test_worker_that_reports_it_takes_no_requests_is_busy_and_never_dead()
         await becomes(worker, READY)
 
 
-async def test_paused_worker_can_join_and_is_used_if_there_is_no_other() -> None:
-    async with engine(lambda server: server.answers.update({"/health": (429, b"")})) as server:
-        worker = server.worker()
-        async with watched(worker) as (_, fleet):
-            await becomes(worker, BUSY)
-            assert fleet.lease("echo-generate", None) is worker
-
-
 async def test_worker_that_reports_it_is_paused_is_busy_although_its_health_is_good() -> None:
     """Until it reports otherwise, for which it is asked with each probe."""
 

@@ -128,12 +128,6 @@ async def test_broken_answer_is_none(nonsense: bytes) -> None:
         assert await ask(worker, ProbeRequest("GET", "/info"), patience=1) is None
 
 
-@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "l" * 64 + ".example"])
-async def test_worker_whose_name_cannot_be_resolved_is_unreachable(host: str) -> None:
-    with pytest.raises(Unreachable):
-        await ask(connected(Worker(Address.parse(f"http://{host}:1"))), ProbeRequest("GET", "/info"))
-
-
 async def test_question_goes_to_the_first_address_that_accepts_with_the_name_as_host() -> None:
     resolver = Resolver(
         lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")]

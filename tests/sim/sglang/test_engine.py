@@ -32,9 +32,8 @@ async def test_stream_carries_the_unary_tokens_and_text(incremental: bool) -> No
         assert [token for event in events for token in event["output_ids"]] == complete["output_ids"]
         assert "".join(event["text"] for event in events) == complete["text"]
     else:
-        assert [event["output_ids"] for event in events] == [
-            complete["output_ids"][:size] for size in range(1, 8)
-        ]
+        cumulative = [complete["output_ids"][:size] for size in range(1, 8)]
+        assert [event["output_ids"] for event in events] == cumulative
         assert events[-1]["text"] == complete["text"]
     assert [event["meta_info"]["completion_tokens"] for event in events] == list(range(1, 8))
     assert [event["meta_info"]["finish_reason"] for event in events[:-1]] == [None] * 6
@@ -55,12 +54,8 @@ async def test_batch_is_a_list_with_numbered_ids() -> None:
             sim, input_ids=[[5], [6]], rid=["x", "y"], stream=True, sampling_params={"max_new_tokens": 2}
         )
     assert [reply["meta_info"]["id"] for reply in answer.json] == ["b_0", "b_1"]
-    assert sorted((event["index"], event["meta_info"]["id"]) for event in streamed.events) == [
-        (0, "x"),
-        (0, "x"),
-        (1, "y"),
-        (1, "y"),
-    ]
+    found = sorted((event["index"], event["meta_info"]["id"]) for event in streamed.events)
+    assert found == [(0, "x"), (0, "x"), (1, "y"), (1, "y")]
     assert streamed.body.count(b"[DONE]") == 1
 
 
@@ -217,20 +212,11 @@ async def test_full_queue_refuses_in_both_forms() -> None:
         for client in clients:
             client.leave()
     assert unary.status == 503
-    assert unary.json == {
-        "object": "error",
-        "message": "The request queue is full.",
-        "type": "503",
-        "param": None,
-        "code": 503,
-    }
+    message = "The request queue is full."
+    assert unary.json == {"object": "error", "message": message, "type": "503", "param": None, "code": 503}
     assert streamed.status == 200
     meta = streamed.events[0]["meta_info"]
-    assert meta["finish_reason"] == {
-        "type": "abort",
-        "status_code": 503,
-        "message": "The request queue is full.",
-    }
+    assert meta["finish_reason"] == {"type": "abort", "status_code": 503, "message": message}
     assert "prompt_tokens" not in meta and meta["completion_tokens"] == 0
 
 
@@ -271,13 +257,8 @@ async def test_larger_priority_runs_first_and_evicts() -> None:
 
 async def test_one_bad_prompt_fails_its_batch() -> None:
     async with SimServer("sglang", SLOW) as sim:
-        answer = await post(
-            sim,
-            input_ids=[[5, 6, 7, 8], [5]],
-            return_logprob=True,
-            logprob_start_len=[0, 3],
-            sampling_params={"max_new_tokens": 3000},
-        )
+        batch = {"input_ids": [[5, 6, 7, 8], [5]], "return_logprob": True, "logprob_start_len": [0, 3]}
+        answer = await post(sim, **batch, sampling_params={"max_new_tokens": 3000})
         assert not sim.running
     assert answer.status == 400
     assert "logprob_start_len=3 is higher" in answer.json["error"]["message"]
@@ -329,15 +310,14 @@ async def test_weight_versions_tell_which_weights_made_which_tokens() -> None:
 
 async def test_cached_tokens_grow_with_what_was_seen() -> None:
     """All but one of a known prompt, in full pages; adapters and salts have caches of their own."""
-    long = list(range(100, 150))
-    params = {"max_new_tokens": 1}
+    request = {"input_ids": list(range(100, 150)), "sampling_params": {"max_new_tokens": 1}}
+    scoring = {"return_logprob": True, "logprob_start_len": 0}
+    variants: list[dict[str, Any]] = [{}, {}, {"cache_salt": "a"}, scoring]
     async with SimServer("sglang", SimConfig(page_size=16)) as sim:
-        first = (await post(sim, input_ids=long, sampling_params=params)).json["meta_info"]
-        again = (await post(sim, input_ids=long, sampling_params=params)).json["meta_info"]
-        salted = (await post(sim, input_ids=long, sampling_params=params, cache_salt="a")).json["meta_info"]
-        scored = (
-            await post(sim, input_ids=long, sampling_params=params, return_logprob=True, logprob_start_len=0)
-        ).json["meta_info"]
+        replies = [
+            (await post(sim, **request, **each)).json for each in ({}, {}, {"cache_salt": "a"}, scoring)
+        ]
+    first, again, salted, scored = (reply["meta_info"] for reply in replies)
     assert (first["cached_tokens"], first["cached_tokens_details"]) == (0, None)
     assert (again["cached_tokens"], again["cached_tokens_details"]) == (48, {"device": 48, "host": 0})
     assert salted["cached_tokens"] == scored["cached_tokens"] == 0

@@ -51,11 +51,8 @@ async def test_header_names_the_request_before_the_body_does() -> None:
         own = await generate(sim, request_id="body")
         empty = await generate(sim, request_id="")
         null = await generate(sim, request_id=None)
-    assert [reply.json["request_id"] for reply in (both, own, empty)] == [
-        "generate-tokens-head",
-        "generate-tokens-body",
-        "generate-tokens-",
-    ]
+    found = [reply.json["request_id"] for reply in (both, own, empty)]
+    assert found == ["generate-tokens-head", "generate-tokens-body", "generate-tokens-"]
     assert (null.status, null.json["error"]["param"]) == (400, "body.request_id")
 
 
@@ -237,13 +234,8 @@ async def test_stop_ids_and_end_of_sequence() -> None:
     async with SimServer("vllm", SimConfig(eos_rate=1.0)) as sim:
         ended = choice((await generate(sim, 5)).json)
         ignored = choice((await generate(sim, 5, sampling={"ignore_eos": True})).json)
-        stopped = choice(
-            (
-                await generate(
-                    sim, 5, sampling={"ignore_eos": True, "stop_token_ids": [9], "allowed_token_ids": [9]}
-                )
-            ).json
-        )
+        stop = {"ignore_eos": True, "stop_token_ids": [9], "allowed_token_ids": [9]}
+        stopped = choice((await generate(sim, 5, sampling=stop)).json)
     async with SimServer("vllm", SimConfig(eos_rate=1.0, skip_tokenizer=True)) as sim:
         bare = choice((await generate(sim, 5)).json)
     assert (ended["token_ids"], ended["finish_reason"], ended["stop_reason"]) == ([2], "stop", None)
@@ -257,11 +249,8 @@ async def test_cached_prefix_comes_in_full_blocks() -> None:
     config = SimConfig(enable_prompt_tokens_details=True)
     async with SimServer("vllm", config) as sim:
         request: dict[str, Any] = {"token_ids": list(range(100, 150)), "sampling_params": {"max_tokens": 1}}
-        replies = [
-            (await post(sim, **request)).json,
-            (await post(sim, **request)).json,
-            (await post(sim, **request, cache_salt="a")).json,
-        ]
+        requests = [request, request, {**request, "cache_salt": "a"}]
+        replies = [(await post(sim, **each)).json for each in requests]
     cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
     assert cached == [0, 48, 0]
 
