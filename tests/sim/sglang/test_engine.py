@@ -314,9 +314,7 @@ async def test_cached_tokens_grow_with_what_was_seen() -> None:
     scoring = {"return_logprob": True, "logprob_start_len": 0}
     variants: list[dict[str, Any]] = [{}, {}, {"cache_salt": "a"}, scoring]
     async with SimServer("sglang", SimConfig(page_size=16)) as sim:
-        replies = [
-            (await post(sim, **request, **each)).json for each in ({}, {}, {"cache_salt": "a"}, scoring)
-        ]
+        replies = [(await post(sim, **request, **each)).json for each in variants]
     first, again, salted, scored = (reply["meta_info"] for reply in replies)
     assert (first["cached_tokens"], first["cached_tokens_details"]) == (0, None)
     assert (again["cached_tokens"], again["cached_tokens_details"]) == (48, {"device": 48, "host": 0})
