@@ -61,81 +61,86 @@ def kinds(found: Books) -> list[str]:
     return [breach.kind for breach in check(found)]
 
 
-def test_books_that_agree_have_no_breach() -> None:
-    assert check(books()) == []
+FAILED = line(outcome="failed", error_type="internal")
+FAILED_502 = {**FAILED, "status": 502}
+LOST = record(outcome=Outcome.REFUSED, status=502, finish=None)
+ARRIVED = milestone("arrived")
 
 
-@pytest.mark.parametrize("outcome", [Outcome.UNANSWERED, Outcome.BROKEN])
-def test_request_without_an_honest_end_is_lost(outcome: Outcome) -> None:
-    failed = line(outcome="failed", error_type="internal")
-    found = books(record(outcome=outcome, finish=None), lines=[failed])
-    assert kinds(found) == ["lost"]
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (books(record(outcome=Outcome.UNANSWERED, finish=None), lines=[FAILED]), "lost"),
+        (books(record(outcome=Outcome.BROKEN, finish=None), lines=[FAILED]), "lost"),
+        (books(left_at(at=DONE + 5.0, detail="out of patience"), lines=[CANCELLED]), "lost"),
+        (books(LOST, lines=[FAILED_502]), "lost"),
+        (
+            books(
+                milestones=[
+                    ARRIVED,
+                    milestone("client_gone", at=DONE),
+                    milestone("arrived", worker=1, at=DONE),
+                    milestone("finished", worker=1, at=DONE),
+                ]
+            ),
+            "duplicated",
+        ),
+        (books(left_at(), milestones=[ARRIVED], lines=[CANCELLED]), "orphaned"),
+        (
+            books(left_at(), milestones=[ARRIVED, milestone("aborted", at=DONE + 9.0)], lines=[CANCELLED]),
+            "orphaned",
+        ),
+        (books(milestones=[]), "dressed up"),
+        (books(milestones=[ARRIVED, milestone("cut", at=DONE)]), "dressed up"),
+        (books(record(outcome=Outcome.WRONG, detail="other tokens"), lines=[FAILED]), "dressed up"),
+        (books(record(finish="abort")), "cut short"),
+    ],
+    ids=[
+        "no reply",
+        "broken reply",
+        "finished reply that nobody got",
+        "finished reply that became a 502",
+        "request at two workers",
+        "generation without a client",
+        "generation that is ended late",
+        "complete reply without a worker",
+        "complete reply that its worker cut",
+        "reply of another request",
+        "reply that another client aborted",
+    ],
+)
+def test_broken_promise_is_reported(found: Books, kind: str) -> None:
+    assert kinds(found) == [kind]
 
 
-def test_reply_that_its_worker_finished_and_nobody_got_is_lost() -> None:
-    waited = left_at(at=DONE + 5.0, detail="out of patience")
-    assert kinds(books(waited, lines=[CANCELLED])) == ["lost"]
-
-
-def test_reply_that_was_lost_with_its_worker_is_reported() -> None:
-    """The worker was killed before it sent the reply, so a 502 is correct."""
-    refused = record(outcome=Outcome.REFUSED, status=502, finish=None)
-    failed = line(outcome="failed", error_type="internal", status=502)
-    assert kinds(books(refused, lines=[failed])) == ["lost"]
-    killed = [Life(0, 1, "sglang", 0.0, ended=DONE + 0.01)]
-    assert check(books(refused, lines=[failed], lives=killed)) == []
-
-
-def test_request_that_two_workers_were_given_is_duplicated() -> None:
-    twice = [milestone("arrived"), milestone("client_gone", at=DONE), milestone("arrived", worker=1, at=DONE)]
-    found = books(milestones=[*twice, milestone("finished", worker=1, at=DONE)])
-    assert kinds(found) == ["duplicated"]
+@pytest.mark.parametrize(
+    "found",
+    [
+        books(),
+        books(LOST, lines=[FAILED_502], lives=[Life(0, 1, "sglang", 0.0, ended=DONE + 0.01)]),
+        books(left_at(), milestones=[ARRIVED, milestone("aborted", at=DONE + 0.2)], lines=[CANCELLED]),
+        books(
+            left_at(),
+            milestones=[ARRIVED, milestone("client_gone", at=DONE + 9.0)],
+            lines=[CANCELLED],
+            lives=[Life(0, 1, "sglang", 0.0, stops=[(DONE - 1.0, DONE + 8.0)])],
+        ),
+        books(
+            left_at(),
+            milestones=[ARRIVED],
+            lines=[CANCELLED],
+            lives=[Life(0, 1, "sglang", 0.0, ended=DONE + 0.1)],
+        ),
+        books(record(finish="abort", abort_asked=SENT)),
+    ],
+    ids=["success", "killed before it sent", "ended soon", "frozen", "killed", "aborted by its client"],
+)
+def test_correct_records_have_no_breach(found: Books) -> None:
+    assert check(found) == []
 
 
 def test_request_with_two_outcomes_is_duplicated() -> None:
     assert "duplicated" in kinds(books(record(), record()))
-
-
-def test_generation_that_goes_on_without_a_client_is_orphaned() -> None:
-    found = books(left_at(), milestones=[milestone("arrived")], lines=[CANCELLED])
-    assert kinds(found) == ["orphaned"]
-
-
-def test_generation_that_is_ended_late_is_orphaned() -> None:
-    late = [milestone("arrived"), milestone("aborted", at=DONE + 9.0)]
-    assert kinds(books(left_at(), milestones=late, lines=[CANCELLED])) == ["orphaned"]
-    soon = [milestone("arrived"), milestone("aborted", at=DONE + 0.2)]
-    assert check(books(left_at(), milestones=soon, lines=[CANCELLED])) == []
-
-
-def test_worker_that_was_frozen_has_its_time_from_the_thaw() -> None:
-    late = [milestone("arrived"), milestone("client_gone", at=DONE + 9.0)]
-    frozen = [Life(0, 1, "sglang", 0.0, stops=[(DONE - 1.0, DONE + 8.0)])]
-    assert check(books(left_at(), milestones=late, lines=[CANCELLED], lives=frozen)) == []
-
-
-def test_worker_that_was_killed_owes_nothing() -> None:
-    killed = [Life(0, 1, "sglang", 0.0, ended=DONE + 0.1)]
-    assert check(books(left_at(), milestones=[milestone("arrived")], lines=[CANCELLED], lives=killed)) == []
-
-
-def test_complete_reply_without_a_worker_request_is_reported() -> None:
-    assert kinds(books(milestones=[])) == ["dressed up"]
-
-
-def test_complete_reply_that_its_worker_did_not_finish_is_reported() -> None:
-    assert kinds(books(milestones=[milestone("arrived"), milestone("cut", at=DONE)])) == ["dressed up"]
-
-
-def test_reply_of_another_request_is_dressed_up() -> None:
-    failed = line(outcome="failed", error_type="internal")
-    found = books(record(outcome=Outcome.WRONG, detail="tokens of another request"), lines=[failed])
-    assert kinds(found) == ["dressed up"]
-
-
-def test_reply_that_is_aborted_for_another_is_cut_short() -> None:
-    assert kinds(books(record(finish="abort"))) == ["cut short"]
-    assert check(books(record(finish="abort", abort_asked=SENT))) == []
 
 
 @pytest.mark.parametrize(
