@@ -212,7 +212,7 @@ def _table(bench: Bench, report: Report, names: Sequence[str], options: argparse
     peers, missing = start_peers(bench.processes, ports, _peers(options))
     report.missing += missing
     for each in report.missing:
-        _print_line(f"!!! NOT THERE: {each}")
+        _print_line(f"!!! MISSING: {each}")
     targets = [Target(DIRECT, ports[0]), *peers, *gateways]
     report.add_targets(targets)
     for row in shrunk(ROWS, bench.scale.connections):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-#: Pace of a stream: as its order says; at the worker's tempo; at that tempo, with each event stamped with its
+#: Pace of a stream: as in its order; at the worker's tempo; at that tempo, with each event stamped with its
 #: time.
 OWN_PACE, TEMPO, TEMPO_STAMPED = range(3)
 #: The text before the time of a stamped event, which is in nanoseconds of the monotonic clock.

@@ -147,7 +147,7 @@ def wrk_is_here() -> bool:
 
 
 def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> LoadResult:
-    """Run the load of Generator.load with wrk, which counts in whole seconds. Raises RuntimeError."""
+    """Run the load of Generator.load with wrk, which counts in full seconds. Raises RuntimeError."""
     script, body = processes.folder / "wrk.lua", processes.folder / "wrk.body"
     script.write_text(_SCRIPT)
     body.write_bytes(load.body)
@@ -171,7 +171,7 @@ def run_wrk(processes: Processes, port: int, load: Load, seconds: float) -> Load
     after = os.times()
     text = done.stderr.rpartition("@@ ")[2].split()
     if len(text) != 5:
-        raise RuntimeError(f"wrk said {done.stderr[-300:]!r}")
+        raise RuntimeError(f"wrk failed: {done.stderr[-300:]!r}")
     requests, took, p50, p99, errors = (int(each) for each in text)
     used = after.children_user + after.children_system - before.children_user - before.children_system
     rate = requests * 1e6 / took

@@ -88,7 +88,7 @@ def _step(bench: Bench, gateway: Target, streams: int, rate: float) -> Step:
     late = seen.delay_p99_ms if seen.delay_p99_ms is not None else float("inf")
     step = Step(rate, seen.events_per_s, seen.delay_p50_ms or 0.0, late, core, seen.client_cpu)
     bench.say(
-        f"{streams} streams, {rate:.0f} events/s asked: {step.events_per_s:.0f} came, "
+        f"{streams} streams, {rate:.0f} events/s requested: {step.events_per_s:.0f} received, "
         f"p50 {step.p50_ms:.1f} ms, p99 {step.p99_ms:.1f} ms, gateway {core:.0%}, "
         f"generator {step.client_cpu:.0%} of a core"
     )
@@ -107,7 +107,7 @@ def report(steps: list[Step], streams: int, note: str) -> list[Bound]:
     why = "no limit was found"
     if above:
         over = min(above, key=lambda each: each.rate)
-        received = f"{over.events_per_s:.0f} came"
+        received = f"{over.events_per_s:.0f} received"
         why = f"at {over.rate:.0f}: {received}, p99 {over.p99_ms:.0f} ms, {over.core:.0%} of a core"
     text = (
         f"{best.events_per_s / streams:.1f} a stream; p50 {best.p50_ms:.1f} ms, p99 {best.p99_ms:.1f} ms, "

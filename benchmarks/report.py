@@ -81,7 +81,7 @@ def _without(members: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def text(report: Report) -> str:
-    """Return the whole report in Markdown."""
+    """Return the report in Markdown."""
     parts = [machine_line(report), *notices(report)]
     if report.table:
         parts += [table(report), generators(report)]
@@ -106,7 +106,7 @@ def machine_line(report: Report) -> str:
 
 def notices(report: Report) -> list[str]:
     """Return a prominent notice for each target that was missing."""
-    return [f"**NOT THERE:** {each}" for each in report.missing]
+    return [f"**MISSING:** {each}" for each in report.missing]
 
 
 def table(report: Report) -> str:

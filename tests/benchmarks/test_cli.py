@@ -22,7 +22,7 @@ def test_short_run_without_peers_and_wrk_measures_the_gateway(
     words = ["--only", "table,idle-memory", "--connections", "4", "--seconds", "0.15", "--json", str(file)]
     assert main(words) == 0
     text = capsys.readouterr().out
-    assert text.count("**NOT THERE:**") == 5
+    assert text.count("**MISSING:**") == 5
     assert "wrk is not on PATH (apt-get install wrk)" in text
     assert "nothing to compare with" in text
     found = json.loads(file.read_text())

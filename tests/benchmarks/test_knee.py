@@ -26,7 +26,7 @@ def test_search_ends_where_nothing_is_too_much() -> None:
 def test_knee_is_reported_with_the_reason_the_next_rate_failed() -> None:
     knee, cost = report(search(lambda rate: at(30_000, rate), refinements=0), 1000, "0 errors")
     assert knee.value == 27_000
-    assert "27.0 a stream" in knee.note and "at 40500: 30000 came, p99 90 ms" in knee.note
+    assert "27.0 a stream" in knee.note and "at 40500: 30000 received, p99 90 ms" in knee.note
     assert cost.unit == "us an event"
 
 

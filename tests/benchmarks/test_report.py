@@ -34,7 +34,7 @@ def test_row_that_does_not_hold_is_in_bold() -> None:
 
 def test_missing_target_is_reported_prominently() -> None:
     text = reports.text(report(missing=["smg is not on PATH (pip install smg)"]))
-    assert "**NOT THERE:** smg is not on PATH (pip install smg)" in text
+    assert "**MISSING:** smg is not on PATH (pip install smg)" in text
 
 
 def test_bound_says_whether_it_holds() -> None:

@@ -27,7 +27,7 @@ async def until_aborted(call: Call) -> None:
     call.abort_reply()
 
 
-class Running:
+class RunningRequest:
     """A running request with an id."""
 
     def __init__(self, gw: Gateway, route: Route, name: str, *, stream: bool = False) -> None:
@@ -48,14 +48,14 @@ async def abort(gw: Gateway, route: Route, body: object) -> httpx.Response:
     return await gw.client.post(ENGINES[route.kind].abort_path, json=body)
 
 
-async def dispatched(gw: Gateway, route: Route, fleet: list[Worker], *names: str) -> list[Running]:
+async def dispatched(gw: Gateway, route: Route, fleet: list[Worker], *names: str) -> list[RunningRequest]:
     """Send a request for each of ``names``, and wait until it is at a worker."""
     await gw.serve(*fleet)
-    asked = []
+    requests = []
     for count, name in enumerate(names, 1):
-        asked.append(Running(gw, route, name))
+        requests.append(RunningRequest(gw, route, name))
         await until(lambda: sum(len(worker.calls) for worker in fleet) == count)  # noqa: B023 - awaited here
-    return asked
+    return requests
 
 
 def holder(fleet: list[Worker], name: str) -> Worker:
@@ -71,8 +71,8 @@ async def test_abort_of_an_id_ends_that_request_and_no_other(gw: Gateway, route:
         assert (await abort(gw, route, abort_of(route, "A-one"))).status_code < 300
         await first.ends_aborted()
         assert not second.reply.done()
-        had = {worker.url: [json.loads(request.body) for request in worker.aborts] for worker in fleet}
-        assert had == {
+        aborts = {worker.url: [json.loads(request.body) for request in worker.aborts] for worker in fleet}
+        assert aborts == {
             holder(fleet, "A-one").url: [abort_of(route, "A-one")],
             holder(fleet, "B-one").url: [],
         }
@@ -82,9 +82,9 @@ async def test_abort_of_an_id_ends_that_request_and_no_other(gw: Gateway, route:
 
 async def test_abort_of_all_ends_all_that_runs(gw: Gateway) -> None:
     async with workers("sglang", 2, until_aborted) as fleet:
-        asked = await dispatched(gw, SGLANG, fleet, "A-all", "B-all", "C-all")
+        requests = await dispatched(gw, SGLANG, fleet, "A-all", "B-all", "C-all")
         assert (await abort(gw, SGLANG, {"abort_all": True})).status_code < 300
-        for each in asked:
+        for each in requests:
             await each.ends_aborted()
         await gw.idle()
 
@@ -93,9 +93,9 @@ async def test_abort_of_all_goes_as_it_is_to_every_worker(gw: Gateway) -> None:
     """Also to a worker without requests of this gateway: it may have requests of others."""
     body = b'{ "abort_all" : true, "reason":"new weights" }'
     async with workers("sglang", 2, until_aborted) as fleet:
-        (asked,) = await dispatched(gw, SGLANG, fleet, "A-only")
+        (requests,) = await dispatched(gw, SGLANG, fleet, "A-only")
         reply = await gw.client.post(ENGINES["sglang"].abort_path, content=body)
-        await asked.ends_aborted()
+        await requests.ends_aborted()
         for worker in fleet:
             (received,) = [request for request in worker.aborts if request.body == body]
             assert received.header("content-type") == "application/json"
@@ -103,7 +103,7 @@ async def test_abort_of_all_goes_as_it_is_to_every_worker(gw: Gateway) -> None:
         assert {row["worker"]: row["error"] for row in reply.json()["results"]} == {
             worker.url: None for worker in fleet
         }
-        fleet[0].hang()
+        fleet[0].stop_reading()
         reply = await gw.client.post(ENGINES["sglang"].abort_path, content=body)
         assert reply.status_code == 207
         errors = {row["worker"]: row["error"] for row in reply.json()["results"]}
@@ -128,11 +128,11 @@ async def test_abort_ends_every_request_of_an_id_that_is_used_twice(gw: Gateway,
     """Each has its own id at its engine; the client knows one id."""
     async with workers(route.kind, 2, until_aborted) as fleet:
         await gw.serve(*fleet)
-        asked = [Running(gw, route, "twice"), Running(gw, route, "twice")]
+        requests = [RunningRequest(gw, route, "twice"), RunningRequest(gw, route, "twice")]
         await until(lambda: sum(len(worker.calls) for worker in fleet) == 2)
         assert len({call.id for worker in fleet for call in worker.calls}) == 2
         await abort(gw, route, abort_of(route, "twice"))
-        for each in asked:
+        for each in requests:
             await each.ends_aborted()
 
 
@@ -140,11 +140,11 @@ async def test_abort_ends_every_request_of_an_id_that_is_used_twice(gw: Gateway,
 async def test_aborted_stream_ends_as_the_engine_ends_it(gw: Gateway, route: Route) -> None:
     async with workers(route.kind, 1, until_aborted) as (worker,):
         await gw.serve(worker)
-        asked = Running(gw, route, f"streamed-{route.kind}", stream=True)
+        requests = RunningRequest(gw, route, f"streamed-{route.kind}", stream=True)
         await until(lambda: len(worker.calls) == 1 and worker.calls[0].events == 1)
         await abort(gw, route, abort_of(route, f"streamed-{route.kind}"))
-        await asked.ends_aborted()
-        assert (await asked.reply).content.endswith(b"data: [DONE]\n\n")
+        await requests.ends_aborted()
+        assert (await requests.reply).content.endswith(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("route", GENERATE, ids=named)
@@ -153,7 +153,7 @@ async def test_abort_at_a_worker_that_hangs_is_answered_in_bounded_time(gw: Gate
     async with workers(route.kind, 2, until_aborted) as fleet:
         names = [f"stuck-{route.kind}", f"moves-{route.kind}"]
         first, second = await dispatched(gw, route, fleet, *names)
-        holder(fleet, names[0]).hang()
+        holder(fleet, names[0]).stop_reading()
         slow = asyncio.ensure_future(abort(gw, route, abort_of(route, names[0])))
         await abort(gw, route, abort_of(route, names[1]))
         await second.ends_aborted()

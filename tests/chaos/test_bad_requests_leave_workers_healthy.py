@@ -44,8 +44,8 @@ async def check(gw: Gateway, route: Route, fleet: list[Worker], status: int, cou
     bad = await storm(gw, route, count)
     assert await gw.ask_many(route, 20, 20) == [200] * 20
     assert {(reply.status_code, reply.content) for reply in bad} == {(status, TOO_LONG)}
-    asked = [call.request.header("x-request") for worker in fleet for call in worker.calls]
-    assert (asked.count("bad"), asked.count(None)) == (count, 20)
+    received = [call.request.header("x-request") for worker in fleet for call in worker.calls]
+    assert (received.count("bad"), received.count(None)) == (count, 20)
     assert all(worker.calls for worker in fleet)
 
 

@@ -53,7 +53,7 @@ async def _hundred_beside_fifty(gw: Gateway, route: Route) -> None:
         await gw.serve(hanging, other)
         keys = await gw.keys_of(route, other, 100)
         stuck = (await gw.keys_of(route, hanging, 1))[0]
-        hanging.hang()
+        hanging.stop_reading()
         clients = await requests_at(gw, route, hanging, other, 50)
         before = len(other.calls)
         async with steadily(*(gw.url + path for path in CONTROL), interval=0.25) as control:

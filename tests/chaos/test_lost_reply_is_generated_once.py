@@ -12,6 +12,8 @@ from tests.chaos.gateways import Gateway
 from tests.chaos.process import LONG
 from tests.chaos.worker import Behaviour, Call, Worker, workers
 
+#: Seconds in which the gateway reads what was sent: a reset discards the bytes that it has not read.
+READ_WITHIN = 0.5
 OWN_500 = b'{"error": {"message": "CUDA error: an illegal memory access was encountered"}}'
 
 
@@ -21,13 +23,13 @@ async def before_the_head(call: Call) -> None:
 
 async def in_a_body(call: Call) -> None:
     call.half()
-    await asyncio.sleep(0.05)  # otherwise the reset may overtake the bytes
+    await asyncio.sleep(READ_WITHIN)
     call.reset()
 
 
 async def in_a_long_body(call: Call) -> None:
     call.half(LONG)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(READ_WITHIN)
     call.reset()
 
 
@@ -37,14 +39,14 @@ async def with_a_500(call: Call) -> None:
 
 async def after_the_head(call: Call) -> None:
     call.stream()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(READ_WITHIN)
     call.reset()
 
 
 async def after_an_event(call: Call) -> None:
     call.stream()
     call.event()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(READ_WITHIN)
     call.reset()
 
 

@@ -50,7 +50,7 @@ class Call:
     set when an abort names it.
     """
 
-    def __init__(self, wire: _Wire, request: ReceivedRequest, route: Route) -> None:
+    def __init__(self, connection: _Connection, request: ReceivedRequest, route: Route) -> None:
         self.request = request
         self.gone = asyncio.Event()
         self.gone_at: float | None = None
@@ -59,7 +59,7 @@ class Call:
         self.events = 0
         #: The pieces of the reply's body.
         self.sent: list[bytes] = []
-        self._wire = wire
+        self._wire = connection
         self._route = route
         self.id = route.id_of(dict(request.headers), request.body)
 
@@ -148,8 +148,8 @@ async def silent(call: Call) -> None:
 class Worker:
     """A worker of a ``kind``. ``behave`` answers each request that arrives from now on.
 
-    ``calls`` are the requests of clients, ``other_requests`` all others except probes, ``wires`` the open
-    connections, ``faults`` the events that must not occur in a test.
+    ``calls`` are the requests of clients, ``other_requests`` all others except probes, ``connections`` those
+    that are open, ``faults`` the events that must not occur in a test.
     """
 
     def __init__(self, kind: str, behave: Behaviour = good) -> None:
@@ -158,7 +158,7 @@ class Worker:
         self.engine = ENGINES[kind]
         self.calls: list[Call] = []
         self.other_requests: list[ReceivedRequest] = []
-        self.wires: set[_Wire] = set()
+        self.connections: set[_Connection] = set()
         self.faults: list[object] = []
         self.port = 0
         self.ignores_input = False
@@ -187,43 +187,45 @@ class Worker:
     async def start(self) -> None:
         """Listen; after a ``die``, on the same port."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Wire(self), "127.0.0.1", self.port, backlog=4096)
+        self._server = await loop.create_server(
+            lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self) -> None:
         """Close the listening socket and reset all connections, like a process that is killed."""
         if self._server is not None:
             self._server.close()
-        for wire in tuple(self.wires):
-            wire.reset()
+        for connection in tuple(self.connections):
+            connection.reset()
         await self._tasks.stop()
 
-    def hang(self) -> None:
+    def stop_reading(self) -> None:
         """Accept connections from now on, and read nothing from old or new ones."""
         self.ignores_input = True
-        for wire in self.wires:
-            wire.transport.pause_reading()
+        for connection in self.connections:
+            connection.transport.pause_reading()
 
-    def receive(self, wire: _Wire, request: ReceivedRequest) -> None:
+    def receive(self, connection: _Connection, request: ReceivedRequest) -> None:
         """Handle a complete request."""
         route, probe = self._routes.get(request.path), self.engine.probes.get(request.path)
         if route is not None and request.body != b"{}":
-            call = wire.call = Call(wire, request, route)
+            call = connection.call = Call(connection, request, route)
             self.calls.append(call)
-            wire.task = self._tasks.spawn(self.behave(call), "behaviour")
-            wire.task.add_done_callback(self._done)
+            connection.task = self._tasks.spawn(self.behave(call), "behaviour")
+            connection.task.add_done_callback(self._done)
         elif probe is not None:
-            wire.answer(probe.status, probe.body)
+            connection.answer(probe.status, probe.body)
         elif request.path in _SOUND:
-            wire.answer(200, b"")
+            connection.answer(200, b"")
         else:
             self.other_requests.append(request)
             if request.path == self.breaks:
-                return wire.reset()
+                return connection.reset()
             abort = request.path == self.engine.abort_path
             if abort:
                 self._abort(request.body)
-            wire.answer(404 if request.method == b"GET" else 200, b"{}")
+            connection.answer(404 if request.method == b"GET" else 200, b"{}")
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
@@ -236,7 +238,7 @@ class Worker:
                 call.aborted.set()
 
 
-class _Wire(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """A connection; ``call`` is the request that is being answered on it."""
 
     def __init__(self, worker: Worker) -> None:
@@ -250,7 +252,7 @@ class _Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
-        self.worker.wires.add(self)
+        self.worker.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self.worker.ignores_input:
@@ -269,13 +271,13 @@ class _Wire(asyncio.Protocol):
                 return
         if self._head is not None and len(self._buffer) >= self._length:
             if len(self._buffer) > self._length or self.call is not None:
-                self.worker.faults.append("a request came before the one before it was answered")
+                self.worker.faults.append("a request was received before the one before it was answered")
             head, body = self._head, bytes(self._buffer)
             self._buffer, self._head = bytearray(), None
             self.worker.receive(self, ReceivedRequest(head.at, head.method, head.target, head.headers, body))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.worker.wires.discard(self)
+        self.worker.connections.discard(self)
         if self.call is not None and not self.call.answered:
             self.call.gone_at = time.monotonic()
             self.call.gone.set()

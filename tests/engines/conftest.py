@@ -11,7 +11,7 @@ import pytest
 
 from scripts.engines import install, paths, servers
 from tests.clients.site import Site, gateway_process, site_at
-from tests.engines.front import Front, held, wait_for
+from tests.engines.front import Front, running_requests, wait_for
 
 START_WITHIN = 30.0
 PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
@@ -110,7 +110,7 @@ async def engine_of(engines: Servers, site: Site, client: httpx.AsyncClient) -> 
         return given[kind]
 
     yield engine
-    assert [await held(client, front, 0) for front in given.values()] == [0] * len(given)
+    assert [await running_requests(client, front, 0) for front in given.values()] == [0] * len(given)
 
 
 @pytest.fixture

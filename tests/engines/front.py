@@ -176,14 +176,14 @@ def shapes(stream: list[Json]) -> set[tuple[str, ...]]:
     return {tuple(event) for event in stream}
 
 
-async def held(client: httpx.AsyncClient, front: Front, awaited: int, seconds: float = 10) -> int:
+async def running_requests(client: httpx.AsyncClient, front: Front, awaited: int, seconds: float = 10) -> int:
     """Return the number of requests at the engine: ``awaited`` once it has them, else the last count in
     ``seconds``.
     """
     count = await front.running(client)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while count != awaited:  # noqa: ASYNC110 - the engine tells no one, it can only be asked
+            while count != awaited:  # noqa: ASYNC110 - the engine has no event for it
                 await asyncio.sleep(0.02)
                 count = await front.running(client)
     return count

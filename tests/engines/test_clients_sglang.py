@@ -20,7 +20,7 @@ from tests.clients.slime import Slime
 from tests.clients.strands import ContextFull, Strands
 from tests.clients.verl import Adapter
 from tests.engines.conftest import EngineOf
-from tests.engines.front import LONG, PROMPT, held
+from tests.engines.front import LONG, PROMPT, running_requests
 
 #: Random sampling may end a sequence at any token; tests that count tokens need a fixed length.
 STEADY = {"ignore_eos": True}
@@ -57,9 +57,9 @@ async def test_slime_rolls_out_over_engines_that_come_and_go(
         assert (len(sample.tokens), len(sample.logprobs), sample.status) == (TOKENS, TOKENS, "length")
         await site.ready(*engines)
         running = [asyncio.ensure_future(slime.generate(PROMPT, BUSY)) for _ in range(4)]
-        assert [await held(client, engine, 2) for engine in engines] == [2, 2]
+        assert [await running_requests(client, engine, 2) for engine in engines] == [2, 2]
         await slime.leave(engines[0].url)
-        assert await held(client, engines[0], 2) == 2
+        assert await running_requests(client, engines[0], 2) == 2
         later = await asyncio.gather(*(slime.generate(PROMPT, TOKENS) for _ in range(3)))
         assert {len(sample.tokens) for sample in await asyncio.gather(*running)} == {BUSY}
         assert {len(sample.tokens) for sample in later} == {TOKENS}
@@ -76,7 +76,7 @@ async def test_slime_ends_a_stream_by_hanging_up(
         async with slime.stream(PROMPT, LONG) as events:
             lengths = [len((await anext(events)).tokens) for _ in range(4)]
         assert lengths == sorted(set(lengths))
-        assert await held(client, engine, 0, FREED_WITHIN) == 0
+        assert await running_requests(client, engine, 0, FREED_WITHIN) == 0
 
 
 async def test_slime_aborts_one_turn_through_the_router(
@@ -88,11 +88,11 @@ async def test_slime_aborts_one_turn_through_the_router(
         await slime.register(engine.url)
         kept = asyncio.ensure_future(slime.turn(PROMPT, BUSY))
         dropped = asyncio.ensure_future(slime.turn(PROMPT, LONG))
-        assert await held(client, engine, 2) == 2
+        assert await running_requests(client, engine, 2) == 2
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dropped
-        assert await held(client, engine, 1, FREED_WITHIN) == 1
+        assert await running_requests(client, engine, 1, FREED_WITHIN) == 1
         assert not kept.done()
         sample = await kept
         assert (sample.status, len(sample.tokens)) == ("length", BUSY)
@@ -108,7 +108,7 @@ async def test_slime_aborts_a_rollout_around_the_router(
             await slime.register(engine.url)
         await site.ready(*engines)
         running = [asyncio.ensure_future(slime.generate(PROMPT, LONG)) for _ in range(4)]
-        assert [await held(client, engine, 2) for engine in engines] == [2, 2]
+        assert [await running_requests(client, engine, 2) for engine in engines] == [2, 2]
         await slime.abort_rollout(interval=PAUSE)
         samples = await asyncio.gather(*running)
         assert {sample.status for sample in samples} == {"abort"}
@@ -164,7 +164,7 @@ async def test_areal_changes_weights_in_the_middle_of_its_rollouts(
     await site.serve(*engines)
     async with AReaL(site.url, PAUSE) as areal:
         running = [asyncio.ensure_future(areal.rollout(PROMPT, BUSY)) for _ in range(4)]
-        assert [await held(client, engine, 2) for engine in engines] == [2, 2]
+        assert [await running_requests(client, engine, 2) for engine in engines] == [2, 2]
         await areal.update_weights(str(paths.model()), version)
         assert {len(tokens) for tokens in await asyncio.gather(*running)} == {BUSY}
         received = (await areal.http.get(f"{site.url}/model_info")).raise_for_status().json()
@@ -181,11 +181,11 @@ async def test_areal_stops_time_for_its_engines(
     await site.serve(engine)
     async with AReaL(site.url, PAUSE) as areal:
         running = asyncio.ensure_future(areal.rollout(PROMPT, BUSY))
-        assert await held(client, engine, 1) == 1
+        assert await running_requests(client, engine, 1) == 1
         paused = await areal.call("/pause_generation", {"mode": mode})
         assert paused["status"] == "ok"
         late = asyncio.ensure_future(areal.rollout(PROMPT, TOKENS))
-        assert await held(client, engine, 2, seconds=1) == 1
+        assert await running_requests(client, engine, 2, seconds=1) == 1
         assert not running.done() and not late.done()
         await areal.call("/continue_generation", {})
         assert [len(await rollout) for rollout in (running, late)] == [BUSY, TOKENS]
@@ -230,7 +230,7 @@ async def test_miles_works_in_any_dialect(
         assert len(sample.tokens) == TOKENS
         assert len(await miles.recompute([*PROMPT, *sample.tokens])) == len(PROMPT) + TOKENS - 1
         running = asyncio.ensure_future(miles.generate(PROMPT, LONG))
-        assert await held(client, engine, 1) == 1
+        assert await running_requests(client, engine, 1) == 1
         await miles.abort()
         assert (await running).status == "abort"
         await miles.leave(rank)

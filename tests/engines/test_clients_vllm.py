@@ -16,7 +16,7 @@ from tests.clients.skyrl import Refused, SkyRL, forward
 from tests.clients.trl import TRL
 from tests.clients.vime import GENERATE, Vime
 from tests.engines.conftest import EngineOf
-from tests.engines.front import LONG, PROMPT, held
+from tests.engines.front import LONG, PROMPT, running_requests
 
 #: Random sampling may end a sequence at any token; tests that count tokens need a fixed length.
 STEADY = {"ignore_eos": True}
@@ -53,7 +53,7 @@ async def test_vime_rolls_out_and_lets_its_engine_finish(
         samples = await asyncio.gather(*(vime.generate([*PROMPT, index], TOKENS) for index in range(12)))
         assert {(len(sample.tokens), sample.status) for sample in samples} == {(TOKENS, "length")}
         running = asyncio.ensure_future(vime.generate(PROMPT, BUSY))
-        assert await held(client, engine, 1) == 1
+        assert await running_requests(client, engine, 1) == 1
         await vime.leave(engine.url)
         assert len((await running).tokens) == BUSY
         assert (await vime.workers(), vime.failures) == ([], [])
@@ -75,7 +75,7 @@ async def test_vime_aborts_a_rollout_around_the_router(
     await site.serve(engine)
     async with vime_at(site) as vime:
         running = [asyncio.ensure_future(vime.generate(PROMPT, LONG)) for _ in range(4)]
-        assert await held(client, engine, 4) == 4
+        assert await running_requests(client, engine, 4) == 4
         await vime.abort_rollout(interval=PAUSE)
         samples = await asyncio.gather(*running)
         assert {sample.status for sample in samples} == {"abort"}
@@ -97,7 +97,7 @@ async def test_vime_aborts_one_request_through_the_router(
             return await vime.post(f"{site.url}{GENERATE}", body, {"X-Request-Id": name})
 
         running = [asyncio.ensure_future(named(*one)) for one in (("sample-1", LONG), ("sample-2", BUSY))]
-        assert await held(client, engine, 2) == 2
+        assert await running_requests(client, engine, 2) == 2
         received = await vime.post(
             f"{site.url}/abort_requests", {"request_ids": ["generate-tokens-sample-1"]}
         )
@@ -136,11 +136,11 @@ async def test_prime_rl_gives_a_rollout_up(
         prime.sampling = {**STEADY, "stop_token_ids": []}
         kept = asyncio.ensure_future(prime.turn("kept", PROMPT, BUSY))
         given_up = asyncio.ensure_future(prime.turn("given-up", PROMPT, LONG))
-        assert await held(client, engine, 2) == 2
+        assert await running_requests(client, engine, 2) == 2
         given_up.cancel()
         with pytest.raises((asyncio.CancelledError, httpx.HTTPError)):
             await given_up
-        assert await held(client, engine, 1, FREED_WITHIN) == 1
+        assert await running_requests(client, engine, 1, FREED_WITHIN) == 1
         assert not kept.done()
         assert len(await kept) == BUSY
 
@@ -216,10 +216,10 @@ async def test_trl_stops_time_for_its_engine(
     async with vime_at(site) as vime:
         with TRL(site.url, PAUSE) as trl:
             running = asyncio.ensure_future(vime.generate(PROMPT, BUSY))
-            assert await held(client, engine, 1) == 1
+            assert await running_requests(client, engine, 1) == 1
             await asyncio.to_thread(trl.post, "/pause?mode=keep", {})
             late = asyncio.ensure_future(vime.generate(PROMPT, TOKENS))
-            assert await held(client, engine, 2, seconds=1) == 1
+            assert await running_requests(client, engine, 2, seconds=1) == 1
             assert not running.done() and not late.done()
             await asyncio.to_thread(trl.post, "/reset_prefix_cache", {})
             await asyncio.to_thread(trl.post, "/resume", {})

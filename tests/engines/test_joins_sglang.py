@@ -102,17 +102,17 @@ def repeatable(value: Any) -> Any:
 @pytest.mark.parametrize("case", CASES)
 async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, url: str, case: str) -> None:
     """Every key and value, and the status of a refusal."""
-    asked = CASES[case]
+    request = CASES[case]
     # The first time the prefix cache is cold. No id is used twice: that of a stream is aborted seconds after
     # its end.
     for _ in range(2):
-        unary = await client.post(f"{url}/generate", json={**asked, **_named(asked)})
-        stream = await client.post(f"{url}/generate", json={**asked, **_named(asked), "stream": True})
-    reply, status = joined(asked, stream)
+        unary = await client.post(f"{url}/generate", json={**request, **_named(request)})
+        stream = await client.post(f"{url}/generate", json={**request, **_named(request), "stream": True})
+    reply, status = joined(request, stream)
     assert status == unary.status_code
     assert repeatable(reply) == repeatable(unary.json())
     assert (status == 200) is (case not in REFUSED)
 
 
-def _named(asked: Json) -> Json:
-    return {} if "text" in asked else {"rid": uuid4().hex}
+def _named(request: Json) -> Json:
+    return {} if "text" in request else {"rid": uuid4().hex}

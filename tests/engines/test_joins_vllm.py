@@ -79,13 +79,13 @@ def repeatable(reply: bytes) -> Json:
 @pytest.mark.parametrize("case", CASES)
 async def test_stream_joins_to_the_unary_reply(client: httpx.AsyncClient, vllm_url: str, case: str) -> None:
     """Every key, its order and its spelling, and the status of a refusal."""
-    asked = CASES[case]
-    complete = {key: value for key, value in asked.items() if key != "stream_options"}
+    request = CASES[case]
+    complete = {key: value for key, value in request.items() if key != "stream_options"}
     url = vllm_url + GENERATE_PATH
     for _ in range(2):  # The first time, the engine's prefix cache is cold.
         unary = await client.post(url, json=complete)
-        stream = await client.post(url, json={**asked, "stream": True})
-    out, status = joined(asked, stream)
+        stream = await client.post(url, json={**request, "stream": True})
+    out, status = joined(request, stream)
     assert status == unary.status_code
     assert json.dumps(repeatable(out)) == json.dumps(repeatable(unary.content))
     assert (status == 200) is (case not in ("out of the vocabulary", "prompt over the context"))

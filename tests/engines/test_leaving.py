@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.engines.front import LONG, Front, Json, events, held
+from tests.engines.front import LONG, Front, Json, events, running_requests
 
 #: Seconds within which an engine must end the request of a client that has disconnected.
 FREED_WITHIN = 1.0
@@ -29,20 +29,20 @@ TWINS = ("job-1", "job-1")
 @pytest.fixture(autouse=True)
 async def idle(client: httpx.AsyncClient, front: Front) -> None:
     """Check that the engine has no request at the beginning of a test."""
-    assert await held(client, front, 0) == 0, "the engine is still busy with an earlier test's requests"
+    assert await running_requests(client, front, 0) == 0, "requests of an earlier test still run"
 
 
-class Visitor:
-    """A client on a bare socket, which disconnects in a chosen way."""
+class LongRequest:
+    """A request on a bare socket, whose client can disconnect with a FIN or a RST."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    async def sees_an_event(self) -> None:
+    async def read_an_event(self) -> None:
         await self._reader.readuntil(b"data: {")
 
-    async def leaves(self, how: str) -> None:
+    async def disconnect(self, how: str) -> None:
         """Disconnect with a FIN or an RST."""
         if how == "rst":
             linger = struct.pack("ii", 1, 0)
@@ -52,30 +52,30 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visitor(front: Front, name: str, *, stream: bool) -> AsyncIterator[Visitor]:
-    """Connect a client that requests more tokens than it will wait for."""
+async def long_request(front: Front, name: str, *, stream: bool) -> AsyncIterator[LongRequest]:
+    """Send a request for more tokens than the test will wait for."""
     where = urlsplit(front.through)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     content = json.dumps(front.body(name, LONG, stream=stream)).encode()
     head = f"POST {front.path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-    someone = Visitor(reader, writer)
+    request = LongRequest(reader, writer)
     try:
         if stream:
-            await someone.sees_an_event()
-        yield someone
+            await request.read_an_event()
+        yield request
     finally:
-        await someone.leaves("fin")
+        await request.disconnect("fin")
 
 
 @asynccontextmanager
 async def two_streams(
     client: httpx.AsyncClient, front: Front, names: tuple[str, str]
-) -> AsyncIterator[tuple[Visitor, asyncio.Task[list[Json]]]]:
+) -> AsyncIterator[tuple[LongRequest, asyncio.Task[list[Json]]]]:
     """Start a long stream with the first name, and beside it one with the second that is read to its end."""
-    async with visitor(front, names[0], stream=True) as first, asyncio.TaskGroup() as tasks:
+    async with long_request(front, names[0], stream=True) as first, asyncio.TaskGroup() as tasks:
         second = tasks.create_task(read_to_the_end(client, front, names[1]))
-        assert await held(client, front, 2) == 2
+        assert await running_requests(client, front, 2) == 2
         yield first, second
 
 
@@ -94,9 +94,9 @@ def assert_untouched(front: Front, name: str, stream: list[Json]) -> None:
 
 async def test_long_request_that_nobody_leaves_goes_on(client: httpx.AsyncClient, front: Front) -> None:
     """The premise of the tests below: without a disconnect the request outlasts their limit."""
-    async with visitor(front, "stays", stream=False):
-        assert await held(client, front, 1) == 1
-        assert await held(client, front, 0, seconds=2 * FREED_WITHIN) == 1
+    async with long_request(front, "stays", stream=False):
+        assert await running_requests(client, front, 1) == 1
+        assert await running_requests(client, front, 0, seconds=2 * FREED_WITHIN) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
@@ -105,10 +105,10 @@ async def test_client_that_leaves_frees_the_engine(
     client: httpx.AsyncClient, front: Front, how: str, stream: bool
 ) -> None:
     """The engine is free within a second, also if it has sent nothing that could have failed."""
-    async with visitor(front, f"leaves-{how}", stream=stream) as someone:
-        assert await held(client, front, 1) == 1
-        await someone.leaves(how)
-        assert await held(client, front, 0, FREED_WITHIN) == 0
+    async with long_request(front, f"leaves-{how}", stream=stream) as request:
+        assert await running_requests(client, front, 1) == 1
+        await request.disconnect(how)
+        assert await running_requests(client, front, 0, FREED_WITHIN) == 0
 
 
 async def test_many_clients_that_leave_at_once_free_the_engine(
@@ -117,12 +117,12 @@ async def test_many_clients_that_leave_at_once_free_the_engine(
     """Twelve clients, each with its own id and half of them streaming, leave nothing behind."""
     async with AsyncExitStack() as stack:
         crowd = [
-            await stack.enter_async_context(visitor(front, f"crowd-{number:02}", stream=number % 2 == 0))
+            await stack.enter_async_context(long_request(front, f"crowd-{number:02}", stream=number % 2 == 0))
             for number in range(12)
         ]
-        assert await held(client, front, len(crowd)) == len(crowd)
-        await asyncio.gather(*(someone.leaves("fin") for someone in crowd))
-        assert await held(client, front, 0, FREED_WITHIN) == 0
+        assert await running_requests(client, front, len(crowd)) == len(crowd)
+        await asyncio.gather(*(request.disconnect("fin") for request in crowd))
+        assert await running_requests(client, front, 0, FREED_WITHIN) == 0
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
@@ -130,20 +130,20 @@ async def test_abort_by_id_ends_the_request(client: httpx.AsyncClient, front: Fr
     """The client's own abort call reaches the engine, and the request ends as aborted."""
     body = front.body("to-abort", LONG, stream=stream)
     request = asyncio.ensure_future(front.ask(client, front.through, body))
-    assert await held(client, front, 1) == 1
+    assert await running_requests(client, front, 1) == 1
     url, abort = front.abort("to-abort")
     assert (await client.post(url, json=abort)).status_code == 200
     reply = await request
     last = events(reply.content)[-1] if stream else reply.json()
     assert reply.status == 200
     assert front.ends(last) == ["abort"]
-    assert await held(client, front, 0, FREED_WITHIN) == 0
+    assert await running_requests(client, front, 0, FREED_WITHIN) == 0
 
 
 async def test_abort_of_an_unknown_id_ends_nothing(client: httpx.AsyncClient, front: Front) -> None:
     """An unknown id is not an error, and not a wildcard."""
     task = asyncio.ensure_future(read_to_the_end(client, front, "job-1"))
-    assert await held(client, front, 1) == 1
+    assert await running_requests(client, front, 1) == 1
     for name in ("job", "job-1-and-more", "other"):
         url, abort = front.abort(name)
         assert (await client.post(url, json=abort)).status_code == 200
@@ -156,8 +156,8 @@ async def test_leaving_one_stream_spares_its_neighbour(
 ) -> None:
     """Of two streams with one id, or with an id and its prefix, one ends and the other is complete."""
     async with two_streams(client, front, names) as (first, second):
-        await first.leaves("fin")
-        assert await held(client, front, 1, FREED_WITHIN) == 1
+        await first.disconnect("fin")
+        assert await running_requests(client, front, 1, FREED_WITHIN) == 1
         assert not second.done()
     assert_untouched(front, names[1], second.result())
 
@@ -167,15 +167,15 @@ async def test_aborting_one_id_spares_the_id_it_begins(client: httpx.AsyncClient
     async with two_streams(client, front, NEIGHBOURS) as (_, second):
         url, abort = front.abort(NEIGHBOURS[0])
         assert (await client.post(url, json=abort)).status_code == 200
-        assert await held(client, front, 1, FREED_WITHIN) == 1
+        assert await running_requests(client, front, 1, FREED_WITHIN) == 1
         assert not second.done()
     assert_untouched(front, NEIGHBOURS[1], second.result())
 
 
 async def test_id_can_be_used_again_at_once(client: httpx.AsyncClient, front: Front) -> None:
     """A client may reuse an id at once: the abort of the old request does not end the new one."""
-    async with visitor(front, "again", stream=True) as someone:
-        await someone.leaves("fin")
+    async with long_request(front, "again", stream=True) as request:
+        await request.disconnect("fin")
         assert_untouched(front, "again", await read_to_the_end(client, front, "again"))
 
 
@@ -185,9 +185,9 @@ async def test_id_can_be_used_again_after_a_stream(client: httpx.AsyncClient, fr
     """
     short = await front.ask(client, front.through, front.body("reused", 4, stream=True))
     assert short.status == 200
-    async with visitor(front, "reused", stream=False):
-        assert await held(client, front, 1) == 1
-        assert await held(client, front, 0, seconds=3) == 1
+    async with long_request(front, "reused", stream=False):
+        assert await running_requests(client, front, 1) == 1
+        assert await running_requests(client, front, 0, seconds=3) == 1
 
 
 async def test_connection_of_a_failed_stream_is_not_used_again(
@@ -196,6 +196,6 @@ async def test_connection_of_a_failed_stream_is_not_used_again(
     """Two seconds after a refused stream SGLang closes its connection, whatever request uses it then."""
     refused = await front.ask(client, front.through, {"sampling_params": {}, "stream": True})
     assert refused.status == 400 or "error" in events(refused.content)[-1]
-    async with visitor(front, "after-a-refusal", stream=False):
-        assert await held(client, front, 1) == 1
-        assert await held(client, front, 0, seconds=3) == 1
+    async with long_request(front, "after-a-refusal", stream=False):
+        assert await running_requests(client, front, 1) == 1
+        assert await running_requests(client, front, 0, seconds=3) == 1

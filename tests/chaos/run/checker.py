@@ -169,7 +169,7 @@ def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
     nameless = len(lines.pop(None, []))
     uncertain = sum(record.may_count for record in case.books.records)
     if nameless > uncertain or lines:
-        yield Breach("miscounted", "", f"{nameless + len(lines)} lines of requests that nobody sent")
+        yield Breach("miscounted", "", f"{nameless + len(lines)} lines without a request of a client")
 
 
 def metrics_add_up(case: Case) -> Iterator[Breach]:

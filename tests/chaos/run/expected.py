@@ -54,11 +54,11 @@ class Expected:
     def close(self) -> None:
         """Check that the reply ended with its terminal event. Raises Wrong."""
         if not self._done:
-            raise Wrong("a stream without [DONE] that ends as if it were whole")
+            raise Wrong("a stream without [DONE] that ends as if it were complete")
         self.check()
 
     def check(self) -> None:
         if self.error is None and self.finish is None:
-            raise Wrong("a reply that ends as if it were whole, and does not say why")
+            raise Wrong("a reply that ends as if it were complete, without a finish reason")
         if self.finish == "length" and len(self._got) != len(self._tokens):
             raise Wrong(f"{len(self._got)} of {len(self._tokens)} tokens")
