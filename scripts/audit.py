@@ -107,23 +107,23 @@ def advisories(lock: Path) -> Mapping[str, Any] | str:
             if done.returncode:
                 return f"the auditor could not be installed: {_last_line(done.stderr)}"
         command = [python, "-m", "pip_audit", "--require-hashes", "--disable-pip", "--format", "json"]
-        asked = subprocess.run(
+        audit = subprocess.run(
             [*command, "--progress-spinner", "off", "-r", str(lock)],
             capture_output=True,
             text=True,
             timeout=300,
         )
     try:
-        return dict(json.loads(asked.stdout))
+        return dict(json.loads(audit.stdout))
     except ValueError:
-        return _last_line(asked.stderr)
+        return _last_line(audit.stderr)
 
 
 def wrong_versions(reported: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the known vulnerabilities, and the packages that could not be checked."""
     rows = reported["dependencies"]
     known = [
-        f"{row['name']} {row['version']}: {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'none'}"
+        f"{row['name']} {row['version']}: {flaw['id']}, fixed in {', '.join(flaw['fix_versions']) or 'none'}"
         for row in rows
         for flaw in row.get("vulns", ())
     ]
@@ -133,7 +133,9 @@ def wrong_versions(reported: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make audit", description=__doc__)
     parser.add_argument(
-        "--or-say-so", action="store_true", help="exit 0, with a loud word, where no advisories can be had"
+        "--or-say-so",
+        action="store_true",
+        help="exit 0, with a prominent message, if the advisories cannot be queried",
     )
     options = parser.parse_args(arguments)
     shipped = frozenset(pin.name for pin in pins(PRODUCT.read_text()))
@@ -143,16 +145,16 @@ def main(arguments: Sequence[str]) -> int:
     if not isinstance(reported, str):
         known, unknown = wrong_versions(reported)
         wrong += known
-        silent = f"it knows nothing of {len(unknown)} packages, {unknown[0]} among them" if unknown else ""
+        silent = f"{len(unknown)} packages are unknown to it, {unknown[0]} among them" if unknown else ""
     for line in wrong:
         print(f"!!! {line}")
     if silent:
-        print(f"!!! ADVISORIES WERE NOT LOOKED AT: could not reach the service for them ({silent})")
+        print(f"!!! ADVISORIES WERE NOT CHECKED: the service did not answer for all packages ({silent})")
     return WRONG if wrong else NOT_ASKED if silent and not options.or_say_so else 0
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no word"])[-1]
+    return (text.strip().splitlines() or ["no output"])[-1]
 
 
 if __name__ == "__main__":
