@@ -17,7 +17,7 @@ from tests.stores.etcd.cluster import Member
 from tests.support.gateway import eventually, generates
 from tests.support.processes import free_port, spawned
 
-REQUEST = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
+REQUEST: dict[str, object] = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 
 
 class Gateway:
@@ -32,17 +32,27 @@ class Gateway:
         listed = (await self._client.get(f"{self.url}/workers")).json()["workers"]
         return {worker["url"]: worker["state"] for worker in listed}
 
-    async def add(self, url: str) -> int:
-        return (await self._client.post(f"{self.url}/workers", json={"url": url})).status_code
+    async def lists(self, *urls: str) -> None:
+        """Wait until exactly these are the workers."""
 
-    async def remove(self, url: str) -> int:
-        return (await self._client.post(f"{self.url}/remove_worker", params={"url": url})).status_code
+        async def listed() -> bool:
+            return set(await self.workers()) == set(urls)
 
-    async def call(self, path: str) -> int:
-        return (await self._client.post(f"{self.url}{path}", json={})).status_code
+        await eventually(listed)
+
+    async def has(self, *states: str) -> None:
+        """Wait until the workers have these states."""
+
+        async def reached() -> bool:
+            return [*(await self.workers()).values()] == [*states]
+
+        await eventually(reached)
+
+    async def post(self, path: str, **body: object) -> int:
+        return (await self._client.post(f"{self.url}{path}", json=body)).status_code
 
     async def generate(self) -> int:
-        return (await self._client.post(f"{self.url}/generate", json=REQUEST)).status_code
+        return await self.post("/generate", **REQUEST)
 
     async def store_healthy(self) -> bool:
         lines = (await self._client.get(f"{self.url}/metrics")).text.splitlines()
@@ -94,25 +104,17 @@ async def test_two_gateways_on_one_store_see_the_same_fleet(variables: Mapping[s
     """Each sees what the other registers or removes; so does a gateway that starts after both have ended."""
     async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
         async with gateways(2, variables) as (here, there):
-            assert await here.add(one.url) == 202
-            await eventually(lambda: has(there, {one.url}))
-            assert await there.add(two.url) == 202
-            await eventually(lambda: has(here, {one.url, two.url}))
+            assert await here.post("/workers", url=one.url) == 202
+            await there.lists(one.url)
+            assert await there.post("/workers", url=two.url) == 202
             for gateway in (here, there):
-                await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
+                await gateway.lists(one.url, two.url)
+                await gateway.has("ready", "ready")
                 assert await gateway.generate() == 200
-            assert await here.remove(one.url) == 200
-            await eventually(lambda: has(there, {two.url}))
+            assert await here.post(f"/remove_worker?url={one.url}") == 200
+            await there.lists(two.url)
         async with gateways(1, variables) as (later,):
-            await eventually(lambda: has(later, {two.url}))
-
-
-async def has(gateway: Gateway, urls: set[str]) -> bool:
-    return set(await gateway.workers()) == urls
-
-
-async def all_ready(gateway: Gateway) -> bool:
-    return set((await gateway.workers()).values()) == {"ready"}
+            await later.lists(two.url)
 
 
 async def test_gateways_on_one_store_share_pauses_and_cordons(variables: Mapping[str, str]) -> None:
@@ -121,62 +123,38 @@ async def test_gateways_on_one_store_share_pauses_and_cordons(variables: Mapping
     A gateway that starts later knows the pauses before it sends any request.
     """
     async with SimServer("sglang", SimConfig()) as one, SimServer("sglang", SimConfig()) as two:
-        urls = (one.url, two.url)
-        given = {**variables, "DYN_WORKER": ",".join(urls)}
+        given = {**variables, "DYN_WORKER": f"{one.url},{two.url}"}
         async with gateways(2, given) as (here, there):
             for gateway in (here, there):
-                await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
-            assert await here.call("/pause_generation") == 200
+                await gateway.has("ready", "ready")
+            assert await here.post("/pause_generation") == 200
             assert set((await here.workers()).values()) == {"held"}
-            await eventually(lambda: states(there, "held", "held"))
-            assert await here.call(f"/workers/{two.url}/cordon") == 200
+            await there.has("held", "held")
+            assert await here.post(f"/workers/{two.url}/cordon") == 200
             async with gateways(1, given) as (later,):
-                await eventually(lambda: states(later, "held", "held"))
+                await later.has("held", "held")
                 assert await later.generate() == 503
                 assert not generates(one) and not generates(two)
-                assert await later.call("/continue_generation") == 200
+                assert await later.post("/continue_generation") == 200
                 for gateway in (here, there, later):
-                    await eventually(lambda gateway=gateway: states(gateway, "ready", "held"))  # type: ignore[misc]
-                assert await there.call(f"/workers/{two.url}/uncordon") == 200
+                    await gateway.has("ready", "held")
+                assert await there.post(f"/workers/{two.url}/uncordon") == 200
             for gateway in (here, there):
-                await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
-
-
-async def states(gateway: Gateway, *wanted: str) -> bool:
-    return list((await gateway.workers()).values()) == list(wanted)
-
-
-@asynccontextmanager
-async def over_etcd(member: Member) -> AsyncIterator[tuple[SimServer, Gateway, Gateway]]:
-    """A worker, and two gateways on one etcd that both find it ready."""
-    async with SimServer("sglang", SimConfig()) as sim, gateways(2, etcd_at(member)) as (here, there):
-        assert await here.add(sim.url) == 202
-        for gateway in (here, there):
-            await eventually(lambda gateway=gateway: all_ready(gateway))  # type: ignore[misc]
-        yield sim, here, there
-
-
-async def test_pause_while_etcd_is_away_is_known_once_it_is_back(member: Member) -> None:
-    """It is effective at once in the gateway that was called, and the call does not fail."""
-    async with over_etcd(member) as (_, here, there):
-        await asyncio.to_thread(member.kill)
-        assert await here.call("/pause_generation") == 200
-        assert await states(here, "held") and not await states(there, "held")
-        member.start()
-        await asyncio.to_thread(member.wait)
-        await eventually(lambda: states(there, "held"))
-        assert await there.call("/continue_generation") == 200
-        await eventually(lambda: all_ready(here))
+                await gateway.has("ready", "ready")
 
 
 async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
     """No request fails. A registration fails at once, and works again afterwards.
 
+    A pause is effective at once in the gateway that was called, and known to the other once etcd is back.
     OUTAGE_SECONDS=30 makes the outage longer.
     """
     seconds = float(os.environ.get("OUTAGE_SECONDS", "3"))  # noqa: TID251
     loop = asyncio.get_running_loop()
-    async with over_etcd(member) as (sim, here, there):
+    async with SimServer("sglang", SimConfig()) as sim, gateways(2, etcd_at(member)) as (here, there):
+        assert await here.post("/workers", url=sim.url) == 202
+        for gateway in (here, there):
+            await gateway.has("ready")
         await asyncio.to_thread(member.kill)
         end, served = loop.time() + seconds, 0
         while loop.time() < end:
@@ -185,11 +163,16 @@ async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
             await asyncio.sleep(0.02)
         assert served >= 20
         assert not await here.store_healthy()
-        assert await all_ready(here) and await all_ready(there)
-        assert await here.add("http://127.0.0.1:1") == 503
+        assert await here.post("/workers", url="http://127.0.0.1:1") == 503
+        assert await here.post("/pause_generation") == 200
+        assert await here.workers() == {sim.url: "held"}
+        assert await there.workers() == {sim.url: "ready"}
         member.start()
         await asyncio.to_thread(member.wait)
-        await eventually(here.store_healthy)
-        await eventually(there.store_healthy)
-        assert await there.add("http://127.0.0.1:1") == 202
-        await eventually(lambda: has(here, {sim.url, "http://127.0.0.1:1"}))
+        for gateway in (here, there):
+            await eventually(gateway.store_healthy)
+        await there.has("held")
+        assert await there.post("/continue_generation") == 200
+        await here.has("ready")
+        assert await there.post("/workers", url="http://127.0.0.1:1") == 202
+        await here.lists(sim.url, "http://127.0.0.1:1")

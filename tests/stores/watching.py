@@ -10,6 +10,7 @@ from gateway.loop.tasks import Tasks
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
 from gateway.stores.versioned import Versioned
+from tests.support.gateway import until
 
 #: Seconds; enough on a machine that is busy with other tests.
 PATIENCE = 20.0
@@ -92,13 +93,6 @@ async def watching(store: Store) -> AsyncIterator[Watched]:
         await tasks.stop()
 
 
-async def eventually(happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for something without an event."""
-    async with asyncio.timeout(seconds):
-        while not happened():  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.02)
-
-
 async def turns(store: Store, *, healthy: bool) -> None:
     """Wait until ``store.healthy`` is ``healthy``."""
-    await eventually(lambda: store.healthy is healthy)
+    await until(lambda: store.healthy is healthy)

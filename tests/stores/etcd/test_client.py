@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
 
 import pytest
-import trustme
 
 from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
 from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable
+from tests.security.certificates import Authority
 from tests.stores.contract import ONE, TWO
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
-from tests.stores.watching import eventually, turns, watching
+from tests.stores.watching import turns, watching
+from tests.support.gateway import until
 
 RANGE = {"key": "eA=="}
 
@@ -206,7 +206,7 @@ class TestLogin:
         ):
             store = opened(access, prefix)
             async with watching(store) as watched:
-                await eventually(lambda store=store, problem=problem: problem in store.reason)  # type: ignore[misc]
+                await until(lambda store=store, problem=problem: problem in store.reason)  # type: ignore[misc]
                 assert not watched.changes
             assert "s3cret" not in caplog.text + repr(access) + store.reason
 
@@ -222,31 +222,20 @@ class TestLogin:
 async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Callable[..., EtcdStore]) -> None:
     """A client without a certificate is refused; one that does not trust the server reports that."""
     cluster.require()
-    ca = trustme.CA()
-    issued = ca.issue_cert("127.0.0.1")
-    paths = {name: tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem")}
-    ca.cert_pem.write_to_path(paths["ca.pem"])
-    issued.cert_chain_pems[0].write_to_path(paths["cert.pem"])
-    issued.private_key_pem.write_to_path(paths["key.pem"])
-    flags = [
-        f"--cert-file={paths['cert.pem']}",
-        f"--key-file={paths['key.pem']}",
-        f"--trusted-ca-file={paths['ca.pem']}",
-        "--client-cert-auth",
-    ]
-    known = ssl.create_default_context(cafile=str(paths["ca.pem"]))
-    known.load_cert_chain(str(paths["cert.pem"]), str(paths["key.pem"]))
-    nameless = ssl.create_default_context(cafile=str(paths["ca.pem"]))
+    authority = Authority(tmp_path)
+    certificate, key = authority.files()
+    files = {"cert-file": certificate, "key-file": key, "trusted-ca-file": str(authority.file)}
+    flags = [*(f"--{name}={path}" for name, path in files.items()), "--client-cert-auth"]
     member = Member(tmp_path, tls=flags)
     member.start()
     try:
-        store = opened(EtcdAccess([member.url], tls=known), "/test")
+        store = opened(EtcdAccess([member.url], tls=authority.client(shows=True)), "/test")
         async with watching(store) as watched:
             await watched.until(lambda: bool(watched.changes), 60)
             await store.put(ONE)
             await watched.until(lambda: watched.urls == {ONE.url})
         with pytest.raises(EtcdUnreachable):  # with a message that depends on which side is quicker
-            await ask(EtcdClient(EtcdAccess([member.url], tls=nameless)))
+            await ask(EtcdClient(EtcdAccess([member.url], tls=authority.client())))
         with pytest.raises(EtcdUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
             await ask(EtcdClient(EtcdAccess([member.url])))
     finally:

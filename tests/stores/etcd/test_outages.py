@@ -19,7 +19,8 @@ from tests.stores.contract import ONE, THREE, TWO
 from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
 from tests.stores.etcd.conftest import PATIENCE
-from tests.stores.watching import eventually, turns, watching
+from tests.stores.watching import turns, watching
+from tests.support.gateway import until
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ async def test_watch_continues_where_a_restart_broke_it_off(member: Member) -> N
     """
     await asyncio.to_thread(member.kill)
     async with stores(member.url) as (store, other), watching(store) as watched:
-        await eventually(lambda: member.url in store.reason)
+        await until(lambda: member.url in store.reason)
         assert not watched.changes
         await asyncio.to_thread(restart, member)
         await other.put(ONE)

@@ -26,14 +26,6 @@ def test_entries_are_read_as_they_were_written() -> None:
     assert known(dict(stored.members)) == stored.known == {URL: {"held": PRESENT, "paused": REMOVED}}
 
 
-def test_list_that_was_written_by_hand_is_undated() -> None:
-    stored = StoredCordons({"marks": {URL: ["held"]}})
-    assert stored.known == {URL: {"held": undated(present=True)}}
-    assert stored.members == {"marks": {URL: ["held"]}}
-    stored.update({URL: {"held": REMOVED}})
-    assert stored.known == {URL: {"held": REMOVED}}
-
-
 def test_list_that_was_edited_alone_is_the_latest_write() -> None:
     """It is undated, and the next write drops the versions from before."""
     stored = StoredCordons({})

@@ -64,15 +64,6 @@ def test_record_expires_at_its_time_and_is_pruned_later() -> None:
     assert document.entry(ONE.url) is None
 
 
-def test_put_without_an_expiry_keeps_the_previous_one() -> None:
-    document = Document()
-    document.put(ONE, NOW, NOW)
-    document.put(ONE, LATER, NOW)
-    document.put(ONE, None, NOW)
-    entry = Document(document.text).entry(ONE.url)
-    assert entry is not None and entry.expires == LATER
-
-
 def test_put_without_an_expiry_does_not_keep_one_that_has_passed() -> None:
     """The expired TTL of one gateway must not remove what another one registers later."""
     document = Document()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,28 +62,6 @@ def test_eight_writers_at_once_lose_nothing(path: Path) -> None:
     for writer in writers:
         assert writer.communicate(timeout=50) and writer.returncode == 0
     assert urls(path) == {f"http://w{n}:{port}" for n in range(8) for port in range(1, 13) if port % 3}
-
-
-def test_writers_killed_at_any_moment_leave_a_valid_file(path: Path) -> None:
-    """It has all writes that were reported, except perhaps the last one of each writer."""
-    chance = random.Random(5)
-    done: set[str] = set()
-    open_ends: set[str] = set()
-    for number in range(10):
-        writer = process(str(WRITER), str(path), f"w{number}", "1000")
-        assert writer.stdout is not None
-        lines = [writer.stdout.readline()]  # it has begun
-        time.sleep(chance.uniform(0, 0.1))
-        writer.send_signal(signal.SIGKILL)
-        lines += writer.stdout.readlines()
-        writer.stdout.close()
-        assert writer.wait(20) == -signal.SIGKILL
-        for line in lines:
-            (done.add if line[0] == "+" else done.discard)(line[1:].strip())
-        last = int(lines[-1].rpartition(":")[2])
-        open_ends |= {f"http://w{number}:{port}" for port in (last, last + 1)}
-        assert urls(path) ^ done <= open_ends
-    assert len(done) >= 10
 
 
 async def test_crash_before_the_rename_changes_nothing(path: Path, open_store: Open) -> None:

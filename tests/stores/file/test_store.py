@@ -14,7 +14,8 @@ from gateway.stores.file.shared_file import SharedFile
 from gateway.stores.file.store import HANG_MARGIN, POLL_INTERVAL, WRITE_TIMEOUT, FileStore
 from gateway.stores.record import WorkerRecord
 from tests.stores.contract import ONE, THREE, TWO, Open, SharedStoreContract
-from tests.stores.watching import eventually, turns, watching
+from tests.stores.watching import turns, watching
+from tests.support.gateway import until
 
 
 class TestContract(SharedStoreContract):
@@ -33,10 +34,6 @@ def text_of(path: Path) -> str:
     return path.read_text()
 
 
-def state_of(path: Path) -> os.stat_result:
-    return path.stat()
-
-
 async def test_edit_by_hand_is_noticed_at_the_next_poll(path: Path, open_store: Open) -> None:
     """In place or by replacing the file; only what has changed is yielded."""
     assert POLL_INTERVAL <= 0.5
@@ -44,26 +41,19 @@ async def test_edit_by_hand_is_noticed_at_the_next_poll(path: Path, open_store: 
     async with watching(open_store()) as watched:
         await watched.until(lambda: watched.urls == {"http://a:1"})
         write(path, "http://b:1")
+        os.utime(path, ns=(1, 1))  # as two edits within one tick of the file system's clock
         await watched.until(lambda: watched.urls == {"http://b:1"})
+        write(path, "http://d:1")
+        os.utime(path, ns=(1, 1))
+        await watched.until(lambda: watched.urls == {"http://d:1"})
         new = path.with_name("new")
         write(new, "http://b:1", "http://c:1")
         new.replace(path)
         await watched.until(lambda: watched.urls == {"http://b:1", "http://c:1"})
-    b, c = WorkerRecord("http://b:1"), WorkerRecord("http://c:1")
-    assert watched.changes[1:] == [Gone("http://a:1"), Put(b), Put(c)]
-
-
-async def test_edit_with_equal_time_and_size_is_noticed(path: Path, open_store: Open) -> None:
-    """As two edits within one tick of the file system's clock."""
-    write(path, "http://a:1")
-    async with watching(open_store()) as watched:
-        await watched.until(lambda: watched.urls == {"http://a:1"})
-        write(path, "http://b:1")
-        version = state_of(path)
-        await watched.until(lambda: watched.urls == {"http://b:1"})
-        write(path, "http://c:1")
-        os.utime(path, ns=(version.st_atime_ns, version.st_mtime_ns))
-        await watched.until(lambda: watched.urls == {"http://c:1"})
+    records = [WorkerRecord(f"http://{name}:1") for name in "bdbc"]
+    b, d, again, c = map(Put, records)
+    gone = [Gone(f"http://{name}:1") for name in "abd"]
+    assert watched.changes[1:] == [gone[0], b, gone[1], d, gone[2], again, c]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +108,7 @@ async def test_file_that_is_broken_at_the_start_is_read_once_it_is_mended(
     edit(path, "workers: []")
     store = open_store()
     async with watching(store) as watched:
-        await eventually(lambda: "not JSON" in store.reason)
+        await until(lambda: "not JSON" in store.reason)
         assert not watched.changes
         write(path, TWO.url)
         await watched.until(lambda: watched.urls == {TWO.url})

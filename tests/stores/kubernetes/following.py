@@ -66,6 +66,10 @@ class Site:
         self._stores: list[KubernetesStore] = []
         self._tasks = Tasks()
 
+    @property
+    def access(self) -> ApiServerAccess:
+        return ApiServerAccess(self.server.url, self.token, self.certificates)
+
     def store(
         self,
         *,
@@ -77,7 +81,7 @@ class Site:
         access: ApiServerAccess | None = None,
     ) -> KubernetesStore:
         made = KubernetesStore(
-            access or ApiServerAccess(self.server.url, self.token, self.certificates),
+            access or self.access,
             Selection(resource, selector, namespace, defaults),
             random.Random(),
             timing,

@@ -11,7 +11,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -21,7 +21,6 @@ from gateway.loop.tasks import Tasks
 from tests.stores.kubernetes.cluster import Cluster, Object, Status, selector
 
 PATHS = {"pods": ["api", "v1"], "endpointslices": ["apis", "discovery.k8s.io", "v1"]}
-PHRASES = {200: "OK", 429: "Too Many Requests"}
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,6 @@ class Asked:
     @property
     def is_watch(self) -> bool:
         return self.query.get("watch") == "true"
-
-
-@dataclass
-class Rights:
-    """What the holder of the token may do; ``verbs`` as a role lists them."""
-
-    verbs: set[str] = field(default_factory=lambda: {"list", "watch"})
-    kinds: set[str] = field(default_factory=lambda: {"pods", "endpointslices"})
 
 
 class Watch:
@@ -74,7 +65,8 @@ class ApiServer:
     def __init__(self, authority: trustme.CA) -> None:
         self.cluster = Cluster()
         self.token = "first-token"
-        self.rights = Rights()
+        #: What the holder of the token may do, and with which objects, as a role lists them.
+        self.verbs, self.kinds = {"list", "watch"}, {"pods", "endpointslices"}
         self.asked: list[Asked] = []
         self.faults: list[tuple[Status, dict[str, str]]] = []
         self.silent = False
@@ -171,11 +163,9 @@ class ApiServer:
             raise Status(401, "Unauthorized", "Unauthorized")
         resource, namespace = _collection(asked.path)
         verb = "watch" if asked.is_watch else "list"
-        if verb not in self.rights.verbs or resource not in self.rights.kinds:
+        if verb not in self.verbs or resource not in self.kinds:
             who = "system:serviceaccount:default:tito-gateway"
-            text = (
-                f'{resource} is forbidden: User "{who}" cannot {verb} resource "{resource}" in API group ""'
-            )
+            text = f'{resource} is forbidden: User "{who}" cannot {verb} resource "{resource}"'
             raise Status(403, "Forbidden", text, resource=resource)
         return resource, namespace
 
@@ -237,9 +227,8 @@ async def _reply(
 ) -> None:
     data = json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(more or {})}
-    lines = [f"HTTP/1.1 {status} {PHRASES.get(status, 'Refused')}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    writer.write("\r\n".join([*lines, "", ""]).encode() + data)
+    lines = [f"HTTP/1.1 {status} Some", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    writer.write("\r\n".join(lines).encode() + data)
     await writer.drain()
 
 

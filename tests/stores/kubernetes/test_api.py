@@ -57,7 +57,7 @@ async def test_broken_connection_is_unreachable(error: Exception) -> None:
 async def test_no_redirect_is_followed(site: Site) -> None:
     """The token is sent to the configured server only."""
     site.server.faults = [(Status(302, "", "elsewhere"), {"Location": f"{site.server.url}/api/v1/nodes"})]
-    async with connected(ApiServerAccess(site.server.url, site.token, site.certificates)) as server:
+    async with connected(site.access) as server:
         with pytest.raises(ApiRefusal, match="302"):
             await server.page(TARGET, {})
     assert len(site.server.asked) == 1
@@ -65,7 +65,7 @@ async def test_no_redirect_is_followed(site: Site) -> None:
 
 async def test_proxy_of_the_environment_is_not_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    async with connected(ApiServerAccess(site.server.url, site.token, site.certificates)) as server:
+    async with connected(site.access) as server:
         assert (await server.page(TARGET, {}))["items"] == []
 
 
@@ -87,6 +87,6 @@ async def test_invalid_host_name_is_unreachable(tmp_path: Path) -> None:
 async def test_error_reply_is_read_up_to_a_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "REASON_LIMIT", 10)
     site.server.faults = [(Status(500, "Busy", "x" * 100_000), {})]
-    async with connected(ApiServerAccess(site.server.url, site.token, site.certificates)) as server:
+    async with connected(site.access) as server:
         with pytest.raises(ApiRefusal, match="500: Internal Server Error"):
             await server.page(TARGET, {})

@@ -47,11 +47,11 @@ async def test_rights_of_the_role_are_enough_and_none_is_too_much(site: Site) ->
     """With exactly what the role grants the store is healthy; without any part of it, it is not."""
     (rule,) = the("Role")["rules"]
     assert rule["apiGroups"] == [""]
-    rights = site.server.rights
-    rights.verbs, rights.kinds = set(rule["verbs"]), set(rule["resources"])
+    server = site.server
+    server.verbs, server.kinds = set(rule["verbs"]), set(rule["resources"])
     await site.follow()
     for verb in rule["verbs"]:
-        rights.verbs = set(rule["verbs"]) - {verb}
+        server.verbs = set(rule["verbs"]) - {verb}
         store = site.store()
         site.read(store)
         await until(lambda store=store: "403" in store.reason)  # type: ignore[misc]

@@ -40,19 +40,12 @@ def pod(
     }
     if leaving:
         meta["deletionTimestamp"] = stamp()
-    container = {
-        "name": "engine",
-        "image": "engine",
-        "ports": [{"containerPort": 30000}] if ports is None else ports,
-    }
-    conditions = [
-        {"type": "Initialized", "status": "True"},
-        {"type": "Ready", "status": "True" if ready else "False"},
-    ]
+    container = {"name": "engine", "ports": [{"containerPort": 30000}] if ports is None else ports}
+    conditions = [{"type": "Ready", "status": str(ready)}]
     return {
         "metadata": meta,
         "spec": {"nodeName": "node-1", "containers": [container]},
-        "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": conditions},
+        "status": {"podIP": ip, "conditions": conditions},
     }
 
 
@@ -60,12 +53,8 @@ def endpoint(address: str, target: str = "", **conditions: bool) -> Object:
     """An endpoint, of the pod ``target`` if it has one; conditions that are not given are missing."""
     found: Object = {"addresses": [address], "conditions": conditions, "nodeName": "node-1"}
     if target:
-        found["targetRef"] = {
-            "kind": "Pod",
-            "namespace": "default",
-            "name": target,
-            "uid": f"uid-default-{target}",
-        }
+        uid = f"uid-default-{target}"
+        found["targetRef"] = {"kind": "Pod", "namespace": "default", "name": target, "uid": uid}
     return found
 
 
