@@ -17,9 +17,6 @@ from typing import Any
 from tests.support.gateway import RawClient, eventually, until
 from tests.support.processes import PATIENCE
 
-#: Seconds within which a scrape has to be answered.
-PROMPT = 0.1
-
 
 @dataclass
 class Several:

@@ -28,21 +28,15 @@ from tests.support.gateway import until
 from tests.telemetry.support import BUCKETS, completed, count
 
 
-def busy() -> Worker:
-    """A worker with two requests of this process."""
-    worker = Worker(Address.parse("http://w:1"))
-    worker.in_flight = 2
-    return worker
-
-
 class Stage:
     """One process, and the supervisor's end of its channel, which the test plays."""
 
     def __init__(self, peers: Peers, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.peers = peers
-        fleet = [busy()]
+        worker = Worker(Address.parse("http://w:1"))
+        worker.in_flight = 2
         self.metrics = Metrics(BUCKETS)
-        values = CurrentValues(lambda: fleet)
+        values = CurrentValues(lambda: [worker])
         self.exporter = MetricsExporter("p", BUCKETS, self.metrics.tallies, values, supervisor=1)
         self.aggregate = Aggregate(peers, self.exporter)
         self._reader = reader

@@ -37,11 +37,6 @@ async def post(gateway: Several, path: str, number: int = 0, body: bytes = b"{}"
     return (await ask(client, path, body, "POST"))[0]
 
 
-async def test_ready_says_that_every_process_has_a_worker() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=4) as gateway:
-        assert await generated(gateway) == [200] * 4
-
-
 async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
     """All processes stop before the engine is called. Any process can resume."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=2) as gateway:
@@ -55,17 +50,6 @@ async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
             for client in clients:
                 assert (await ask(client, "/generate", REQUEST, "POST"))[0] == 200
         assert len(generates(sim)) == 20
-
-
-async def test_restarted_process_knows_the_paused_workers() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, several(sim.url) as gateway:
-        victim, _ = gateway.pids
-        assert await post(gateway, "/pause_generation", 1) == 200
-        os.kill(victim, signal.SIGKILL)
-        await until(lambda: victim not in gateway.pids and len(gateway.pids) == 2, 30)
-        await eventually(lambda: has_states(gateway, [["held"]] * 2), 30)
-        assert await generated(gateway) == [503, 503]
-        assert not generates(sim)
 
 
 async def test_process_that_starts_during_pauses_ends_with_the_same_cordons() -> None:

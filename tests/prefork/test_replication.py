@@ -97,17 +97,6 @@ async def test_process_that_starts_later_learns_the_cordons() -> None:
         assert new.cordons == {URL: {BY_OWNER}}
 
 
-async def test_older_answer_that_arrives_late_undoes_nothing() -> None:
-    """A process that starts fetches older cordons and receives newer ones at the same time."""
-    async with Supervised(2) as (old, new):
-        await old.replication.write({URL: {PAUSE: True}})
-        older = old.replication.cordons.all
-        await old.replication.write({URL: {PAUSE: False}})
-        assert new.cordons == {}
-        new.replication.receive(older)
-        assert new.cordons == {} == old.cordons
-
-
 async def test_concurrent_pause_and_resume_end_alike_in_all_processes() -> None:
     async with Supervised(3) as processes:
         for _ in range(20):

@@ -98,10 +98,3 @@ def test_time_in_which_the_supervisor_was_stopped_does_not_count_as_a_hang() -> 
         log = "".join(lines_until(process, "draining"))
         assert "has not responded" not in log
         assert process.wait(PATIENCE) == 0
-
-
-def test_idle_processes_end_on_the_first_signal() -> None:
-    with supervised("serves") as process:
-        lines_until(process, " serves", 2)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0

@@ -21,25 +21,18 @@ def _start_log(*flags: str) -> str:
     raise AssertionError("".join(lines))
 
 
-def test_start_warns_of_open_control_routes_that_others_can_reach() -> None:
+def test_start_warns_of_open_control_routes_and_of_workers_that_are_not_checked(authority: Authority) -> None:
+    """Control routes are safe where nobody else can reach them. With TLS the URL that is logged is https."""
     assert "control routes are open to all who can reach 0.0.0.0 port" in _start_log("--host", "0.0.0.0")
-    assert "control routes" not in _start_log("--host", "127.0.0.1")
+    certificate, key = authority.files()
+    flags = ("--worker-tls-insecure", "--ssl-certfile", certificate, "--ssl-keyfile", key)
+    log = _start_log("--host", "127.0.0.1", *flags)
+    assert "control routes" not in log and "listening on https://127.0.0.1:" in log
+    assert "CERTIFICATES OF WORKERS ARE NOT CHECKED" in log
     assert "control routes" not in _start_log("--host", "0.0.0.0", "--admin-api-key", "key-of-admins")
 
 
-def test_start_warns_of_workers_whose_certificates_are_not_checked() -> None:
-    assert "CERTIFICATES OF WORKERS ARE NOT CHECKED" in _start_log(
-        "--host", "127.0.0.1", "--worker-tls-insecure"
-    )
-
-
-def test_start_with_tls_logs_an_https_url(authority: Authority) -> None:
-    certificate, key = authority.files()
-    flags = ("--host", "127.0.0.1", "--ssl-certfile", certificate, "--ssl-keyfile", key)
-    assert "listening on https://127.0.0.1:" in _start_log(*flags)
-
-
-@pytest.mark.parametrize("flag", ["--ssl-certfile", "--api-key-file", "--worker-ca-file"])
+@pytest.mark.parametrize("flag", ["--ssl-certfile", "--api-key-file"])
 def test_missing_file_is_an_error_of_one_line(flag: str, tmp_path: Path) -> None:
     ended = run("serve", "--port", str(free_port()), flag, str(tmp_path / "nowhere"))
     assert ended.returncode == 2
