@@ -121,15 +121,6 @@ async def test_worker_of_a_read_only_store_can_be_cordoned() -> None:
     assert not worker.cordons
 
 
-async def test_pinned_worker_is_cordoned_without_a_record() -> None:
-    registration, fleet, store, members = desk()
-    members.pin(A)
-    (worker,) = fleet.workers
-    await registration.cordon(worker)
-    assert CordonSource.OWNER in worker.cordons
-    assert await records(store) == Reset({})
-
-
 async def test_uncordon_ends_every_cordon() -> None:
     registration, fleet, store, _ = desk()
     worker = await registration.add(WorkerRecord(A.url, cordoned=True))
@@ -146,11 +137,12 @@ async def test_changes_without_a_record_are_sent_to_the_other_processes() -> Non
     async def send_to_peers(updates: Updates) -> None:
         sent.append(presence(updates))
 
-    registration, fleet, _, members = desk(send_to_peers=send_to_peers)
+    registration, fleet, store, members = desk(send_to_peers=send_to_peers)
     members.pin(A)
     (worker,) = fleet.workers
     await registration.cordon(worker)
     await registration.uncordon(worker)
+    assert await records(store) == Reset({})
     await registration.remove(worker)
     await registration.add(A)
     reasons = [{BY_OWNER: True}, {BY_OWNER: False}, {DISMISSED: True}, {DISMISSED: False}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -11,21 +11,14 @@ import pytest
 from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from tests.support.gateway import Rig, generates, rig, until
-
-PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
-
-
-def body(kind: str, tokens: int = 2) -> dict[str, Any]:
-    if kind == "sglang":
-        return {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True}}
-    return {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": tokens, "ignore_eos": True}}
+from tests.support.generate import KINDS, body_of
 
 
 async def generate(rigged: Rig, kind: str, tokens: int = 2) -> httpx.Response:
-    return await rigged.client.post(PATHS[kind], json=body(kind, tokens))
+    return await rigged.client.post(KINDS[kind], json=body_of(kind, tokens))
 
 
-@pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_full_worker_is_passed_over_while_another_is_ready(kind: str) -> None:
     """Its refusal goes to the client unchanged, and makes it busy, not dead."""
     config = SimConfig(max_running=1, max_queued=1, token_delay=0.02)
@@ -61,7 +54,7 @@ async def test_engine_that_was_paused_directly_answers_later_and_is_not_dead() -
             await until(lambda: worker.state is WorkerState.READY)
 
 
-@pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_restarted_engine_serves_again(kind: str) -> None:
     """It is dead in between, and its load is forgotten."""
     async with rig(probe_interval_secs=0.1) as rigged:
@@ -82,11 +75,6 @@ async def test_every_transition_is_counted_in_the_metrics() -> None:
         await rigged.client.post(f"/workers/{sim.url}/cordon")
         await rigged.client.delete(f"/workers/{sim.url}")
         text = (await rigged.client.get("/metrics")).text
-    for before, after in (
-        ("joining", "ready"),
-        ("ready", "held"),
-        ("held", "draining"),
-        ("draining", "gone"),
-    ):
+    for before, after in pairwise(("joining", "ready", "held", "draining", "gone")):
         assert f'_worker_transitions_total{{from="{before}",to="{after}"}} 1\n' in text
     assert '_workers{state="ready"} 0\n' in text

@@ -64,17 +64,6 @@ def test_worker_that_joins_is_cordoned_by_entries_that_are_older_than_it() -> No
     assert CordonSource.PAUSED in late.cordons and not worker.cordons
 
 
-def test_older_entry_changes_nothing_however_late_it_arrives() -> None:
-    """A worker that was resumed is not cordoned again by it."""
-    cordons, worker = cordons_of()
-    pause = cordons.write(ADD)
-    cordons.write(REMOVE)
-    assert not cordons.merge(pause)
-    cordons.merge_store_change(URL, pause[URL])
-    cordons.merge_store(pause)
-    assert worker.usable and not cordons.of(URL)
-
-
 def test_write_is_later_than_every_entry_that_was_merged_whatever_the_clocks_say() -> None:
     cordons, _ = cordons_of(clock=lambda: 5)
     ahead = {URL: {PAUSE: Versioned(1 << 60, "somebody", True)}}

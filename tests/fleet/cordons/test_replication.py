@@ -204,6 +204,11 @@ async def test_worker_is_cordoned_until_every_kind_and_part_is_resumed() -> None
     assert worker.state is WorkerState.CORDONED
     await pauses.resume(worker, "memory", {"kv_cache", "other"})
     assert worker.usable
+    await pauses.pause([worker], "memory", {"of_its_own"})
+    await pauses.resume(worker, "memory", {"weights"})
+    assert worker.state is WorkerState.CORDONED
+    await pauses.resume(worker, "memory", {"weights"}, every=True)
+    assert worker.usable
 
 
 async def test_pause_returns_what_it_added() -> None:
@@ -211,15 +216,6 @@ async def test_pause_returns_what_it_added() -> None:
     pauses, [worker] = replication_of(A)
     assert await pauses.pause([worker], "memory", {"weights"}) == {worker: {"weights"}}
     assert await pauses.pause([worker], "memory", {"weights", "kv_cache"}) == {worker: {"kv_cache"}}
-
-
-async def test_resuming_every_part_resumes_those_that_are_not_named() -> None:
-    pauses, [worker] = replication_of(A)
-    await pauses.pause([worker], "memory", {"of_its_own"})
-    await pauses.resume(worker, "memory", {"weights"})
-    assert worker.state is WorkerState.CORDONED
-    await pauses.resume(worker, "memory", {"weights"}, every=True)
-    assert worker.usable
 
 
 async def test_pause_that_arrives_after_a_later_resume_cordons_nothing() -> None:

@@ -15,7 +15,7 @@ import pytest
 from gateway.fleet.health import health as module
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import CordonSource, WorkerState
+from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.routing.policy import LeastInFlight
@@ -81,51 +81,36 @@ async def becomes(worker: Worker, state: WorkerState) -> None:
 
 
 async def test_worker_that_answers_its_probes_is_ready() -> None:
-    """With what it reported of itself."""
-    async with ready() as (_, worker, _, fleet):
-        assert worker.infos["echo"].models == ("m",)
+    """With what it reported of itself; every format is asked, but each question is sent once."""
+    async with ready(interval=NEVER, formats=(ECHO, OTHER)) as (server, worker, _, fleet):
+        assert {name: info.models for name, info in worker.infos.items()} == {"echo": ("m",)}
         assert worker.reason == ""
         assert fleet.lease("echo-generate", None) is worker
-
-
-async def test_every_format_is_asked_but_each_question_once() -> None:
-    async with ready(interval=NEVER, formats=(ECHO, OTHER)) as (server, worker, _, _):
-        assert set(worker.infos) == {"echo"}
         assert (server.count("/info"), server.count("/models")) == (1, 1)
 
 
-async def test_worker_that_cannot_serve_is_joining_and_says_why() -> None:
-    async with engine() as server:
-        server.answers["/info"] = (403, b"echo")
-        worker = server.worker()
-        async with watched(worker):
-            await until(lambda: worker.reason == "status 403")
-            assert worker.state is JOINING
-            server.answers["/info"] = (200, b"echo m")
-            await becomes(worker, READY)
-            assert worker.reason == ""
-
-
 @pytest.mark.parametrize(
-    ("only", "reason"), [(None, "it does not speak echo or other"), ("other", "it does not speak other")]
+    ("answer", "only", "reason"),
+    [
+        ((403, b"echo"), None, "status 403"),
+        ((200, b"<html>"), None, "it does not speak echo or other"),
+        ((200, b"echo m"), "other", "it does not speak other"),
+        ((200, b"echo m"), "ecko", "no format 'ecko'"),
+    ],
 )
-async def test_server_of_another_kind_never_joins(only: str | None, reason: str) -> None:
-    """It is no known engine, or not the one it was declared to be."""
-    async with engine() as server:
-        if only is None:
-            server.answers["/info"] = (200, b"<html>")
+async def test_worker_that_cannot_serve_is_joining_and_says_why(
+    answer: tuple[int, bytes], only: str | None, reason: str
+) -> None:
+    """It is not able to, is no known engine, or not the one it was declared to be."""
+    async with engine(lambda server: server.answers.update({"/info": answer})) as server:
         worker = server.worker(only=only)
         async with watched(worker, formats=(ECHO, OTHER)):
-            await until(lambda: worker.reason == reason)
+            await until(lambda: reason in worker.reason)
             assert worker.state is JOINING
-
-
-async def test_worker_of_an_unknown_format_is_joining_and_says_so() -> None:
-    async with engine() as server:
-        worker = server.worker(only="ecko")
-        async with watched(worker):
-            await until(lambda: "no format 'ecko'" in worker.reason)
-            assert worker.state is JOINING
+            server.answers["/info"] = (200, b"echo m")
+            if only is None:
+                await becomes(worker, READY)
+                assert worker.reason == ""
 
 
 async def test_worker_that_never_listened_is_joining_and_says_so() -> None:
@@ -468,15 +453,6 @@ async def test_probe_that_fails_while_tokens_arrive_does_not_count() -> None:
             worker.vitals.last_reply_at = time.monotonic()
             await until(lambda: server.at_once == 0)
         assert (worker.state, worker.vitals.failed_probes) == (READY, 0)
-
-
-async def test_cordoned_worker_that_fails_its_probes_is_dead_and_comes_back_cordoned() -> None:
-    async with ready() as (server, worker, _, fleet):
-        fleet.cordon(worker, CordonSource.OWNER, "mine")
-        server.stop()
-        await becomes(worker, DEAD)
-        await server.start()
-        await becomes(worker, HELD)
 
 
 # -- load
